@@ -1,0 +1,36 @@
+PYTHON ?= python3
+JOBS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test check bench
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## make .venv and install everything in it; nothing to do when up to date
+
+$(STAMP): pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[test,dev,bench]'
+	@touch $@
+
+# One thread in each process: test processes that compete for cores are slower, and one thread
+# adds numbers in the same order on every machine.
+test: setup  ## run the tests; ARGS="-k name" is passed to pytest, JOBS=4 runs more processes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+check: setup  ## lint, formatting, types, import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup  ## DATA=dir: the paper's benchmark; without it: the scaling benchmark; ARGS="..." adds options
+ifdef DATA
+	$(BIN)/amend bench paper --data "$(DATA)" $(ARGS)
+else
+	$(BIN)/amend bench scale $(ARGS)
+endif

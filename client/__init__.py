@@ -1,0 +1,5 @@
+"""The user's side of Amend: the ``amend`` command.
+
+It imports no other package of the project. What it needs of them it gets by starting a process, so
+that the command answers at once and does not load torch to print its help.
+"""

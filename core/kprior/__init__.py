@@ -1,0 +1,58 @@
+"""K-priors: move a trained model to where a retrain would have put it, from the model and a small memory of its past.
+
+Khan & Swaroop, *Knowledge-Adaptation Priors*, NeurIPS 2021, and what has been learnt since. Tensors in, tensors out:
+no files, no settings, no database.
+
+    train(spec, data)                 a first version, from scratch
+    adapt(state, memory, tasks)       the next one, without the past
+    certify(state, data)              one pass: how far from a retrain it can be; `refine` brings it nearer
+    State.to_bytes, State.from_bytes  a version's state as one safetensors file
+"""
+
+from core.kprior.adaptation import adapt
+from core.kprior.audit import membership_auc
+from core.kprior.certificate import Certificate, Measurement, certify, refine
+from core.kprior.cost import Cost
+from core.kprior.examples import Data, Examples
+from core.kprior.memory import Memory, MemoryPolicy, Select
+from core.kprior.methods import MODES, OURS, PAPER, REPLAY, WEIGHT_PRIOR, Method, Weights, distillation
+from core.kprior.predictor import Predictor
+from core.kprior.solvers import SolverError, Training
+from core.kprior.state import State, StateError
+from core.kprior.tasks import AddData, ChangeModel, ChangeRegularizer, RemoveData, Task
+from core.kprior.training import Result, train
+
+__all__ = [
+    "MODES",
+    "OURS",
+    "PAPER",
+    "REPLAY",
+    "WEIGHT_PRIOR",
+    "AddData",
+    "Certificate",
+    "ChangeModel",
+    "ChangeRegularizer",
+    "Cost",
+    "Data",
+    "Examples",
+    "Measurement",
+    "Memory",
+    "MemoryPolicy",
+    "Method",
+    "Predictor",
+    "RemoveData",
+    "Result",
+    "Select",
+    "SolverError",
+    "State",
+    "StateError",
+    "Task",
+    "Training",
+    "Weights",
+    "adapt",
+    "certify",
+    "distillation",
+    "membership_auc",
+    "refine",
+    "train",
+]

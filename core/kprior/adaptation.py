@@ -1,0 +1,257 @@
+"""Adaptation: from a state and its memory to the state that a retrain on the changed problem would give.
+
+    K(w) =  sum_M v_i l(h*_i, f_i(w))              function space, on the memory           (paper, Eq. 8)
+          + 1/2 (w-w*)' Q (w-w*)                   what memory leaves out, to second order (Eq. 12)
+          + B_GR(w || w*)                          weight space; new regularizer G, old R  (Eq. 20)
+          + g*' (w-w*)                             what the base had not converged
+          + sum_added l(y_j, f_j(w))               Add Data                                (Eq. 13)
+          + sum_removed (y_k - h*_k)' f_k(w)       Remove Data, with k out of M and out of Q
+
+The removal term is the paper's -l_k + l(h*_k, .) with the parts that cancel cancelled. For GLMs with everything in
+memory K differs from the retained objective by a constant, whatever the tasks (Theorems 1 and 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from core.kprior.architectures import Linear
+from core.kprior.cost import Cost
+from core.kprior.curvature import Curvature, Full, curvature_for
+from core.kprior.examples import Data, Examples
+from core.kprior.memory import MemoryPolicy, MemorySelection, remember
+from core.kprior.methods import OURS, Method, Weights
+from core.kprior.objective import Objective, Teacher, Term
+from core.kprior.past import CurvatureSpace, Forgotten
+from core.kprior.predictor import Predictor
+from core.kprior.regularizers import L2, regularizer_of
+from core.kprior.solvers import Progress, Training, Watch, solve
+from core.kprior.state import State, aligned
+from core.kprior.surrogate import Surrogate
+from core.kprior.tasks import Change, Task
+from core.kprior.training import Result, backend_for
+
+
+@dataclass
+class Problem:
+    """An adaptation ready to solve."""
+
+    objective: Objective
+    predictor: Predictor
+    regularizer: L2
+    start: Tensor
+    change: Change
+    kept: Examples
+    """Memory rows that stay."""
+    importance: Tensor
+    """What each of them stands for."""
+    counted: Tensor
+    """What each of them counts in the objective, v."""
+    count: int
+    surrogate: Surrogate | None
+
+
+def adapt(
+    state: State,
+    memory: Examples,
+    tasks: Sequence[Task],
+    *,
+    method: Method = OURS,
+    training: Training | None = None,
+    policy: MemoryPolicy | None = None,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+) -> Result:
+    """Solve all tasks at once. `memory` holds the rows that `state.memory` refers to, in any order."""
+    training, policy = training or Training(), policy or MemoryPolicy()
+    cost = Cost()
+    with cost.timed():
+        problem = pose(state, memory, tasks, method, training, cost)
+        solution = solve(problem.objective, problem.start, training, cost, progress, watch)
+        new_state, rows = settle(state, problem, solution.w, policy, training.seed, cost)
+    return Result(new_state, rows, cost, solution.converged)
+
+
+def pose(
+    state: State, memory: Examples, tasks: Sequence[Task], method: Method, training: Training, cost: Cost
+) -> Problem:
+    """Build K for the given tasks; see the module's formula."""
+    old = state.predictor
+    change = Change.of(tasks)
+    forgotten = Forgotten.of(state, change.removed, cost)
+    stays = ~torch.isin(state.memory.key, forgotten.keys)
+    kept = aligned(state, memory).take(stays)
+    importance = state.memory.weight[stays.to(state.memory.weight.device)]
+    count = state.count + counted_rows(change.added, forgotten.keys) - len(forgotten.keys)
+    if count <= 0:
+        raise ValueError("no examples are left: there is nothing a model could stand for")
+
+    new = old if change.architecture is None else successor(old, change.architecture, training.seed)
+    regularizer, R = new_regularizer(state, change, new), state.regularizer
+    shared = shared_parameters(old, new)
+    nested = shared is not None and len(shared[0]) == new.size
+    same = new is old
+
+    f_star = old.outputs(state.w, kept.x)
+    space = CurvatureSpace.of(state, forgotten, new, method, same, shared, kept, f_star)
+    v = weights_of(method, importance, space)
+    delta = regularizer.delta * (method.tau if method.anchor and shared is not None else 1.0)
+    linear = torch.zeros(new.size, dtype=new.dtype, device=new.device)
+    start = new.initial_weights()
+    if shared is not None:
+        mine, theirs = shared
+        if training.warm_start:
+            start[mine] = state.w[theirs]
+        if method.anchor:
+            linear[mine] -= method.tau * R.gradient(state.w)[theirs]
+            if method.gradient:
+                linear[mine] += state.gradient[theirs]
+            linear[mine] += forgotten.pull[theirs]
+            if not nested:
+                # weights the old model did not have: their part of g* was never measured; memory's labels estimate it
+                fresh = torch.ones(new.size, dtype=torch.bool, device=new.device)
+                fresh[mine] = False
+                residual = (old.family.mean(f_star) - kept.y.to(f_star)) * importance[:, None]
+                linear[fresh] += (residual.T @ new.features(kept.x)).reshape(-1)[fresh]
+
+    objective = Objective(new, delta, linear)
+    if same and method.anchor and not new.linear:
+        objective.released = forgotten.released
+    if len(kept) and method.memory:
+        objective.terms += memory_terms(new, old, state.w, kept, f_star, v, method)
+    objective.terms += [Term(new, data) for data in change.added]
+    leftover = space.leftover(v if method.memory else torch.zeros_like(v))
+    if leftover is not None:
+        objective.curvature, objective.centre, offset = leftover
+        objective.linear = objective.linear + offset
+    return Problem(objective, new, regularizer, start, change, kept, importance, v, count, forgotten.surrogate)
+
+
+def memory_terms(
+    new: Predictor, old: Predictor, w: Tensor, kept: Examples, f_star: Tensor, v: Tensor, method: Method
+) -> list[Term]:
+    """(1 - lambda) T^2 sum_M v l(h(f*/T), f/T) + lambda sum_M v l(y, f)."""
+    T, share = method.temperature, method.labels
+    teacher = Teacher(old, w) if method.mixing and not new.linear else None
+    terms = []
+    if share < 1:
+        soft = old.family.mean(f_star / T)
+        terms.append(Term(new, [kept], soft, v, scale=1 - share, temperature=T, teacher=teacher))
+    if share > 0:
+        terms.append(Term(new, [kept], None, v, scale=share))
+    return terms
+
+
+def weights_of(method: Method, importance: Tensor, space: CurvatureSpace) -> Tensor:
+    """v: what each memory example counts."""
+    weights = method.weights
+    if weights is Weights.AUTO:
+        known = space.total is not None or space.surrogate is not None
+        weights = Weights.BALANCED if space.dense else Weights.ONE if known else Weights.IMPORTANCE
+    if weights is Weights.ONE:
+        return torch.ones_like(importance)
+    if weights is Weights.IMPORTANCE:
+        return importance
+    if not space.dense:
+        raise ValueError("balanced weights need a full curvature")
+    return space.balance(importance)
+
+
+def settle(
+    state: State, problem: Problem, w: Tensor, policy: MemoryPolicy, seed: int, cost: Cost
+) -> tuple[State, Examples]:
+    """The new version's whole state, from memory and added examples alone."""
+    predictor, objective = problem.predictor, problem.objective
+    same = predictor is state.predictor
+    kind = state.curvature.kind if same and state.curvature is not None else None if same else "auto"
+    curvature = None if (kind := backend_for(predictor, kind)) is None else curvature_for(predictor, kind)
+    exact = predictor.linear and isinstance(curvature, Full)
+    _, gradient, hessian = objective.evaluate(w, cost, hessian=exact)
+    if hessian is not None:
+        curvature = Full(hessian - torch.diag(objective.delta))
+    elif curvature is not None:
+        curvature = carried(problem, w, curvature)
+    surrogate = problem.surrogate if same else Surrogate.zeros(predictor)
+    if surrogate is not None:
+        if not same:
+            surrogate.add(predictor, w, problem.kept.x, problem.importance)
+        for chunk in (c for data in problem.change.added for c in data):
+            surrogate.add(predictor, w, chunk.x)
+    generation = state.memory.generation + 1
+    size = policy.size(problem.count)
+    selection = MemorySelection(
+        policy, size, predictor, w, curvature, problem.regularizer.delta, seed + 7919 * generation
+    )
+    if len(problem.kept):
+        selection.offer(problem.kept, problem.importance)
+    added = 0
+    for chunk in (c for data in problem.change.added for c in data):
+        selection.offer(chunk)
+        added += len(chunk)
+    if len(problem.kept) + added:
+        memory, rows = selection.take(generation)
+    else:
+        rows = problem.kept
+        memory = remember(predictor, w, rows, problem.importance.cpu(), generation)
+    spec = problem.change.regularizer or state.regularizer_spec
+    new_state = State(predictor, problem.regularizer, spec, w, gradient, curvature, memory, problem.count, surrogate)
+    return new_state, rows
+
+
+def carried(problem: Problem, w: Tensor, empty: Curvature) -> Curvature:
+    """G of the new state where no Hessian is at hand: what was left over, plus all that is read anyway."""
+    objective, predictor = problem.objective, problem.predictor
+    curvature, weight = empty, problem.importance
+    if objective.curvature is not None and objective.curvature.kind == empty.kind:
+        curvature, weight = objective.curvature.copy(predictor), problem.counted
+    if len(problem.kept):
+        curvature.add(predictor, w, problem.kept.x, weight)
+    for chunk in (c for data in problem.change.added for c in data):
+        curvature.add(predictor, w, chunk.x)
+    return curvature
+
+
+def counted_rows(added: Sequence[Data], removed: Tensor) -> int:
+    """How many rows are added; one that is removed as well is a mistake of the caller's."""
+    count = 0
+    for chunk in (c for data in added for c in data):
+        count += len(chunk)
+        if bool(torch.isin(chunk.key.cpu(), removed).any()):
+            raise ValueError("an example is both added and removed: such changes cancel out before they come here")
+    return count
+
+
+def successor(old: Predictor, architecture: dict[str, object], seed: int) -> Predictor:
+    """The same inputs and targets behind another architecture; the encoder is taken over."""
+    new = Predictor({**old.spec, "architecture": architecture}, seed, old.device)
+    new.encoder.load_state_dict(old.encoder.state_dict())
+    return new
+
+
+def new_regularizer(state: State, change: Change, new: Predictor) -> L2:
+    """The regularizer after the change; a delta per parameter cannot outlive its parameters."""
+    if change.regularizer is not None:
+        return regularizer_of(change.regularizer, new)
+    if new is state.predictor:
+        return state.regularizer
+    return regularizer_of(state.regularizer_spec, new)
+
+
+def shared_parameters(old: Predictor, new: Predictor) -> tuple[Tensor, Tensor] | None:
+    """Which weights of the new model are which of the old one's (A w* of the paper, Eq. 22); None if none are."""
+    if new is old:
+        every = torch.arange(new.size, device=new.device)
+        return every, every
+    if not isinstance(old.body, Linear) or not isinstance(new.body, Linear):
+        return None
+    where = {m: i for i, m in enumerate(old.body.monomials)}
+    pairs = [(i, where[m]) for i, m in enumerate(new.body.monomials) if m in where]
+    a = torch.tensor([p[0] for p in pairs], device=new.device)
+    b = torch.tensor([p[1] for p in pairs], device=new.device)
+    K = new.family.outputs
+    rows = torch.arange(K, device=new.device)[:, None]
+    return (rows * len(new.body.monomials) + a).reshape(-1), (rows * len(old.body.monomials) + b).reshape(-1)

@@ -1,0 +1,168 @@
+"""The bodies of predictors: encoded inputs (n, *shape) -> outputs f (n, K).
+
+Operators add their own by the entry point group `amend.architectures`: a callable
+`(shape, outputs, **options) -> torch.nn.Module`. Code comes from installed packages only, never over REST.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+ENTRY_POINTS = "amend.architectures"
+MAX_FEATURES = 1_000_000
+"""Polynomial features beyond this are a typing mistake rather than a model."""
+
+
+class Linear(nn.Module):
+    """f = W phi(x), phi the monomials up to `degree` of chosen inputs, and the constant 1 as the last.
+
+    The bias is thus the last column of W. Monomials come in the order of their degree, as tuples of inputs.
+    """
+
+    parents: Tensor
+    lasts: Tensor
+
+    def __init__(
+        self, shape: tuple[int, ...], outputs: int, degree: int = 1, features: list[int] | None = None
+    ) -> None:
+        super().__init__()
+        size = math.prod(shape)
+        chosen = list(range(size)) if features is None else sorted(set(features))
+        if degree < 1 or not chosen or chosen[0] < 0 or chosen[-1] >= size:
+            raise ValueError(f"linear needs degree >= 1 and features within 0..{size - 1}")
+        if math.comb(len(chosen) + degree, degree) > MAX_FEATURES:
+            raise ValueError(f"degree {degree} of {len(chosen)} inputs gives more than {MAX_FEATURES} features")
+        # a monomial of degree t is one of degree t - 1 (its parent) times an input not before the parent's last
+        monomials: list[tuple[int, ...]] = [(i,) for i in chosen]
+        parents, lasts, first = [], [], 0
+        for _ in range(degree - 1):
+            end = len(monomials)
+            for p in range(first, end):
+                for i in chosen[chosen.index(monomials[p][-1]) :]:
+                    parents.append(p)
+                    lasts.append(i)
+                    monomials.append((*monomials[p], i))
+            first = end
+        self.monomials = [*monomials, ()]
+        self.degree = degree
+        self.chosen = None if features is None else torch.tensor(chosen)
+        self.levels = [math.comb(len(chosen) + t - 1, t) for t in range(2, degree + 1)]
+        self.register_buffer("parents", torch.tensor(parents, dtype=torch.long), persistent=False)
+        self.register_buffer("lasts", torch.tensor(lasts, dtype=torch.long), persistent=False)
+        self.weight = nn.Parameter(torch.zeros(outputs, len(self.monomials)))
+
+    def features(self, z: Tensor) -> Tensor:
+        """phi: encoded inputs (n, ...) -> (n, D), the last column 1."""
+        z = z.flatten(1)
+        parts = [z if self.chosen is None else z[:, self.chosen.to(z.device)]]
+        start = 0
+        for size in self.levels:
+            index = slice(start, start + size)
+            built = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+            parts.append(built[:, self.parents[index]] * z[:, self.lasts[index]])
+            start += size
+        parts.append(torch.ones_like(z[:, :1]))
+        return torch.cat(parts, 1)
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.features(z) @ self.weight.T
+
+
+class MLP(nn.Sequential):
+    """Fully connected layers with ReLU between them."""
+
+    def __init__(self, shape: tuple[int, ...], outputs: int, hidden: list[int] | None = None) -> None:
+        sizes = [math.prod(shape), *([100] if hidden is None else hidden)]
+        if min(sizes) < 1:
+            raise ValueError("every hidden size must be at least 1")
+        layers: list[nn.Module] = [nn.Flatten()]
+        for a, b in pairwise(sizes):
+            layers += [nn.Linear(a, b), nn.ReLU()]
+        super().__init__(*layers, nn.Linear(sizes[-1], outputs))
+
+
+class Convolutional(nn.Module):
+    """Convolutions, then fully connected layers of the given sizes on whatever the convolutions leave."""
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        outputs: int,
+        convolutions: nn.Sequential,
+        sizes: list[int],
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if len(shape) != 3:
+            raise ValueError("a convolutional architecture needs image input (channels, height, width)")
+        self.convolutions = convolutions
+        try:
+            with torch.no_grad():
+                left = convolutions(torch.zeros(1, *shape)).numel()
+        except RuntimeError as error:
+            raise ValueError(f"images of shape {shape} are too small for this architecture") from error
+        layers: list[nn.Module] = []
+        for a, b in pairwise([left, *sizes]):
+            layers += [nn.Linear(a, b), nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]
+        self.head = nn.Sequential(nn.Flatten(), *layers, nn.Linear(sizes[-1], outputs))
+
+    def forward(self, z: Tensor) -> Tensor:
+        out: Tensor = self.head(self.convolutions(z))
+        return out
+
+
+def cifarnet(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """The CifarNet of Zenke et al. (2017): two blocks of two convolutions, one hidden layer of 512, dropout."""
+    layers: list[nn.Module] = []
+    channels = shape[0]
+    for width in (32, 64):
+        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3), nn.ReLU()]
+        layers += [nn.MaxPool2d(2), nn.Dropout(0.25)]
+        channels = width
+    return Convolutional(shape, outputs, nn.Sequential(*layers), [512], dropout=0.5)
+
+
+def lenet5(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """The LeNet5-style network of the paper's Appendix E.1: 6 and 16 filters of 5x5, then 120 and 84 units."""
+    layers: list[nn.Module] = []
+    channels = shape[0]
+    for width in (6, 16):
+        layers += [nn.Conv2d(channels, width, 5), nn.ReLU(), nn.MaxPool2d(2)]
+        channels = width
+    return Convolutional(shape, outputs, nn.Sequential(*layers), [120, 84])
+
+
+BUILT_IN: dict[str, Callable[..., nn.Module]] = {
+    "linear": Linear,
+    "mlp": MLP,
+    "cifarnet": cifarnet,
+    "lenet5": lenet5,
+}
+
+
+def architecture_of(spec: dict[str, Any], shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """Build a body from its spec, with the weights that torch's generator gives now."""
+    options = dict(spec)
+    kind = options.pop("kind", None)
+    if kind == "plugin":
+        name = options.pop("name", None)
+        found = list(entry_points(group=ENTRY_POINTS, name=str(name)))
+        if not found:
+            raise ValueError(f"no installed package offers the architecture {name!r} (group {ENTRY_POINTS})")
+        builder = found[0].load()
+    elif kind in BUILT_IN:
+        builder = BUILT_IN[kind]
+    else:
+        raise ValueError(f"unknown architecture {kind!r}; known: {', '.join(BUILT_IN)}, plugin")
+    try:
+        body: nn.Module = builder(shape, outputs, **options)
+    except TypeError as error:
+        raise ValueError(f"architecture {kind!r} does not take these options: {error}") from error
+    return body

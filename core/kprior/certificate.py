@@ -1,0 +1,344 @@
+"""The certificate: how far a model can be from the retrain that nobody ran. One pass over the retained data.
+
+For a GLM the retained objective F is convex, and along any v its curvature changes by at most a factor
+e^(+-S), S the largest spread of the output changes phi_i' v (the family's self-concordance, Bach 2010). With the
+gradient g and Hessian H of F at w, the retrain w^ = w + v, the decrement n = |g| in H^-1, and r = max_i |phi_i| in H^-1:
+
+    |v|_H (1 - e^-S)/S <= n  and  S <= r |v|_H      give    |v|_H <= T = -log(1 - r n)/r  while  r n < 1,
+    v = -Hbar^-1 g  with  Hbar between (1-e^-S)/S H and (e^S-1)/S H     give    |v - newton|_H <= k n,
+    k = S/(1 - e^-S) - 1,  S = r T,  newton = -H^-1 g.
+
+So |v| <= min(T / sqrt(lmin), |newton| + k n / sqrt(lmin), |g| / delta_min), the last where every weight is penalised.
+After the Newton step, which the pass has paid for, k n / sqrt(lmin) is left. Directions that change no prediction
+(a constant added to a softmax's logits) are taken out. For networks nothing of this holds; see `measure_network`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from core.kprior.cost import Cost
+from core.kprior.curvature import FULL_LIMIT, Full, LowRank, cholesky, curvature_for
+from core.kprior.examples import Data, Examples
+from core.kprior.families import Categorical
+from core.kprior.memory import remember
+from core.kprior.predictor import Predictor
+from core.kprior.solvers import shift_directions, without_shift
+from core.kprior.state import State, aligned
+from core.kprior.training import data_gradient
+
+EPSILON = torch.finfo(torch.float64).eps
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What one pass over the retained data says of a model."""
+
+    kind: str
+    """"bound" for GLMs, "measured" for networks."""
+    gradient_norm: float
+    """|grad F(w)| of the retained objective at the model's weights."""
+    passes: int
+    bound: float | None = None
+    """Covers |w - w_retrain|; infinite if the model is too far off to tell. None for networks."""
+    relative: float | None = None
+    """bound / |w|, or for networks |grad F| / (1 + |delta w|)."""
+    prediction_bound: float | None = None
+    """Covers the change of any mean prediction on the examples that were given to look at."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A certificate, the state with exact g* and G that the pass found, and the step it suggests."""
+
+    certificate: Certificate
+    state: State
+    refined: State | None
+    """The state after the Newton step, with its own certificate below; None where no step is known."""
+    refined_certificate: Certificate | None
+    cost: Cost
+
+
+def certify(state: State, memory: Examples, data: Data, *, look_at: Data = (), passes: int = 1) -> Measurement:
+    """One pass over the retained `data`; `look_at` are examples (the holdout) whose predictions are bounded, too.
+
+    `memory` holds the rows that the state's memory refers to: their soft labels move with the weights.
+    """
+    cost = Cost()
+    with cost.timed():
+        if not state.predictor.linear:
+            result = measure_network(state, data, passes, cost)
+        elif state.predictor.size <= FULL_LIMIT:
+            result = certify_dense(state, memory, data, look_at, passes, cost)
+        else:
+            result = certify_large(state, data, passes, cost)
+    return replace(result, cost=cost)
+
+
+def refine(
+    state: State, memory: Examples, data: Data, *, tolerance: float, rounds: int = 3, look_at: Data = ()
+) -> Measurement:
+    """Certify, and while the relative bound is above the tolerance take Newton steps: one pass each, `rounds` at most.
+
+    For large GLMs, where no Newton step is known, `adapt(measured.state, memory, [])` is the next refinement: the
+    measured gradient stands in K as a linear term.
+    """
+    measured = certify(state, memory, data, look_at=look_at)
+    cost = measured.cost
+    for _ in range(rounds):
+        relative = measured.certificate.relative
+        if measured.refined is None or measured.refined_certificate is None:
+            break
+        if relative is not None and relative <= tolerance:
+            break
+        refined = measured.refined_certificate.relative
+        if refined is not None and refined <= tolerance:
+            measured = replace(measured, certificate=measured.refined_certificate, state=measured.refined, refined=None)
+            break
+        passes = measured.certificate.passes + 1
+        measured = certify(measured.refined, memory, data, look_at=look_at, passes=passes)
+        cost = cost + measured.cost
+    return replace(measured, cost=cost)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The figures of the module's formulas."""
+
+    decrement: float
+    radius: float
+    """k n: how far, in the norm of H, the retrain can be from the Newton point; infinite if not known."""
+    distance: float
+    """T / sqrt(lmin), or infinite."""
+
+
+def bounds(decrement: float, reach: float, smallest: float, concordance: float) -> Bounds:
+    """T and k n from n, r, lmin and the family's constant (zero: a quadratic, where Newton is exact)."""
+    if not smallest > 0:
+        return Bounds(decrement, math.inf, math.inf)
+    product = concordance * reach * decrement
+    if product >= 1:
+        return Bounds(decrement, math.inf, math.inf)
+    if product < 1e-12:
+        return Bounds(decrement, product * decrement, decrement * (1 + product) / math.sqrt(smallest))
+    S = -math.log1p(-product)
+    k = S / -math.expm1(-S) - 1
+    return Bounds(decrement, k * decrement, S / (concordance * reach) / math.sqrt(smallest))
+
+
+def certify_dense(state: State, memory: Examples, data: Data, look_at: Data, passes: int, cost: Cost) -> Measurement:
+    """The tight bound, for GLMs whose Hessian fits."""
+    predictor, w, delta = state.predictor, state.w, state.regularizer.delta
+    family, K = predictor.family, predictor.family.outputs
+    shifts = shift_directions(predictor, delta)
+    eye = torch.eye(predictor.size, dtype=w.dtype, device=w.device)
+    before = state.curvature.matrix if isinstance(state.curvature, Full) else torch.zeros_like(eye)
+    known = grounded(before + torch.diag(delta), shifts)
+    # r must be known in the norm of H, which the pass itself finds out: measure in a norm known before, then convert
+    root = torch.linalg.solve_triangular(cholesky(known), eye, upper=False)
+    inverse = (root.T @ root).view(K, predictor.size // K, K, predictor.size // K)
+
+    gradient, curvature = state.regularizer.gradient(w), Full.zeros(predictor)
+    reach, rounding = 0.0, float((delta * w).abs().sum())
+    for chunk in data:
+        phi = predictor.features(chunk.x)
+        f = phi @ w.view(K, -1).T
+        residual = family.mean(f) - chunk.y.to(f)
+        gradient = gradient + (residual.T @ phi).reshape(-1)
+        curvature.add(predictor, w, chunk.x)
+        reach = max(reach, largest_spread(phi, inverse))
+        rounding += float((phi.abs().T @ residual.abs()).norm())
+        cost.backward_passes += len(chunk)
+    cost.data_passes += 1
+
+    H = grounded(curvature.matrix + torch.diag(delta), shifts)
+    smallest = float(torch.linalg.eigvalsh(H)[0])
+    error = 4 * EPSILON * rounding
+    if smallest <= EPSILON * float(H.diagonal().sum()):
+        flat = Bounds(math.inf, math.inf, math.inf)
+        certificate = finish(state, gradient, flat, None, math.inf, look_at, None, None, passes, error)
+        return Measurement(certificate, measured_state(state, gradient, curvature), None, None, cost)
+    factor = cholesky(H)
+    # |phi| in H^-1 <= |phi| in known^-1 / sqrt(a), a the smallest eigenvalue of H relative to `known`
+    share = float(torch.linalg.eigvalsh(root @ H @ root.T)[0])
+    reach = math.sqrt(reach / share) if share > 0 else math.inf
+    newton = -torch.cholesky_solve(gradient[:, None], factor)[:, 0]
+    decrement = math.sqrt(max(0.0, float(-(gradient @ newton)))) + error / math.sqrt(smallest)
+    figures = bounds(decrement, reach, smallest, family.self_concordance)
+
+    exact = measured_state(state, gradient, curvature)
+    certificate = finish(state, gradient, figures, newton, smallest, look_at, factor, newton, passes, error)
+    if not math.isfinite(figures.radius):
+        # too far for the bound: a damped step still descends, and the next pass will tell
+        d = family.self_concordance * reach * decrement
+        damping = math.log1p(d) / d if math.isfinite(d) and d > 0 else 0.5
+        stepped = step_to(exact, memory, w + damping * newton, (1 - damping) * gradient)
+        unknown = replace(certificate, bound=math.inf, relative=math.inf, prediction_bound=None)
+        return Measurement(certificate, exact, stepped, unknown, cost)
+    stepped = step_to(exact, memory, without_shift(w + newton, shifts), torch.zeros_like(gradient))
+    there = finish(stepped, gradient * 0, figures, torch.zeros_like(w), smallest, look_at, factor, None, passes, error)
+    return Measurement(certificate, exact, stepped, there, cost)
+
+
+def largest_spread(phi: Tensor, inverse: Tensor) -> float:
+    """max_i over what changes the family's curvature: |phi_i|^2, or |(e_k - e_l) phi_i|^2 over pairs of classes."""
+    K = inverse.shape[0]
+    if K == 1:
+        return float(((phi @ inverse[0, :, 0]) * phi).sum(1).max())
+    own = [((phi @ inverse[k, :, k]) * phi).sum(1) for k in range(K)]
+    pairs = [own[k] + own[j] - 2 * ((phi @ inverse[k, :, j]) * phi).sum(1) for k in range(K) for j in range(k)]
+    return max(float(pair.max()) for pair in pairs)
+
+
+def grounded(H: Tensor, shifts: Tensor | None) -> Tensor:
+    """H with the flat directions of a softmax filled in, so that it can be inverted where it matters."""
+    return H if shifts is None else H + H.diagonal().mean() * shifts @ shifts.T
+
+
+def finish(
+    state: State,
+    gradient: Tensor,
+    figures: Bounds,
+    newton: Tensor | None,
+    smallest: float,
+    look_at: Data,
+    factor: Tensor | None,
+    shift: Tensor | None,
+    passes: int,
+    error: float,
+) -> Certificate:
+    """The certificate at the state's weights, given the Newton step from there (zero after it was taken)."""
+    delta, norm = state.regularizer.delta, float(gradient.norm())
+    bound = math.inf
+    if newton is not None and math.isfinite(figures.radius):
+        slack = (figures.radius + error / math.sqrt(smallest)) / math.sqrt(smallest)
+        bound = min(figures.distance, float(newton.norm()) + slack)
+    if bool((delta > 0).all()) and shift is not None:
+        bound = min(bound, (norm + error) / float(delta.min()))
+    prediction = None
+    if factor is not None and math.isfinite(figures.radius):
+        step = torch.zeros_like(state.w) if shift is None else shift
+        prediction = prediction_bound(state.predictor, state.w, step, figures.radius, factor, look_at)
+    size = float(state.w.norm())
+    relative = bound / size if size > 0 else (0.0 if bound == 0 else math.inf)
+    return Certificate("bound", norm, passes, bound, relative, prediction)
+
+
+def prediction_bound(
+    predictor: Predictor, w: Tensor, step: Tensor, radius: float, factor: Tensor, look_at: Data
+) -> float | None:
+    """The largest change of any mean that |v - step|_H <= radius allows on some examples; None without any."""
+    K = predictor.family.outputs
+    D = predictor.size // K
+    eye = torch.eye(predictor.size, dtype=w.dtype, device=w.device)
+    inverse = torch.cholesky_solve(eye, factor).view(K, D, K, D)
+    largest = None
+    for chunk in look_at:
+        phi = predictor.features(chunk.x)
+        f = phi @ w.view(K, D).T
+        centre = f + phi @ step.view(K, D).T
+        rho = radius * torch.stack([((phi @ inverse[k, :, k]) * phi).sum(1) for k in range(K)], 1).clamp(min=0).sqrt()
+        low, high = extreme_means(predictor, centre, rho)
+        mean = predictor.family.mean(f)
+        change = float(torch.maximum((mean - low).abs(), (high - mean).abs()).max())
+        largest = change if largest is None else max(largest, change)
+    return largest
+
+
+def extreme_means(predictor: Predictor, centre: Tensor, rho: Tensor) -> tuple[Tensor, Tensor]:
+    """The least and largest means when each output k lies within rho_k of its centre; means rise with their output."""
+    family = predictor.family
+    if not isinstance(family, Categorical):
+        return family.mean(centre - rho), family.mean(centre + rho)
+    K = family.outputs
+    own = torch.eye(K, dtype=torch.bool, device=centre.device)
+    low, high = [], []
+    for k in range(K):
+        up = torch.where(own[k], centre + rho, centre - rho)
+        down = torch.where(own[k], centre - rho, centre + rho)
+        high.append(family.mean(up)[:, k])
+        low.append(family.mean(down)[:, k])
+    return torch.stack(low, 1), torch.stack(high, 1)
+
+
+def certify_large(state: State, data: Data, passes: int, cost: Cost) -> Measurement:
+    """For GLMs without a dense Hessian: the same bound in the norm of a part of H that is never more than H.
+
+    H0 = delta_min on the penalised weights + a truncated decomposition of the data's curvature.
+    """
+    predictor, w, delta = state.predictor, state.w, state.regularizer.delta
+    gradient, rounding, longest = state.regularizer.gradient(w), float((delta * w).abs().sum()), 0.0
+    curvature = curvature_for(predictor, "lowrank")
+    assert isinstance(curvature, LowRank)
+    for chunk in data:
+        phi = predictor.features(chunk.x)
+        f = phi @ w.view(predictor.family.outputs, -1).T
+        residual = predictor.family.mean(f) - chunk.y.to(f)
+        gradient = gradient + (residual.T @ phi).reshape(-1)
+        curvature.add(predictor, w, chunk.x)
+        longest = max(longest, float((phi**2).sum(1).max()))
+        rounding += float((phi.abs().T @ residual.abs()).norm())
+        cost.backward_passes += len(chunk)
+    cost.data_passes += 1
+    error = 4 * EPSILON * rounding
+    free = torch.nonzero(delta == 0)[:, 0]
+    ridge = float(delta[delta > 0].min()) if len(free) < len(delta) else 0.0
+    # a basis of all directions in which H0 is more than the ridge, or less: everything else is ridge alone
+    units = torch.zeros(len(free), predictor.size, dtype=w.dtype, device=w.device)
+    units[torch.arange(len(free), device=w.device), free] = 1
+    shifts = shift_directions(predictor, delta)
+    basis = torch.linalg.qr(torch.cat([curvature.factor, units]).T)[0]
+    small = curvature.factor @ basis
+    inner = small.T @ small + ridge * (basis.T * (delta > 0)) @ basis
+    if shifts is not None:
+        flat = basis.T @ shifts
+        inner = inner + inner.diagonal().mean() * flat @ flat.T
+    inner = (inner + inner.T) / 2
+    smallest = min(float(torch.linalg.eigvalsh(inner)[0]), ridge)
+    figures = Bounds(math.inf, math.inf, math.inf)
+    if smallest > EPSILON * float(inner.diagonal().sum()):
+        inside = basis.T @ gradient
+        outside = float((gradient - basis @ inside).norm()) ** 2
+        within = float(inside @ torch.linalg.solve(inner, inside))
+        decrement = math.sqrt(within + outside / ridge) + error / math.sqrt(smallest)
+        pairs = 2.0 if isinstance(predictor.family, Categorical) else 1.0
+        reach = math.sqrt(pairs * longest / smallest)
+        figures = bounds(decrement, reach, smallest, predictor.family.self_concordance)
+    norm = float(gradient.norm())
+    bound = figures.distance
+    if len(free) == 0:
+        bound = min(bound, (norm + error) / ridge)
+    size = float(w.norm())
+    certificate = Certificate("bound", norm, passes, bound, bound / size if size else math.inf)
+    kept = curvature if state.curvature is not None and state.curvature.kind == "lowrank" else state.curvature
+    exact = replace(state, gradient=gradient, curvature=kept)
+    return Measurement(certificate, exact, None, None, cost)
+
+
+def measure_network(state: State, data: Data, passes: int, cost: Cost) -> Measurement:
+    """The residual of the retained objective: no bound follows from it, but zero would mean a stationary point."""
+    gradient = state.regularizer.gradient(state.w)
+    scale = 1 + float(gradient.norm())
+    for chunk in data:
+        gradient = gradient + data_gradient(state.predictor, state.w, chunk)
+        cost.backward_passes += len(chunk)
+    cost.data_passes += 1
+    norm = float(gradient.norm())
+    certificate = Certificate("measured", norm, passes, relative=norm / scale)
+    return Measurement(certificate, replace(state, gradient=gradient), None, None, cost)
+
+
+def measured_state(state: State, gradient: Tensor, curvature: Full) -> State:
+    """The state with what the pass measured in place of what was carried along."""
+    return replace(state, gradient=gradient, curvature=curvature)
+
+
+def step_to(state: State, memory: Examples, w: Tensor, gradient: Tensor) -> State:
+    """The state moved to w, where the gradient is `gradient` to first order."""
+    old = state.memory
+    fresh = remember(state.predictor, w, aligned(state, memory), old.weight, old.generation)
+    return replace(state, w=w, gradient=gradient, memory=fresh)

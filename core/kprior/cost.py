@@ -1,0 +1,38 @@
+"""What a computation spent: the figures that versions, comparisons and benchmarks report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass
+class Cost:
+    """Counts that solvers and passes add to as they go."""
+
+    data_passes: int = 0
+    """Passes over past data (memory, added and removed examples are not past data)."""
+    backward_passes: int = 0
+    """Gradients of single examples, memory and mixed examples included."""
+    forward_passes: int = 0
+    """Outputs of single examples that no gradient was asked of."""
+    seconds: float = 0.0
+
+    @contextmanager
+    def timed(self) -> Iterator[Cost]:
+        """Adds the seconds spent inside."""
+        start = time.perf_counter()
+        try:
+            yield self
+        finally:
+            self.seconds += time.perf_counter() - start
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.data_passes + other.data_passes,
+            self.backward_passes + other.backward_passes,
+            self.forward_passes + other.forward_passes,
+            self.seconds + other.seconds,
+        )

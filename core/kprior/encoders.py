@@ -1,0 +1,117 @@
+"""From raw inputs to what an architecture reads. What an encoder learns from data lives in buffers.
+
+The buffers are part of a version's state, and they stay as they were when the model was first trained:
+an adapted model and the retrain it is compared with must mean the same thing by a weight.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from core.kprior.examples import Data
+
+
+class Encoder(nn.Module):
+    """Raw inputs (n, ...) -> float tensor (n, *shape)."""
+
+    shape: tuple[int, ...]
+
+    def fit(self, data: Data) -> None:
+        """Learn the buffers in one pass; encoders without buffers read nothing."""
+
+
+class VectorEncoder(Encoder):
+    """A vector of numbers, as it comes."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.shape = (dim,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+class ImageEncoder(Encoder):
+    """Pixels: bytes become [0, 1], floats stay as they are."""
+
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / 255 if x.dtype == torch.uint8 else x
+
+
+class TableEncoder(Encoder):
+    """Columns of numbers and categories, one float each: category codes count from 0, NaN is missing.
+
+    A number becomes its standardised value and a flag that is 1 where it is missing (the value is then 0).
+    A category of V values becomes V + 1 indicators, the last for unseen or missing values.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, columns: list[dict[str, Any]]) -> None:
+        super().__init__()
+        for column in columns:
+            if column.get("type") not in ("number", "category"):
+                raise ValueError(f"column {column.get('name')!r}: type must be 'number' or 'category'")
+        self.numbers = [i for i, c in enumerate(columns) if c["type"] == "number"]
+        self.categories = [(i, len(c["values"])) for i, c in enumerate(columns) if c["type"] == "category"]
+        self.shape = (2 * len(self.numbers) + sum(v + 1 for _, v in self.categories),)
+        self.register_buffer("mean", torch.zeros(len(self.numbers), dtype=torch.float64))
+        self.register_buffer("scale", torch.ones(len(self.numbers), dtype=torch.float64))
+
+    def fit(self, data: Data) -> None:
+        count = torch.zeros_like(self.mean)
+        mean = torch.zeros_like(self.mean)
+        square = torch.zeros_like(self.mean)
+        for chunk in data:
+            # Chan's pairwise update: a plain sum of squares loses all digits of a column like 1e9 + noise
+            x = chunk.x[:, self.numbers].double()
+            seen = ~x.isnan()
+            n = seen.sum(0)
+            m = torch.where(seen, x, 0.0).sum(0) / n.clamp(min=1)
+            s = torch.where(seen, (x - m) ** 2, 0.0).sum(0)
+            total = (count + n).clamp(min=1)
+            square += s + (m - mean) ** 2 * count * n / total
+            mean += (m - mean) * n / total
+            count += n
+        deviation = (square / count.clamp(min=1)).sqrt()
+        self.mean.copy_(mean)
+        self.scale.copy_(torch.where(deviation > 0, deviation, torch.ones_like(deviation)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.double()
+        number = x[:, self.numbers]
+        missing = number.isnan()
+        parts = [torch.where(missing, 0.0, (number - self.mean) / self.scale), missing.double()]
+        for column, size in self.categories:
+            code = x[:, column]
+            known = (code >= 0) & (code < size)
+            index = torch.where(known, code, float(size)).long()
+            parts.append(nn.functional.one_hot(index, size + 1).double())
+        return torch.cat(parts, 1)
+
+
+def encoder_of(spec: dict[str, Any]) -> Encoder:
+    """The encoder of a model's input: vector, image or table."""
+    kind = spec.get("kind")
+    if kind == "vector":
+        return VectorEncoder(int(spec["dim"]))
+    if kind == "image":
+        channels, height, width = (int(v) for v in spec["shape"])
+        return ImageEncoder((channels, height, width))
+    if kind == "table":
+        return TableEncoder(list(spec["columns"]))
+    raise ValueError(f"unknown input kind {kind!r}; known: vector, image, table")
+
+
+def size_of(shape: tuple[int, ...]) -> int:
+    """How many numbers one encoded example has."""
+    return math.prod(shape)

@@ -1,0 +1,55 @@
+"""Labelled rows as tensors: what every pass of the engine reads.
+
+Callers give a `Data`: anything that can be iterated more than once and yields `Examples` of bounded size.
+A list of chunks will do, and so will an object that streams a table anew on every iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Examples:
+    """n labelled rows. `key` is the caller's own reference to a row; the engine never looks behind it."""
+
+    key: Tensor
+    """(n,) int64."""
+    x: Tensor
+    """(n, ...) raw inputs, before the encoder."""
+    y: Tensor
+    """(n, K) targets in the family's mean space: 0/1, one-hot rows, numbers or counts."""
+
+    def __post_init__(self) -> None:
+        n = self.key.shape[0]
+        if self.key.ndim != 1 or self.x.shape[:1] != (n,) or self.y.ndim != 2 or self.y.shape[0] != n:
+            raise ValueError(
+                f"key {tuple(self.key.shape)}, x {tuple(self.x.shape)} and y {tuple(self.y.shape)} "
+                "must be (n,), (n, ...) and (n, K)"
+            )
+
+    def __len__(self) -> int:
+        return self.key.shape[0]
+
+    def take(self, index: Tensor) -> Examples:
+        """The rows at `index` (positions or a boolean mask)."""
+        return Examples(self.key[index], self.x[index], self.y[index])
+
+    def chunks(self, size: int) -> list[Examples]:
+        """The same rows, `size` at a time, without copies."""
+        return [
+            Examples(self.key[i : i + size], self.x[i : i + size], self.y[i : i + size])
+            for i in range(0, len(self), size)
+        ]
+
+
+Data = Iterable[Examples]
+
+
+def concatenate(parts: Sequence[Examples]) -> Examples:
+    """One `Examples` from several; at least one is needed, for the shapes."""
+    return Examples(torch.cat([p.key for p in parts]), torch.cat([p.x for p in parts]), torch.cat([p.y for p in parts]))

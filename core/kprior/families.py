@@ -1,0 +1,170 @@
+"""Exponential families: the loss of an output f and the derivatives that K-priors are made of.
+
+    l(y, f) = A(f) - <y, f>,   h = grad A (the mean),   h' = hess A          (paper, Eqs. 4 and 5)
+
+Losses are shifted by a constant in y where that keeps them non-negative. All are stable for extreme f.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+class Family(ABC):
+    """One exponential family with K natural parameters per example (`outputs`)."""
+
+    name: str
+    self_concordance: float = 1.0
+    """c in |A'''[u,u,v]| <= c * spread(v) * A''[u,u]: how fast curvature can change along v (Bach 2010)."""
+
+    def __init__(self, outputs: int = 1) -> None:
+        self.outputs = outputs
+
+    @abstractmethod
+    def loss(self, y: Tensor, f: Tensor) -> Tensor:
+        """l(y, f) for each row: (n, K), (n, K) -> (n,). y may be soft."""
+
+    @abstractmethod
+    def mean(self, f: Tensor) -> Tensor:
+        """h(f): (n, K) -> (n, K)."""
+
+    @abstractmethod
+    def variance(self, f: Tensor) -> Tensor:
+        """The diagonal of h'(f): (n, K) -> (n, K)."""
+
+    def hessian(self, f: Tensor) -> Tensor:
+        """h'(f) as matrices: (n, K) -> (n, K, K)."""
+        return torch.diag_embed(self.variance(f))
+
+    def hessian_root(self, f: Tensor) -> Tensor:
+        """B with B B' = h'(f): (n, K) -> (n, K, K)."""
+        return torch.diag_embed(self.variance(f).sqrt())
+
+    def spread(self, f: Tensor) -> Tensor:
+        """The size of a change of outputs that matters to the curvature: (n, K) -> (n,)."""
+        return f.abs().amax(1)
+
+    def decide(self, f: Tensor) -> Tensor:
+        """What the output says for certain: a class where there are classes, else the mean. (n, K) -> (n,)."""
+        return self.mean(f)[:, 0]
+
+    def secant(self, f: Tensor, shrink: float) -> Tensor:
+        """Mean slope of h between f and shrink * f, along the line that joins them: (n, K) -> (n,).
+
+        h(f) - h(s f) ~ secant * (1 - s) f. At f = 0 it is the mean curvature itself.
+        """
+        centred = f - f.mean(1, keepdim=True) if self.outputs > 1 else f
+        square = (centred**2).sum(1)
+        rise = ((self.mean(f) - self.mean(shrink * f)) * centred).sum(1)
+        flat = square < 1e-8
+        slope = rise / ((1 - shrink) * torch.where(flat, torch.ones_like(square), square))
+        return torch.where(flat, self.variance(f).mean(1), slope)
+
+
+class Bernoulli(Family):
+    """Two classes, one logit: A(f) = log(1 + e^f)."""
+
+    name = "bernoulli"
+
+    def loss(self, y: Tensor, f: Tensor) -> Tensor:
+        # y softplus(-f) + (1 - y) softplus(f) keeps the digits that softplus(f) - y f cancels
+        return -(y * functional.logsigmoid(f) + (1 - y) * functional.logsigmoid(-f)).sum(1)
+
+    def mean(self, f: Tensor) -> Tensor:
+        return torch.sigmoid(f)
+
+    def variance(self, f: Tensor) -> Tensor:
+        return torch.sigmoid(f) * torch.sigmoid(-f)
+
+    def decide(self, f: Tensor) -> Tensor:
+        return (f[:, 0] > 0).long()
+
+
+class Categorical(Family):
+    """K classes, K logits: A(f) = log sum_k e^{f_k}. Adding a constant to all logits changes nothing."""
+
+    name = "categorical"
+
+    def __init__(self, outputs: int) -> None:
+        if outputs < 2:
+            raise ValueError("a categorical family needs two classes at least")
+        super().__init__(outputs)
+
+    def loss(self, y: Tensor, f: Tensor) -> Tensor:
+        return -(y * torch.log_softmax(f, 1)).sum(1)
+
+    def mean(self, f: Tensor) -> Tensor:
+        return torch.softmax(f, 1)
+
+    def variance(self, f: Tensor) -> Tensor:
+        log_p = torch.log_softmax(f, 1)
+        return log_p.exp() * -torch.expm1(log_p)
+
+    def hessian(self, f: Tensor) -> Tensor:
+        p = self.mean(f)
+        off = -p[:, :, None] * p[:, None, :]
+        return off - torch.diag_embed(off.diagonal(dim1=1, dim2=2)) + torch.diag_embed(self.variance(f))
+
+    def hessian_root(self, f: Tensor) -> Tensor:
+        # (diag(r) - p r')(diag(r) - p r')' = diag(p) - p p' for r = sqrt(p), as the p sum to one
+        p = self.mean(f)
+        r = p.sqrt()
+        return torch.diag_embed(r) - p[:, :, None] * r[:, None, :]
+
+    def spread(self, f: Tensor) -> Tensor:
+        return f.amax(1) - f.amin(1)
+
+    def decide(self, f: Tensor) -> Tensor:
+        return f.argmax(1)
+
+
+class Gaussian(Family):
+    """A number with unit variance: A(f) = f^2 / 2."""
+
+    name = "gaussian"
+    self_concordance = 0.0
+
+    def loss(self, y: Tensor, f: Tensor) -> Tensor:
+        return 0.5 * ((f - y) ** 2).sum(1)
+
+    def mean(self, f: Tensor) -> Tensor:
+        return f
+
+    def variance(self, f: Tensor) -> Tensor:
+        return torch.ones_like(f)
+
+
+class Poisson(Family):
+    """A count with log rate f: A(f) = e^f."""
+
+    name = "poisson"
+
+    def loss(self, y: Tensor, f: Tensor) -> Tensor:
+        return (f.exp() - y * f).sum(1)
+
+    def mean(self, f: Tensor) -> Tensor:
+        return f.exp()
+
+    def variance(self, f: Tensor) -> Tensor:
+        return f.exp()
+
+
+def family_of(target: dict[str, object]) -> Family:
+    """The family of a model's target: binary, classes, number or count."""
+    kind = target.get("kind")
+    if kind == "binary":
+        return Bernoulli()
+    if kind == "classes":
+        values = target.get("values")
+        if not isinstance(values, (list, tuple)):
+            raise ValueError("a target of kind 'classes' needs its 'values'")
+        return Categorical(len(values))
+    if kind == "number":
+        return Gaussian()
+    if kind == "count":
+        return Poisson()
+    raise ValueError(f"unknown target kind {kind!r}; known: binary, classes, number, count")

@@ -1,0 +1,204 @@
+"""One objective for every task: soft-label losses plus a quadratic in the weights.
+
+    K(w) = sum_terms sum_i v_i l(t_i, f_i(w)) + sum_k c_k' f_k(w)
+         + 1/2 (w - w*)' Q (w - w*) + 1/2 sum_j delta_j w_j^2 + b' w
+
+Full retrains, replay, weight priors, distillation and K-priors differ only in what they put in here, and so all run
+on the same solvers. `adaptation.py` says which term of the paper each part is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from core.kprior.cost import Cost
+from core.kprior.curvature import Curvature, Full, glm_hessian
+from core.kprior.examples import Data
+from core.kprior.predictor import Predictor
+
+CACHE_BYTES = 2**30
+"""Encoded inputs up to this size are kept between passes of one solve; beyond, every pass encodes anew."""
+
+Batch = tuple[Tensor, Tensor, Tensor | None]
+"""Encoded inputs (GLM: features), targets, weights."""
+
+
+class Term:
+    """sum_i v_i l(t_i, f_i(w)) over rows that are read again in every pass."""
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        data: Data,
+        targets: Tensor | None = None,
+        weight: Tensor | None = None,
+        past: bool = False,
+        scale: float = 1.0,
+        temperature: float = 1.0,
+        teacher: Teacher | None = None,
+    ) -> None:
+        """`targets` and `weight`, if given, follow the order of `data` and replace its labels and ones.
+
+        With a temperature T both sides are divided by it and the loss is multiplied by T^2 (paper, Eq. 27): targets
+        are then expected at that temperature. A `teacher` labels mixed inputs afresh in every minibatch.
+        """
+        self.predictor, self._data, self._targets, self._weight = predictor, data, targets, weight
+        self.past, self.scale, self.temperature, self.teacher = past, scale, temperature, teacher
+        self._cache: list[Batch] | None = None
+        self.count: int | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self._cache is not None:
+            yield from self._cache
+            return
+        kept: list[Batch] | None = []
+        total, start = 0, 0
+        for chunk in self._data:
+            n = len(chunk)
+            z = self.predictor.features(chunk.x) if self.predictor.linear else self.predictor.encode(chunk.x)
+            targets = chunk.y if self._targets is None else self._targets[start : start + n]
+            weight = None if self._weight is None else self._weight[start : start + n].to(z)
+            start += n
+            batch = (z, targets.to(z), weight)
+            total += z.numel() * z.element_size()
+            if kept is not None:
+                kept = [*kept, batch] if total <= CACHE_BYTES else None
+            yield batch
+        self._cache, self.count = kept, start
+
+    def rows(self) -> int:
+        """How many rows there are; a pass over the data if none was made yet."""
+        if self.count is None:
+            for _ in self:
+                pass
+        assert self.count is not None
+        return self.count
+
+    def loss(self, f: Tensor, targets: Tensor, weight: Tensor | None) -> Tensor:
+        """The term's value on some of its rows, given their outputs."""
+        T = self.temperature
+        loss = self.predictor.family.loss(targets, f / T) * (T * T)
+        return self.scale * (loss if weight is None else loss * weight).sum()
+
+    def minibatches(self, steps: int, generator: torch.Generator) -> Iterator[tuple[Batch, float]]:
+        """`steps` batches that cover the rows once, each with the factor that makes its sum unbiased."""
+        n = self.rows()
+        if self._cache is not None:
+            z, targets = torch.cat([b[0] for b in self._cache]), torch.cat([b[1] for b in self._cache])
+            v = None if self._weight is None else torch.cat([b[2] for b in self._cache if b[2] is not None])
+            order = torch.randperm(n, generator=generator)
+            for part in order.tensor_split(steps) if steps <= n else (order[i % n, None] for i in range(steps)):
+                batch = (z[part], targets[part], None if v is None else v[part])
+                if self.teacher is not None:
+                    batch = self.teacher.mix(batch, z, self.temperature, generator)
+                yield batch, n / len(part)
+            return
+        size = max(1, round(n / steps))
+        held: list[Batch] = []
+        have = 0
+        for chunk in self:
+            for part in torch.randperm(len(chunk[0]), generator=generator).split(size):
+                held.append((chunk[0][part], chunk[1][part], None if chunk[2] is None else chunk[2][part]))
+                have += len(part)
+                if have >= size:
+                    z, targets = torch.cat([b[0] for b in held]), torch.cat([b[1] for b in held])
+                    v = None if held[0][2] is None else torch.cat([b[2] for b in held if b[2] is not None])
+                    yield (z, targets, v), n / have
+                    held, have = [], 0
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """The old model, kept during a job so that it can be asked anywhere."""
+
+    predictor: Predictor
+    w: Tensor
+
+    def mix(self, batch: Batch, pool: Tensor, temperature: float, generator: torch.Generator) -> Batch:
+        """x = a u_i + (1 - a) u_j, a uniform, j any row of the pool, labelled by the old model."""
+        z, _, weight = batch
+        j = torch.randint(len(pool), (len(z),), generator=generator)
+        a = torch.rand(len(z), generator=generator).to(z).reshape(-1, *[1] * (z.ndim - 1))
+        mixed = a * z + (1 - a) * pool[j]
+        with torch.no_grad():
+            f = self.predictor.outputs_of_encoded(self.w, mixed)
+        return mixed, self.predictor.family.mean(f / temperature), weight
+
+
+@dataclass
+class Objective:
+    """K(w), its gradient and, for GLMs, its Hessian."""
+
+    predictor: Predictor
+    delta: Tensor
+    """(P,) of the new regularizer G."""
+    linear: Tensor
+    """(P,) b."""
+    terms: list[Term] = field(default_factory=list)
+    released: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    """Removed examples of a network: encoded inputs and the coefficients c_k = y_k - h*_k of their outputs."""
+    curvature: Curvature | None = None
+    centre: Tensor | None = None
+    """Q and w*."""
+
+    def smooth_part(self, w: Tensor) -> Tensor:
+        """All that is a function of the weights alone; differentiable."""
+        value = 0.5 * (self.delta * w * w).sum() + (self.linear * w).sum()
+        if self.curvature is not None and self.centre is not None:
+            step = w - self.centre
+            value = value + 0.5 * (step * self.curvature.product(step)).sum()
+        return value
+
+    def evaluate(self, w: Tensor, cost: Cost, hessian: bool = False) -> tuple[float, Tensor, Tensor | None]:
+        """Value, gradient and (GLM, on demand) Hessian in one pass over the terms."""
+        if self.predictor.linear:
+            return self._evaluate_glm(w, cost, hessian)
+        w = w.detach().requires_grad_()
+        value = self.smooth_part(w)
+        gradient = torch.autograd.grad(value, w)[0]
+        total = float(value.detach())
+        for term in self.terms:
+            for z, targets, weight in term:
+                loss = term.loss(self.predictor.outputs_of_encoded(w, z), targets, weight)
+                gradient = gradient + torch.autograd.grad(loss, w)[0]
+                total += float(loss.detach())
+                cost.backward_passes += len(z)
+            cost.data_passes += term.past
+        for z, coefficient in self.released:
+            loss = (self.predictor.outputs_of_encoded(w, z) * coefficient).sum()
+            gradient = gradient + torch.autograd.grad(loss, w)[0]
+            total += float(loss.detach())
+            cost.backward_passes += len(z)
+        return total, gradient.detach(), None
+
+    def _evaluate_glm(self, w: Tensor, cost: Cost, hessian: bool) -> tuple[float, Tensor, Tensor | None]:
+        family = self.predictor.family
+        value = float(self.smooth_part(w))
+        gradient = self.delta * w + self.linear
+        H = torch.diag(self.delta) if hessian else None
+        if self.curvature is not None and self.centre is not None:
+            gradient = gradient + self.curvature.product(w - self.centre)
+            if H is not None:
+                assert isinstance(self.curvature, Full)
+                H = H + self.curvature.matrix
+        W = w.view(family.outputs, -1)
+        for term in self.terms:
+            T = term.temperature
+            for phi, targets, weight in term:
+                f = phi @ W.T
+                value += float(term.loss(f, targets, weight))
+                residual = (family.mean(f / T) - targets) * (T * term.scale)
+                if weight is not None:
+                    residual = residual * weight[:, None]
+                gradient = gradient + (residual.T @ phi).reshape(-1)
+                if H is not None:
+                    v = None if weight is None else weight * term.scale
+                    block = glm_hessian(phi, family.hessian(f / T), v)
+                    H += block if weight is not None else block * term.scale
+                cost.backward_passes += len(phi)
+            cost.data_passes += term.past
+        return value, gradient, H

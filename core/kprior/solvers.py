@@ -1,0 +1,249 @@
+"""Solvers: Newton for GLMs while P allows, L-BFGS beyond, Adam for networks.
+
+All take an `Objective` and a start, count their cost, and never hand back weights that are not finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from core.kprior.cost import Cost
+from core.kprior.curvature import FULL_LIMIT, Full, cholesky
+from core.kprior.families import Categorical
+from core.kprior.objective import Objective
+from core.kprior.predictor import Predictor
+
+Progress = Callable[[float, str], None]
+"""Called with a share of 0..1 and a phrase; may raise to stop the work."""
+Watch = Callable[[int, Tensor], bool]
+"""Called with the backward passes so far and the weights after each round; True ends the solve."""
+
+
+class SolverError(ArithmeticError):
+    """A solve that cannot give weights: the message says why in words a person can use."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How networks are trained. GLMs have one optimum and need none of this but the tolerance."""
+
+    learning_rate: float = 0.003
+    batch_size: int | None = 128
+    """None: all rows in every step."""
+    max_epochs: int = 300
+    patience: int | None = 10
+    """Rounds without progress before the learning rate falls, three times, and then the end; None: never."""
+    seed: int = 0
+    warm_start: bool = True
+    tolerance: float = 1e-12
+    """Newton stops when half the squared decrement, a bound on what is left to gain, is this share of the value."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Where a solver stopped."""
+
+    w: Tensor
+    converged: bool
+    hessian: Tensor | None = None
+    """The Hessian at (or one quadratic step before) w, where Newton knows it."""
+
+
+def solve(
+    objective: Objective,
+    start: Tensor,
+    training: Training,
+    cost: Cost,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+) -> Solution:
+    """The minimiser of an objective, by the solver that fits it."""
+    predictor = objective.predictor
+    if not predictor.linear:
+        return adam(objective, start, training, cost, progress, watch)
+    if predictor.size <= FULL_LIMIT and (objective.curvature is None or isinstance(objective.curvature, Full)):
+        return newton(objective, start, training, cost, progress)
+    return lbfgs(objective, start, cost, progress)
+
+
+def shift_directions(predictor: Predictor, delta: Tensor) -> Tensor | None:
+    """(P, s) orthonormal directions along which a softmax GLM's objective is flat: a constant added to the logits.
+
+    There is one for each feature whose weights no class is penalised for, the unpenalised bias above all.
+    """
+    if not isinstance(predictor.family, Categorical) or not predictor.linear:
+        return None
+    K = predictor.family.outputs
+    free = torch.nonzero((delta.view(K, -1) == 0).all(0))[:, 0]
+    if len(free) == 0:
+        return None
+    directions = torch.zeros(K, delta.shape[0] // K, len(free), dtype=delta.dtype, device=delta.device)
+    directions[:, free, torch.arange(len(free), device=delta.device)] = K**-0.5
+    return directions.reshape(-1, len(free))
+
+
+def without_shift(w: Tensor, directions: Tensor | None) -> Tensor:
+    """The representative of w among the weights that predict the same: logits of free features sum to zero."""
+    return w if directions is None else w - directions @ (directions.T @ w)
+
+
+def newton(
+    objective: Objective, start: Tensor, training: Training, cost: Cost, progress: Progress | None = None
+) -> Solution:
+    """Newton's method with backtracking; one pass over the terms per step."""
+    shifts = shift_directions(objective.predictor, objective.delta)
+    w = without_shift(start, shifts)
+    value, gradient, H = objective.evaluate(w, cost, hessian=True)
+    if not torch.isfinite(torch.tensor(value)) or not bool(gradient.isfinite().all()):
+        raise SolverError("the objective is not finite at the start: check the examples for extreme values")
+    for iteration in range(100):
+        assert H is not None
+        if shifts is not None:
+            H = H + H.diagonal().mean() * shifts @ shifts.T
+        factor = cholesky(H)
+        step = -torch.cholesky_solve(gradient[:, None], factor)[:, 0]
+        decrement = -float(gradient @ step)
+        if decrement / 2 <= training.tolerance * (1 + abs(value)):
+            # the step is taken all the same: it costs no pass and squares the error
+            return Solution(w + step, True, H)
+        t, accepted = 1.0, False
+        for _ in range(40):
+            new_value, new_gradient, new_H = objective.evaluate(w + t * step, cost, hessian=True)
+            if new_value <= value - 1e-4 * t * decrement + 1e-12 * abs(value) and bool(new_gradient.isfinite().all()):
+                accepted = True
+                break
+            t /= 2
+        if not accepted:
+            raise SolverError("Newton's method found no descent: the problem is too ill-conditioned")
+        w, value, gradient, H = w + t * step, new_value, new_gradient, new_H
+        if progress:
+            progress(min(0.95, (iteration + 1) / 12), f"Newton step {iteration + 1}")
+    return Solution(w, False, H)
+
+
+def lbfgs(objective: Objective, start: Tensor, cost: Cost, progress: Progress | None = None) -> Solution:
+    """L-BFGS with a strong Wolfe line search, for GLMs whose Hessian is too large."""
+    w = start.clone().requires_grad_()
+    value, gradient, _ = objective.evaluate(start, cost)
+    tolerance = 1e-10 * (1 + abs(value))
+    optimizer = torch.optim.LBFGS(
+        [w],
+        max_iter=50,
+        history_size=50,
+        tolerance_grad=tolerance,
+        tolerance_change=1e-15 * (1 + float(start.norm())),
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure() -> float:
+        total, w.grad, _ = objective.evaluate(w.detach(), cost)
+        return total
+
+    last = value
+    for round_ in range(40):
+        optimizer.step(closure)
+        value, gradient, _ = objective.evaluate(w.detach(), cost)
+        if not bool(w.isfinite().all()) or not bool(gradient.isfinite().all()):
+            raise SolverError("the objective is not finite: check the examples for extreme values")
+        if float(gradient.abs().max()) <= tolerance:
+            return Solution(w.detach(), True)
+        if value >= last - 1e-14 * abs(last):
+            break
+        last = value
+        if progress:
+            progress((round_ + 1) / 40, f"L-BFGS round {round_ + 1}")
+    return Solution(w.detach(), float(gradient.norm()) <= 1e-4 * (1 + abs(value)))
+
+
+def adam(
+    objective: Objective,
+    start: Tensor,
+    training: Training,
+    cost: Cost,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+) -> Solution:
+    """Adam on minibatches of all terms at once; the learning rate falls when the objective stops falling."""
+    predictor = objective.predictor
+    w = start.clone().requires_grad_()
+    rows = sum(term.rows() for term in objective.terms) + sum(len(z) for z, _ in objective.released)
+    steps = 1 if training.batch_size is None else max(1, round(rows / training.batch_size))
+    optimizer = torch.optim.Adam([w], lr=training.learning_rate)
+    generator = torch.Generator().manual_seed(training.seed)
+    plateau = Plateau(optimizer, training.patience, max(1, 20 // steps))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(training.seed)  # dropout draws from the global generator
+        for epoch in range(training.max_epochs):
+            total = 0.0
+            streams = [term.minibatches(steps, generator) for term in objective.terms]
+            released = [released_batches(z, c, steps, generator) for z, c in objective.released]
+            for _ in range(steps):
+                loss = objective.smooth_part(w)
+                for term, stream in zip(objective.terms, streams, strict=True):
+                    drawn = next(stream, None)
+                    if drawn is None:
+                        continue
+                    (z, targets, weight), factor = drawn
+                    f = predictor.outputs_of_encoded(w, z, training=True)
+                    loss = loss + factor * term.loss(f, targets, weight)
+                    cost.backward_passes += len(z)
+                for part in released:
+                    z, coefficient, factor = next(part)
+                    f = predictor.outputs_of_encoded(w, z, training=True)
+                    loss = loss + factor * (f * coefficient).sum()
+                    cost.backward_passes += len(z)
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                total += float(loss.detach())
+            cost.data_passes += sum(term.past for term in objective.terms)
+            if not torch.isfinite(torch.tensor(total)) or not bool(w.detach().isfinite().all()):
+                raise SolverError(
+                    "training diverged: the objective is not finite; lower the learning rate or check the examples"
+                )
+            if progress:
+                progress((epoch + 1) / training.max_epochs, f"epoch {epoch + 1} of at most {training.max_epochs}")
+            if watch and watch(cost.backward_passes, w.detach()):
+                return Solution(w.detach().clone(), False)
+            if plateau.done(total / steps):
+                return Solution(w.detach().clone(), True)
+    return Solution(w.detach().clone(), training.patience is None)
+
+
+def released_batches(z: Tensor, coefficient: Tensor, steps: int, generator: torch.Generator):  # type: ignore[no-untyped-def]
+    """Minibatches of removed examples, as `Term.minibatches` gives them."""
+    n = len(z)
+    order = torch.randperm(n, generator=generator)
+    for part in order.tensor_split(steps) if steps <= n else (order[i % n, None] for i in range(steps)):
+        yield z[part], coefficient[part], n / len(part)
+
+
+class Plateau:
+    """Lowers the learning rate, and at last says stop, when the averaged objective no longer falls."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, patience: int | None, epochs: int, falls: int = 3) -> None:
+        self.optimizer, self.patience, self.epochs, self.falls = optimizer, patience, epochs, falls
+        self._sum, self._seen, self._best, self._waited = 0.0, 0, float("inf"), 0
+
+    def done(self, value: float) -> bool:
+        """Take one epoch's mean objective. Minibatch noise is averaged over a round of some 20 steps."""
+        if self.patience is None:
+            return False
+        self._sum, self._seen = self._sum + value, self._seen + 1
+        if self._seen < self.epochs:
+            return False
+        mean, self._sum, self._seen = self._sum / self._seen, 0.0, 0
+        if mean < self._best - 1e-3 * abs(self._best) or self._best == float("inf"):
+            self._best, self._waited = mean, 0
+            return False
+        self._best, self._waited = min(self._best, mean), self._waited + 1
+        if self._waited < self.patience:
+            return False
+        self._waited, self.falls = 0, self.falls - 1
+        for group in self.optimizer.param_groups:
+            group["lr"] *= 0.3
+        return self.falls < 0

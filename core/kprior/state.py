@@ -1,0 +1,176 @@
+"""The state of a version: all that the next adaptation starts from, and its form as bytes.
+
+Bytes are one safetensors file. Its only metadata entry holds a JSON header with a format version, so that equal
+states give equal bytes and a foreign file is told apart. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from core.kprior.curvature import BACKENDS, Curvature
+from core.kprior.examples import Examples
+from core.kprior.memory import Memory
+from core.kprior.predictor import Predictor
+from core.kprior.regularizers import L2
+from core.kprior.surrogate import Surrogate
+
+FORMAT = "amend.state"
+FORMAT_VERSION = 1
+
+
+class StateError(ValueError):
+    """Bytes that are not a state this engine can read."""
+
+
+@dataclass(frozen=True)
+class State:
+    """A model at w*, with what it knows of its past."""
+
+    predictor: Predictor
+    regularizer: L2
+    regularizer_spec: dict[str, Any]
+    w: Tensor
+    """(P,) w*."""
+    gradient: Tensor
+    """(P,) g*: gradient of the whole training objective at w*, zero only if training converged."""
+    curvature: Curvature | None
+    """G: the GGN of all past data at w*; None where the model carries none."""
+    memory: Memory
+    count: int
+    """How many examples the state stands for."""
+    surrogate: Surrogate | None = None
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The model's spec, regularizer included."""
+        return {**self.predictor.spec, "regularizer": self.regularizer_spec}
+
+    def header(self) -> dict[str, Any]:
+        """All that is not a tensor, JSON-able."""
+        return {
+            "format": FORMAT,
+            "version": FORMAT_VERSION,
+            "spec": self.spec,
+            "count": self.count,
+            "generation": self.memory.generation,
+            "curvature": None if self.curvature is None else self.curvature.kind,
+        }
+
+    def to_bytes(self) -> bytes:
+        """The state as one safetensors file."""
+        tensors = {
+            "w": self.w,
+            "gradient": self.gradient,
+            "delta": self.regularizer.delta,
+            "memory.key": self.memory.key,
+            "memory.weight": self.memory.weight,
+            "memory.soft": self.memory.soft,
+        }
+        tensors |= {f"encoder.{k}": v for k, v in self.predictor.encoder.state_dict().items()}
+        if self.curvature is not None:
+            tensors |= {f"curvature.{k}": v for k, v in self.curvature.tensors().items()}
+        if self.surrogate is not None:
+            tensors |= {"surrogate.gram": self.surrogate.gram, "surrogate.cross": self.surrogate.cross}
+        tensors = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
+        # one metadata entry only: safetensors does not keep the order of several
+        header = json.dumps(self.header(), sort_keys=True, separators=(",", ":"))
+        return bytes(save_tensors(tensors, metadata={"amend": header}))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, device: torch.device | str = "cpu") -> State:
+        """The inverse of `to_bytes`; StateError says what is wrong with other bytes."""
+        header = read_header(data)
+        try:
+            tensors = {k: v.to(device) for k, v in load_tensors(data).items()}
+        except Exception as error:
+            raise StateError(f"the state file is damaged: {error}") from error
+        try:
+            return cls._assemble(header, tensors, device)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise StateError(f"the state file is incomplete or inconsistent: {error}") from error
+
+    @classmethod
+    def _assemble(cls, header: dict[str, Any], tensors: dict[str, Tensor], device: torch.device | str) -> State:
+        spec = header["spec"]
+        predictor = Predictor(spec, device=device)
+        predictor.encoder.load_state_dict(with_prefix(tensors, "encoder."))
+        for name in ("w", "gradient", "delta"):
+            if tensors[name].shape != (predictor.size,):
+                raise ValueError(f"{name} has shape {tuple(tensors[name].shape)}, not ({predictor.size},)")
+        curvature = None
+        if header["curvature"] is not None:
+            backend = BACKENDS[header["curvature"]]
+            curvature = backend.from_tensors(with_prefix(tensors, "curvature."), predictor)
+        surrogate = None
+        if "surrogate.gram" in tensors:
+            surrogate = Surrogate(tensors["surrogate.gram"], tensors["surrogate.cross"])
+        memory = Memory(
+            tensors["memory.key"].cpu(),
+            tensors["memory.weight"],
+            tensors["memory.soft"],
+            int(header["generation"]),
+        )
+        if not len(memory.key) == len(memory.weight) == len(memory.soft):
+            raise ValueError("memory keys, weights and soft labels differ in number")
+        return cls(
+            predictor,
+            L2(tensors["delta"]),
+            spec["regularizer"],
+            tensors["w"],
+            tensors["gradient"],
+            curvature,
+            memory,
+            int(header["count"]),
+            surrogate,
+        )
+
+
+def aligned(state: State, memory: Examples) -> Examples:
+    """The memory's rows in the state's order, checked against the soft labels that the state remembers."""
+    key = memory.key.cpu()
+    order = torch.argsort(key)
+    found = torch.searchsorted(key[order], state.memory.key)
+    found = found.clamp(max=max(0, len(key) - 1))
+    if len(key) < len(state.memory) or not bool((key[order][found] == state.memory.key).all()):
+        raise ValueError("rows of the memory are missing")
+    rows = memory.take(order[found]) if len(key) else memory
+    if len(rows):
+        soft = state.predictor.family.mean(state.predictor.outputs(state.w, rows.x))
+        if not torch.allclose(soft, state.memory.soft.to(soft), rtol=1e-3, atol=1e-4):
+            raise ValueError("the memory's rows are not those the state remembers: their soft labels differ")
+    return rows
+
+
+def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors below a prefix, without it."""
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def read_header(data: bytes) -> dict[str, Any]:
+    """The JSON header of a state, without its tensors."""
+    try:
+        size = int.from_bytes(data[:8], "little")
+        if len(data) < 8 or size > len(data) - 8:
+            raise ValueError("shorter than it says")
+        metadata = json.loads(data[8 : 8 + size]).get("__metadata__") or {}
+    except (ValueError, AttributeError) as error:
+        raise StateError(f"not a safetensors file, or damaged: {error}") from error
+    if "amend" not in metadata:
+        raise StateError("a safetensors file, but not a state of this engine")
+    try:
+        header = json.loads(metadata["amend"])
+        format_, version = header["format"], header["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateError("the state's header is damaged") from error
+    if format_ != FORMAT or version != FORMAT_VERSION:
+        raise StateError(f"state format {format_!r} version {version!r}; this engine reads {FORMAT} {FORMAT_VERSION}")
+    assert isinstance(header, dict)
+    return header
