@@ -2,7 +2,7 @@
 
 For a GLM the retained objective F is convex, and along any v its curvature changes by at most a factor
 e^(+-S), S the largest spread of the output changes phi_i' v (the family's self-concordance, Bach 2010). With the
-gradient g and Hessian H of F at w, the retrain w^ = w + v, the decrement n = |g| in H^-1, and r = max_i |phi_i| in H^-1:
+gradient g and Hessian H of F at w, the retrain w^ = w + v, the decrement n = |g| in H^-1, r = max_i |phi_i| in H^-1:
 
     |v|_H (1 - e^-S)/S <= n  and  S <= r |v|_H      give    |v|_H <= T = -log(1 - r n)/r  while  r n < 1,
     v = -Hbar^-1 g  with  Hbar between (1-e^-S)/S H and (e^S-1)/S H     give    |v - newton|_H <= k n,
@@ -87,22 +87,22 @@ def refine(
     For large GLMs, where no Newton step is known, `adapt(measured.state, memory, [])` is the next refinement: the
     measured gradient stands in K as a linear term.
     """
-    measured = certify(state, memory, data, look_at=look_at)
-    cost = measured.cost
-    for _ in range(rounds):
-        relative = measured.certificate.relative
-        if measured.refined is None or measured.refined_certificate is None:
-            break
-        if relative is not None and relative <= tolerance:
-            break
-        refined = measured.refined_certificate.relative
-        if refined is not None and refined <= tolerance:
-            measured = replace(measured, certificate=measured.refined_certificate, state=measured.refined, refined=None)
-            break
-        passes = measured.certificate.passes + 1
-        measured = certify(measured.refined, memory, data, look_at=look_at, passes=passes)
+    cost = Cost()
+    for passes in range(1, rounds + 1):
+        measured = certify(state, memory, data, look_at=look_at, passes=passes)
         cost = cost + measured.cost
-    return replace(measured, cost=cost)
+        refined, there = measured.refined, measured.refined_certificate
+        if within(measured.certificate, tolerance) or refined is None or there is None:
+            return replace(measured, cost=cost)
+        if within(there, tolerance) or passes == rounds:
+            return Measurement(there, refined, None, None, cost)
+        state = refined
+    raise ValueError("rounds must be at least 1")
+
+
+def within(certificate: Certificate, tolerance: float) -> bool:
+    """Whether a certificate meets a tolerance of the relative bound."""
+    return certificate.relative is not None and certificate.relative <= tolerance
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ class CurvatureSpace:
             assert self.state is not None
             part.add(self.state.predictor, self.state.w, kept.x, v)
             return part.gram[self.features][:, self.features], part.cross[self.features]
-        assert self.centre is not None and self.state is not None
+        assert self.centre is not None
         out = Full.zeros(new)
         if self.offset is None:
             out.add(new, self.centre, kept.x, v)

@@ -5,7 +5,7 @@ All take an `Objective` and a start, count their cost, and never hand back weigh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -197,7 +197,7 @@ def adam(
                     loss = loss + factor * (f * coefficient).sum()
                     cost.backward_passes += len(z)
                 optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 optimizer.step()
                 total += float(loss.detach())
             cost.data_passes += sum(term.past for term in objective.terms)
@@ -214,7 +214,9 @@ def adam(
     return Solution(w.detach().clone(), training.patience is None)
 
 
-def released_batches(z: Tensor, coefficient: Tensor, steps: int, generator: torch.Generator):  # type: ignore[no-untyped-def]
+def released_batches(
+    z: Tensor, coefficient: Tensor, steps: int, generator: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor, float]]:
     """Minibatches of removed examples, as `Term.minibatches` gives them."""
     n = len(z)
     order = torch.randperm(n, generator=generator)

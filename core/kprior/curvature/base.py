@@ -1,0 +1,90 @@
+"""What every curvature backend is, and the rows that a Gauss-Newton matrix is the sum of."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from core.kprior.predictor import Predictor
+
+ROW_BYTES = 2**27
+"""Memory for the Jacobian rows of one step."""
+
+
+class Curvature(ABC):
+    """A symmetric positive semi-definite (P, P) matrix that examples are added to."""
+
+    kind: str
+
+    @classmethod
+    @abstractmethod
+    def zeros(cls, predictor: Predictor) -> Self:
+        """The curvature of no data."""
+
+    @abstractmethod
+    def add(self, predictor: Predictor, w: Tensor, x: Tensor, weight: Tensor | None = None) -> None:
+        """Add sum_i weight_i J_i' L_i J_i at the weights w, in place."""
+
+    @abstractmethod
+    def product(self, v: Tensor) -> Tensor:
+        """G v: (P,) -> (P,)."""
+
+    @abstractmethod
+    def clip(self) -> None:
+        """Set negative eigenvalues (or those of the factors) to zero, in place."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """All that it is made of, by name."""
+
+    @classmethod
+    @abstractmethod
+    def from_tensors(cls, tensors: dict[str, Tensor], predictor: Predictor) -> Self:
+        """The inverse of `tensors`."""
+
+    def leverage(self, delta: Tensor) -> Callable[[Tensor], Tensor]:
+        """A function that gives r' (G + diag(delta))^-1 r for each row r: (n, P) -> (n,)."""
+        raise ValueError(f"leverage is not known for {self.kind} curvature; select memory another way")
+
+    def copy(self, predictor: Predictor) -> Self:
+        """An independent copy."""
+        return self.from_tensors({k: v.clone() for k, v in self.tensors().items()}, predictor)
+
+    def dense(self, size: int) -> Tensor:
+        """The matrix itself; for small P and tests."""
+        some = next(iter(self.tensors().values()))
+        eye = torch.eye(size, dtype=some.dtype, device=some.device)
+        return torch.stack([self.product(e) for e in eye])
+
+
+def ggn_rows(predictor: Predictor, w: Tensor, x: Tensor) -> Tensor:
+    """Rows whose Gram matrix is the GGN: (n * K, P), row (i, l) = sum_k root_i[k, l] J_i[k]."""
+    jacobian = predictor.jacobian(w, x)
+    root = predictor.family.hessian_root(predictor.outputs(w, x))
+    return torch.einsum("nkl,nkp->nlp", root, jacobian).reshape(-1, jacobian.shape[-1])
+
+
+def row_chunks(predictor: Predictor, n: int) -> range:
+    """Starts of chunks whose Jacobian rows fit into ROW_BYTES."""
+    size = predictor.size * predictor.family.outputs * (8 if predictor.linear else 4)
+    return range(0, n, max(1, ROW_BYTES // size))
+
+
+def per_row(weight: Tensor, rows: Tensor) -> Tensor:
+    """A weight per example as a column that fits the rows of `ggn_rows`."""
+    return weight.repeat_interleave(len(rows) // len(weight))[:, None]
+
+
+def cholesky(matrix: Tensor) -> Tensor:
+    """The Cholesky factor of a positive semi-definite matrix, with as little added to its diagonal as it takes."""
+    scale = matrix.diagonal().mean().clamp(min=1e-30)
+    for power in (None, -13, -11, -9, -7, -5):
+        jitter = 0.0 if power is None else 10.0**power
+        factor, info = torch.linalg.cholesky_ex(matrix + jitter * scale * torch.eye(len(matrix)).to(matrix))
+        if int(info) == 0:
+            return factor
+    raise ArithmeticError("a curvature matrix is not positive semi-definite")

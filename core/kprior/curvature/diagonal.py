@@ -1,0 +1,52 @@
+"""The diagonal of the curvature, for whatever the other backends do not know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from core.kprior.curvature.base import Curvature, ggn_rows, per_row, row_chunks
+from core.kprior.predictor import Predictor
+
+
+class Diagonal(Curvature):
+    """The diagonal of G."""
+
+    kind = "diagonal"
+
+    def __init__(self, diagonal: Tensor) -> None:
+        self.diagonal = diagonal
+
+    @classmethod
+    def zeros(cls, predictor: Predictor) -> Self:
+        return cls(torch.zeros(predictor.size, dtype=predictor.dtype, device=predictor.device))
+
+    def add(self, predictor: Predictor, w: Tensor, x: Tensor, weight: Tensor | None = None) -> None:
+        step = row_chunks(predictor, len(x)).step
+        for i in range(0, len(x), step):
+            squares = ggn_rows(predictor, w, x[i : i + step]) ** 2
+            self.diagonal += (squares if weight is None else squares * per_row(weight[i : i + step], squares)).sum(0)
+
+    def product(self, v: Tensor) -> Tensor:
+        return self.diagonal * v
+
+    def clip(self) -> None:
+        self.diagonal.clamp_(min=0)
+
+    def leverage(self, delta: Tensor) -> Callable[[Tensor], Tensor]:
+        inverse = 1 / (self.diagonal + delta).clamp(min=1e-30)
+
+        def of(rows: Tensor) -> Tensor:
+            return rows**2 @ inverse
+
+        return of
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"diagonal": self.diagonal}
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor], predictor: Predictor) -> Self:
+        return cls(tensors["diagonal"])

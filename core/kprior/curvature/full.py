@@ -1,0 +1,79 @@
+"""The whole matrix: exact, for GLMs and other small models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from core.kprior.curvature.base import Curvature, cholesky, ggn_rows, per_row, row_chunks
+from core.kprior.predictor import Predictor
+
+
+class Full(Curvature):
+    """The whole matrix."""
+
+    kind = "full"
+
+    def __init__(self, matrix: Tensor) -> None:
+        self.matrix = matrix
+
+    @classmethod
+    def zeros(cls, predictor: Predictor) -> Self:
+        P = predictor.size
+        return cls(torch.zeros(P, P, dtype=predictor.dtype, device=predictor.device))
+
+    def add(self, predictor: Predictor, w: Tensor, x: Tensor, weight: Tensor | None = None) -> None:
+        if predictor.linear:
+            phi = predictor.features(x)
+            self.matrix += glm_hessian(phi, predictor.family.hessian(phi @ predictor.unflatten(w)["weight"].T), weight)
+            return
+        step = row_chunks(predictor, len(x)).step
+        for i in range(0, len(x), step):
+            rows = ggn_rows(predictor, w, x[i : i + step])
+            scaled = rows if weight is None else rows * per_row(weight[i : i + step], rows)
+            self.matrix += scaled.T @ rows
+
+    def product(self, v: Tensor) -> Tensor:
+        return self.matrix @ v
+
+    def clip(self) -> None:
+        values, vectors = torch.linalg.eigh(self.matrix)
+        if bool(values[0] < 0):
+            self.matrix = (vectors * values.clamp(min=0)) @ vectors.T
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"matrix": self.matrix}
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor], predictor: Predictor) -> Self:
+        return cls(tensors["matrix"])
+
+    def leverage(self, delta: Tensor) -> Callable[[Tensor], Tensor]:
+        factor = cholesky(self.matrix + torch.diag(delta))
+        inverse = torch.linalg.solve_triangular(factor, torch.eye(len(factor)).to(factor), upper=False).T
+
+        def of(rows: Tensor) -> Tensor:
+            return ((rows @ inverse) ** 2).sum(1)
+
+        return of
+
+    def dense(self, size: int) -> Tensor:
+        return self.matrix
+
+
+def glm_hessian(phi: Tensor, hessian: Tensor, weight: Tensor | None = None) -> Tensor:
+    """sum_i v_i L_i (x) phi_i phi_i' for a GLM: (n, D), (n, K, K) -> (K D, K D)."""
+    n, K, _ = hessian.shape
+    D = phi.shape[1]
+    if weight is not None:
+        hessian = hessian * weight[:, None, None]
+    out = torch.empty(K, D, K, D, dtype=phi.dtype, device=phi.device)
+    for k in range(K):
+        for j in range(k + 1):
+            block = (phi * hessian[:, k, j, None]).T @ phi
+            out[k, :, j] = block
+            out[j, :, k] = block  # phi' diag phi is symmetric, so the mirrored block is the same
+    return out.reshape(K * D, K * D)

@@ -1,0 +1,136 @@
+"""Kronecker factors per layer (KFAC, Martens & Grosse 2015), for large networks."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from core.kprior.architectures import Linear
+from core.kprior.curvature.base import Curvature
+from core.kprior.predictor import Predictor
+
+
+class Kronecker(Curvature):
+    """One A (x) B / n per layer: A = sum a a' over a layer's inputs, B = sum b b' over what flows back to it.
+
+    Exact GGN factors (K backward passes, no sampling). For convolutions A sums and B averages over positions.
+    """
+
+    kind = "kronecker"
+
+    def __init__(self, inputs: dict[str, Tensor], outputs: dict[str, Tensor], count: Tensor, predictor: Predictor):
+        self.inputs, self.outputs, self.count = inputs, outputs, count
+        self._unflatten = predictor.unflatten
+        self._order = list(predictor.unflatten(torch.zeros(predictor.size)))
+
+    @classmethod
+    def supports(cls, predictor: Predictor) -> bool:
+        """Whether every weight sits in a layer that has Kronecker factors."""
+        kinds = (nn.Linear, nn.Conv2d, Linear)
+        return all(isinstance(m, kinds) and getattr(m, "groups", 1) == 1 for m in predictor.layers().values())
+
+    @classmethod
+    def zeros(cls, predictor: Predictor) -> Self:
+        if not cls.supports(predictor):
+            raise ValueError("kronecker curvature knows fully connected and convolutional layers only")
+        options = {"dtype": predictor.dtype, "device": predictor.device}
+        inputs, outputs = {}, {}
+        for name, layer in predictor.layers().items():
+            weight = layer.weight
+            assert isinstance(weight, Tensor)
+            has_bias = getattr(layer, "bias", None) is not None
+            a = weight[0].numel() + has_bias
+            inputs[name] = torch.zeros(a, a, **options)  # type: ignore[call-overload]
+            outputs[name] = torch.zeros(len(weight), len(weight), **options)  # type: ignore[call-overload]
+        return cls(inputs, outputs, torch.zeros((), **options), predictor)  # type: ignore[call-overload]
+
+    def add(self, predictor: Predictor, w: Tensor, x: Tensor, weight: Tensor | None = None) -> None:
+        weight = torch.ones(len(x), device=predictor.device) if weight is None else weight
+        weight = weight.to(predictor.dtype)
+        self.count += weight.sum()
+        if predictor.linear:
+            phi = predictor.features(x)
+            self.inputs[""] += (phi * weight[:, None]).T @ phi
+            hessian = predictor.family.hessian(phi @ predictor.unflatten(w)["weight"].T)
+            self.outputs[""] += (hessian * weight[:, None, None]).sum(0)
+            return
+        seen: dict[str, Tensor] = {}
+        made: dict[str, Tensor] = {}
+        hooks = [
+            layer.register_forward_hook(
+                lambda _m, a, out, name=name: (seen.update({name: a[0]}), made.update({name: out}))[0]
+            )
+            for name, layer in predictor.layers().items()
+        ]
+        try:
+            with torch.enable_grad():
+                f = predictor.outputs(w.detach().requires_grad_(), x)
+                root = predictor.family.hessian_root(f.detach())
+                flows = [
+                    torch.autograd.grad(f, list(made.values()), root[:, :, k], retain_graph=True)
+                    for k in range(f.shape[1])
+                ]
+        finally:
+            for hook in hooks:
+                hook.remove()
+        for index, (name, layer) in enumerate(predictor.layers().items()):
+            a, positions = layer_inputs(layer, seen[name].detach())
+            v = weight.repeat_interleave(positions)
+            self.inputs[name] += (a * v[:, None]).T @ a
+            for flow in flows:
+                b = flow[index].detach().flatten(2).transpose(1, 2) if flow[index].ndim == 4 else flow[index]
+                b = b.reshape(-1, self.outputs[name].shape[0])
+                self.outputs[name] += (b * v[:, None]).T @ b / positions
+
+    def product(self, v: Tensor) -> Tensor:
+        if self.count <= 0:
+            return torch.zeros_like(v)
+        parts = self._unflatten(v)
+        out: dict[str, Tensor] = {}
+        for name, a in self.inputs.items():
+            prefix = f"{name}." if name else ""
+            weight = parts[f"{prefix}weight"]
+            matrix = weight.flatten(1)
+            if f"{prefix}bias" in parts:
+                matrix = torch.cat([matrix, parts[f"{prefix}bias"][:, None]], 1)
+            result = self.outputs[name] @ matrix @ a / self.count
+            out[f"{prefix}weight"] = result[:, : weight[0].numel()].reshape(-1)
+            if f"{prefix}bias" in parts:
+                out[f"{prefix}bias"] = result[:, -1]
+        return torch.cat([out[name] for name in self._order])
+
+    def clip(self) -> None:
+        for factors in (self.inputs, self.outputs):
+            for name, matrix in factors.items():
+                values, vectors = torch.linalg.eigh(matrix.double())
+                factors[name] = ((vectors * values.clamp(min=0)) @ vectors.T).to(matrix.dtype)
+        self.count.clamp_(min=0)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return (
+            {f"inputs.{k}": v for k, v in self.inputs.items()}
+            | {f"outputs.{k}": v for k, v in self.outputs.items()}
+            | {"count": self.count}
+        )
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor], predictor: Predictor) -> Self:
+        split = {
+            side: {k.removeprefix(f"{side}."): v for k, v in tensors.items() if k.startswith(f"{side}.")}
+            for side in ("inputs", "outputs")
+        }
+        return cls(split["inputs"], split["outputs"], tensors["count"], predictor)
+
+
+def layer_inputs(layer: nn.Module, a: Tensor) -> tuple[Tensor, int]:
+    """A layer's inputs as rows (with 1 for the bias), and how many rows one example has."""
+    if isinstance(layer, nn.Conv2d):
+        patches = nn.functional.unfold(a, layer.kernel_size, layer.dilation, layer.padding, layer.stride)  # type: ignore[arg-type]
+        rows, positions = patches.transpose(1, 2).reshape(-1, patches.shape[1]), patches.shape[2]
+    else:
+        rows, positions = a, 1
+    if getattr(layer, "bias", None) is not None:
+        rows = torch.cat([rows, torch.ones_like(rows[:, :1])], 1)
+    return rows, positions
