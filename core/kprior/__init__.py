@@ -20,7 +20,7 @@ from core.kprior.predictor import Predictor
 from core.kprior.solvers import SolverError, Training
 from core.kprior.state import State, StateError
 from core.kprior.tasks import AddData, ChangeModel, ChangeRegularizer, RemoveData, Task
-from core.kprior.training import Result, train
+from core.kprior.training import Result, reselect, train
 
 __all__ = [
     "MODES",
@@ -54,5 +54,6 @@ __all__ = [
     "distillation",
     "membership_auc",
     "refine",
+    "reselect",
     "train",
 ]

@@ -122,7 +122,9 @@ def pose(
     if same and method.anchor and not new.linear:
         objective.released = forgotten.released
     if len(kept) and method.memory:
-        objective.terms += memory_terms(new, old, state.w, kept, f_star, v, method)
+        root = None if forgotten.surrogate is None else forgotten.surrogate.input_root()
+        teacher = Teacher(old, state.w, root) if method.mixing and not new.linear else None
+        objective.terms += memory_terms(new, old, kept, f_star, v, method, teacher)
     objective.terms += [Term(new, data) for data in change.added]
     leftover = space.leftover(v if method.memory else torch.zeros_like(v))
     if leftover is not None:
@@ -132,11 +134,16 @@ def pose(
 
 
 def memory_terms(
-    new: Predictor, old: Predictor, w: Tensor, kept: Examples, f_star: Tensor, v: Tensor, method: Method
+    new: Predictor,
+    old: Predictor,
+    kept: Examples,
+    f_star: Tensor,
+    v: Tensor,
+    method: Method,
+    teacher: Teacher | None,
 ) -> list[Term]:
     """(1 - lambda) T^2 sum_M v l(h(f*/T), f/T) + lambda sum_M v l(y, f)."""
     T, share = method.temperature, method.labels
-    teacher = Teacher(old, w) if method.mixing and not new.linear else None
     terms = []
     if share < 1:
         soft = old.family.mean(f_star / T)
@@ -179,6 +186,8 @@ def settle(
     if surrogate is not None:
         if not same:
             surrogate.add(predictor, w, problem.kept.x, problem.importance)
+            if problem.surrogate is not None:  # the inputs are the same, whatever reads them
+                surrogate.moment = problem.surrogate.moment.clone()
         for chunk in (c for data in problem.change.added for c in data):
             surrogate.add(predictor, w, chunk.x)
     generation = state.memory.generation + 1

@@ -70,6 +70,12 @@ class Term:
             yield batch
         self._cache, self.count = kept, start
 
+    def stands_for(self) -> int:
+        """How many examples an epoch of this term has: mixed inputs are as many as the past they stand for."""
+        if self.teacher is not None and self._weight is not None:
+            return max(1, round(float(self._weight.sum())))
+        return self.rows()
+
     def rows(self) -> int:
         """How many rows there are; a pass over the data if none was made yet."""
         if self.count is None:
@@ -84,18 +90,24 @@ class Term:
         loss = self.predictor.family.loss(targets, f / T) * (T * T)
         return self.scale * (loss if weight is None else loss * weight).sum()
 
-    def minibatches(self, steps: int, generator: torch.Generator) -> Iterator[tuple[Batch, float]]:
-        """`steps` batches that cover the rows once, each with the factor that makes its sum unbiased."""
+    def minibatches(self, steps: int, size: int | None, generator: torch.Generator) -> Iterator[tuple[Batch, float]]:
+        """`steps` batches that cover the rows once, each with the factor that makes its sum unbiased.
+
+        Mixed inputs are new in every step, however few rows they are mixed from: of them each batch has `size`.
+        """
         n = self.rows()
+        if self._cache is not None and self.teacher is not None:
+            z = torch.cat([b[0] for b in self._cache])
+            v = None if self._weight is None else torch.cat([b[2] for b in self._cache if b[2] is not None])
+            for _ in range(steps):
+                yield self.teacher.mix(z, v, size or n, self.temperature, generator)
+            return
         if self._cache is not None:
             z, targets = torch.cat([b[0] for b in self._cache]), torch.cat([b[1] for b in self._cache])
             v = None if self._weight is None else torch.cat([b[2] for b in self._cache if b[2] is not None])
             order = torch.randperm(n, generator=generator)
             for part in order.tensor_split(steps) if steps <= n else (order[i % n, None] for i in range(steps)):
-                batch = (z[part], targets[part], None if v is None else v[part])
-                if self.teacher is not None:
-                    batch = self.teacher.mix(batch, z, self.temperature, generator)
-                yield batch, n / len(part)
+                yield (z[part], targets[part], None if v is None else v[part]), n / len(part)
             return
         size = max(1, round(n / steps))
         held: list[Batch] = []
@@ -117,16 +129,24 @@ class Teacher:
 
     predictor: Predictor
     w: Tensor
+    input_root: Tensor | None = None
+    """A root of the inputs' covariance, where it is known."""
 
-    def mix(self, batch: Batch, pool: Tensor, temperature: float, generator: torch.Generator) -> Batch:
-        """x = a u_i + (1 - a) u_j, a uniform, j any row of the pool, labelled by the old model."""
-        z, _, weight = batch
-        j = torch.randint(len(pool), (len(z),), generator=generator)
-        a = torch.rand(len(z), generator=generator).to(z).reshape(-1, *[1] * (z.ndim - 1))
-        mixed = a * z + (1 - a) * pool[j]
+    def mix(
+        self, pool: Tensor, weight: Tensor | None, size: int, temperature: float, generator: torch.Generator
+    ) -> tuple[Batch, float]:
+        """`size` inputs x = a u_i + (1 - a) u_j + noise, a uniform, i and j any rows, labelled by the old model."""
+        i = torch.randint(len(pool), (size,), generator=generator)
+        j = torch.randint(len(pool), (size,), generator=generator)
+        a = torch.rand(size, generator=generator).to(pool).reshape(-1, *[1] * (pool.ndim - 1))
+        mixed = a * pool[i] + (1 - a) * pool[j]
+        if self.input_root is not None:
+            noise = torch.randn(size, len(self.input_root), generator=generator).to(pool)
+            mixed = mixed + (noise @ self.input_root.T.to(pool) * 3**-0.5).view_as(mixed)
         with torch.no_grad():
             f = self.predictor.outputs_of_encoded(self.w, mixed)
-        return mixed, self.predictor.family.mean(f / temperature), weight
+        targets = self.predictor.family.mean(f / temperature)
+        return (mixed, targets, None if weight is None else weight[i]), len(pool) / size
 
 
 @dataclass

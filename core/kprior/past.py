@@ -124,7 +124,7 @@ class CurvatureSpace:
             assert self.f_star is not None
             f = self.f_star.double()
             f = f - f.mean(1, keepdim=True) if f.shape[1] > 1 else f
-            part = Surrogate(torch.zeros_like(self.surrogate.gram), torch.zeros_like(self.surrogate.cross))
+            part = Surrogate(*(torch.zeros_like(t) for t in vars(self.surrogate).values()))
             assert self.state is not None
             part.add(self.state.predictor, self.state.w, kept.x, v)
             return part.gram[self.features][:, self.features], part.cross[self.features]

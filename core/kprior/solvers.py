@@ -5,6 +5,7 @@ All take an `Objective` and a start, count their cost, and never hand back weigh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from core.kprior.predictor import Predictor
 Progress = Callable[[float, str], None]
 """Called with a share of 0..1 and a phrase; may raise to stop the work."""
 Watch = Callable[[int, Tensor], bool]
-"""Called with the backward passes so far and the weights after each round; True ends the solve."""
+"""Called with the backward passes so far and a network's weights after each step; True ends the solve."""
 
 
 class SolverError(ArithmeticError):
@@ -32,11 +33,11 @@ class Training:
     """How networks are trained. GLMs have one optimum and need none of this but the tolerance."""
 
     learning_rate: float = 0.003
-    batch_size: int | None = 128
+    batch_size: int | None = 256
     """None: all rows in every step."""
-    max_epochs: int = 300
-    patience: int | None = 10
-    """Rounds without progress before the learning rate falls, three times, and then the end; None: never."""
+    max_epochs: int = 100
+    patience: int | None = 5
+    """Rounds of about 20 steps without progress before the learning rate falls to zero; None: at the end only."""
     seed: int = 0
     warm_start: bool = True
     tolerance: float = 1e-12
@@ -170,16 +171,18 @@ def adam(
     """Adam on minibatches of all terms at once; the learning rate falls when the objective stops falling."""
     predictor = objective.predictor
     w = start.clone().requires_grad_()
-    rows = sum(term.rows() for term in objective.terms) + sum(len(z) for z, _ in objective.released)
+    rows = sum(term.stands_for() for term in objective.terms) + sum(len(z) for z, _ in objective.released)
     steps = 1 if training.batch_size is None else max(1, round(rows / training.batch_size))
     optimizer = torch.optim.Adam([w], lr=training.learning_rate)
     generator = torch.Generator().manual_seed(training.seed)
-    plateau = Plateau(optimizer, training.patience, max(1, 20 // steps))
+    schedule = Schedule(training, steps)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(training.seed)  # dropout draws from the global generator
         for epoch in range(training.max_epochs):
+            for group in optimizer.param_groups:
+                group["lr"] = schedule.learning_rate(epoch)
             total = 0.0
-            streams = [term.minibatches(steps, generator) for term in objective.terms]
+            streams = [term.minibatches(steps, training.batch_size, generator) for term in objective.terms]
             released = [released_batches(z, c, steps, generator) for z, c in objective.released]
             for _ in range(steps):
                 loss = objective.smooth_part(w)
@@ -200,6 +203,8 @@ def adam(
                 loss.backward()
                 optimizer.step()
                 total += float(loss.detach())
+                if watch and watch(cost.backward_passes, w.detach()):
+                    return Solution(w.detach().clone(), False)
             cost.data_passes += sum(term.past for term in objective.terms)
             if not torch.isfinite(torch.tensor(total)) or not bool(w.detach().isfinite().all()):
                 raise SolverError(
@@ -207,11 +212,9 @@ def adam(
                 )
             if progress:
                 progress((epoch + 1) / training.max_epochs, f"epoch {epoch + 1} of at most {training.max_epochs}")
-            if watch and watch(cost.backward_passes, w.detach()):
-                return Solution(w.detach().clone(), False)
-            if plateau.done(total / steps):
-                return Solution(w.detach().clone(), True)
-    return Solution(w.detach().clone(), training.patience is None)
+            if schedule.over(epoch, total / steps):
+                break
+    return Solution(w.detach().clone(), True)
 
 
 def released_batches(
@@ -224,28 +227,41 @@ def released_batches(
         yield z[part], coefficient[part], n / len(part)
 
 
-class Plateau:
-    """Lowers the learning rate, and at last says stop, when the averaged objective no longer falls."""
+class Schedule:
+    """A constant learning rate while the objective falls, then a straight line down to zero, then the end.
 
-    def __init__(self, optimizer: torch.optim.Optimizer, patience: int | None, epochs: int, falls: int = 3) -> None:
-        self.optimizer, self.patience, self.epochs, self.falls = optimizer, patience, epochs, falls
-        self._sum, self._seen, self._best, self._waited = 0.0, 0, float("inf"), 0
+    The descent takes a tenth of what came before: Adam at a constant rate ends wherever its noise has just taken it.
+    """
 
-    def done(self, value: float) -> bool:
-        """Take one epoch's mean objective. Minibatch noise is averaged over a round of some 20 steps."""
-        if self.patience is None:
-            return False
+    def __init__(self, training: Training, steps: int) -> None:
+        self.rate, self.patience = training.learning_rate, training.patience
+        self.round = max(1, 20 // steps)
+        """Epochs whose mean objective is compared: minibatch noise should not end a solve."""
+        self.descent = math.ceil(training.max_epochs / 1.1)
+        """The epoch in which the rate begins to fall; earlier if progress ends before."""
+        self.end = training.max_epochs
+        self._sum, self._seen, self._best, self._waited = 0.0, 0, math.inf, 0
+
+    def learning_rate(self, epoch: int) -> float:
+        """The rate in an epoch, counted from zero."""
+        if epoch < self.descent:
+            return self.rate
+        return self.rate * (self.end - epoch) / (self.end - self.descent + 1)
+
+    def over(self, epoch: int, value: float) -> bool:
+        """Take an epoch's mean objective; True after the last one."""
+        if self.patience is not None and epoch < self.descent and self._stalled(value):
+            self.descent = epoch + 1
+            self.end = min(self.end, self.descent + math.ceil(0.1 * self.descent))
+        return epoch + 1 >= self.end
+
+    def _stalled(self, value: float) -> bool:
         self._sum, self._seen = self._sum + value, self._seen + 1
-        if self._seen < self.epochs:
+        if self._seen < self.round:
             return False
         mean, self._sum, self._seen = self._sum / self._seen, 0.0, 0
-        if mean < self._best - 1e-3 * abs(self._best) or self._best == float("inf"):
+        if mean < self._best - 1e-3 * abs(self._best) or self._best == math.inf:
             self._best, self._waited = mean, 0
-            return False
-        self._best, self._waited = min(self._best, mean), self._waited + 1
-        if self._waited < self.patience:
-            return False
-        self._waited, self.falls = 0, self.falls - 1
-        for group in self.optimizer.param_groups:
-            group["lr"] *= 0.3
-        return self.falls < 0
+        else:
+            self._best, self._waited = min(self._best, mean), self._waited + 1
+        return self.patience is not None and self._waited >= self.patience

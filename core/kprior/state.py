@@ -78,7 +78,7 @@ class State:
         if self.curvature is not None:
             tensors |= {f"curvature.{k}": v for k, v in self.curvature.tensors().items()}
         if self.surrogate is not None:
-            tensors |= {"surrogate.gram": self.surrogate.gram, "surrogate.cross": self.surrogate.cross}
+            tensors |= {f"surrogate.{k}": v for k, v in vars(self.surrogate).items()}
         tensors = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
         # one metadata entry only: safetensors does not keep the order of several
         header = json.dumps(self.header(), sort_keys=True, separators=(",", ":"))
@@ -111,7 +111,7 @@ class State:
             curvature = backend.from_tensors(with_prefix(tensors, "curvature."), predictor)
         surrogate = None
         if "surrogate.gram" in tensors:
-            surrogate = Surrogate(tensors["surrogate.gram"], tensors["surrogate.cross"])
+            surrogate = Surrogate(**with_prefix(tensors, "surrogate."))
         memory = Memory(
             tensors["memory.key"].cpu(),
             tensors["memory.weight"],

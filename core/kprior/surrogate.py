@@ -1,9 +1,14 @@
-"""What lets any model change into a linear one: least squares of its outputs on the plain inputs.
+"""Sums over the past that let an old model teach a new one about inputs that are no longer at hand.
 
-For a new linear model theta the past contributes, to second order, sum_i s_i/2 |phi_i' theta - f*_i|^2 with
-s_i a slope of h between f*_i and what the new model will say. That is unknown, but a smaller class explains less:
-its outputs shrink. s_i is taken as the mean slope of h from f*_i to SHRINK f*_i, where the tangent h'(f*_i) would be
-nearly zero for every example the old model was sure of. The sums phi phi' s and phi f*' s are carried like curvature.
+**Change into a linear model.** For new weights theta the past contributes, to second order,
+sum_i s_i/2 |phi_i' theta - f*_i|^2 with s_i a slope of h between f*_i and what the new model will say. That is unknown,
+but a smaller class explains less: its outputs shrink. s_i is the mean slope of h from f*_i to SHRINK f*_i; the tangent
+h'(f*_i) would be nearly zero for every example the old model was sure of.
+
+**Mixed inputs.** x = a u_i + (1 - a) u_j with a uniform has 2/3 of the inputs' covariance. Noise with a third of it
+puts back what mixing takes away, and reaches directions that no memory input has; the second moments give it.
+
+All are sums over examples and are carried like curvature: updated when examples come and go.
 """
 
 from __future__ import annotations
@@ -23,10 +28,14 @@ LIMIT = 2_000
 
 @dataclass
 class Surrogate:
-    """sum_i v_i s_i phi_i phi_i' (D, D) and sum_i v_i s_i phi_i f*_i' (D, K); phi = encoded inputs and 1."""
+    """Sums over examples i with weights v_i; phi_i = encoded inputs and 1, D of them."""
 
     gram: Tensor
+    """(D, D) sum_i v_i s_i phi_i phi_i'."""
     cross: Tensor
+    """(D, K) sum_i v_i s_i phi_i f*_i'."""
+    moment: Tensor
+    """(D, D) sum_i v_i phi_i phi_i'."""
 
     @classmethod
     def zeros(cls, predictor: Predictor) -> Surrogate | None:
@@ -35,12 +44,12 @@ class Surrogate:
         plain = predictor.linear and predictor.body.degree == 1
         if plain or size > LIMIT:
             return None
-        options = {"dtype": torch.float64, "device": predictor.device}
-        return cls(torch.zeros(size, size, **options), torch.zeros(size, predictor.family.outputs, **options))  # type: ignore[call-overload]
+        square = torch.zeros(size, size, dtype=torch.float64, device=predictor.device)
+        return cls(square, square[:, : predictor.family.outputs].clone(), square.clone())
 
     def copy(self) -> Surrogate:
         """An independent copy."""
-        return Surrogate(self.gram.clone(), self.cross.clone())
+        return Surrogate(self.gram.clone(), self.cross.clone(), self.moment.clone())
 
     def add(self, predictor: Predictor, w: Tensor, x: Tensor, weight: Tensor | None = None) -> None:
         """Add examples, or with negative weights take them away."""
@@ -50,7 +59,18 @@ class Surrogate:
             f = f - f.mean(1, keepdim=True)
         z = z.flatten(1).double()
         phi = torch.cat([z, torch.ones_like(z[:, :1])], 1)
-        s = predictor.family.secant(f, SHRINK)
-        scaled = phi * (s if weight is None else s * weight.double())[:, None]
+        v = torch.ones_like(phi[:, 0]) if weight is None else weight.double()
+        scaled = phi * (predictor.family.secant(f, SHRINK) * v)[:, None]
         self.gram += scaled.T @ phi
         self.cross += scaled.T @ f
+        self.moment += (phi * v[:, None]).T @ phi
+
+    def input_root(self) -> Tensor:
+        """L with L L' the covariance of the encoded inputs: (D - 1, D - 1)."""
+        count = self.moment[-1, -1].clamp(min=1)
+        mean = self.moment[-1, :-1] / count
+        covariance = self.moment[:-1, :-1] / count - mean[:, None] * mean
+        # constant inputs, and examples taken away again, leave eigenvalues around zero on either side
+        values, vectors = torch.linalg.eigh(covariance)
+        root: Tensor = vectors * values.clamp(min=0).sqrt()
+        return root

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -170,3 +170,18 @@ def data_gradient(predictor: Predictor, w: Tensor, examples: Examples) -> Tensor
     f = predictor.outputs(w, examples.x)
     loss = predictor.family.loss(examples.y.to(f), f).sum()
     return torch.autograd.grad(loss, w)[0]
+
+
+def reselect(state: State, data: Data, policy: MemoryPolicy, seed: int = 0) -> Result:
+    """Choose memory anew by a pass over all the data a state stands for; the weights stay."""
+    cost = Cost()
+    with cost.timed():
+        generation = state.memory.generation + 1
+        size, delta = policy.size(state.count), state.regularizer.delta
+        selection = MemorySelection(policy, size, state.predictor, state.w, state.curvature, delta, seed)
+        for chunk in data:
+            selection.offer(chunk)
+            cost.forward_passes += len(chunk)
+        cost.data_passes += 1
+        memory, rows = selection.take(generation)
+    return Result(replace(state, memory=memory), rows, cost, True)

@@ -81,6 +81,7 @@ def per_row(weight: Tensor, rows: Tensor) -> Tensor:
 
 def cholesky(matrix: Tensor) -> Tensor:
     """The Cholesky factor of a positive semi-definite matrix, with as little added to its diagonal as it takes."""
+    factor: Tensor
     scale = matrix.diagonal().mean().clamp(min=1e-30)
     for power in (None, -13, -11, -9, -7, -5):
         jitter = 0.0 if power is None else 10.0**power

@@ -53,7 +53,7 @@ class Full(Curvature):
 
     def leverage(self, delta: Tensor) -> Callable[[Tensor], Tensor]:
         factor = cholesky(self.matrix + torch.diag(delta))
-        inverse = torch.linalg.solve_triangular(factor, torch.eye(len(factor)).to(factor), upper=False).T
+        inverse: Tensor = torch.linalg.solve_triangular(factor, torch.eye(len(factor)).to(factor), upper=False).T
 
         def of(rows: Tensor) -> Tensor:
             return ((rows @ inverse) ** 2).sum(1)

@@ -73,8 +73,9 @@ class LowRank(Curvature):
         factor = cholesky(inner + ridge * torch.eye(len(inner)).to(inner))
 
         def of(rows: Tensor) -> Tensor:
-            explained = torch.linalg.solve_triangular(factor, self.factor @ rows.T, upper=False)
-            return ((rows**2).sum(1) - (explained**2).sum(0)).clamp(min=0) / ridge
+            explained: Tensor = torch.linalg.solve_triangular(factor, self.factor @ rows.T, upper=False)
+            rest = (rows**2).sum(1) - (explained**2).sum(0)
+            return rest.clamp(min=0) / ridge
 
         return of
 

@@ -1,0 +1,1 @@
+"""Benchmarks: what the engine reaches, as figures. Never run by the tests; `amend bench --help`."""

@@ -1,0 +1,40 @@
+"""`amend bench ...`: the commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(name="amend bench", no_args_is_help=True, add_completion=False, help=__doc__)
+
+
+@app.command()
+def paper(
+    data: Annotated[Path, typer.Option(help="folder with usps.npz (train_x, train_y, test_x, test_y), a7a and a7a.t")],
+    json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
+    figures: Annotated[Path, typer.Option(help="folder for the PNGs")] = Path("results"),
+    seeds: Annotated[int, typer.Option(help="random seeds (Adult: twice as many)")] = 5,
+    only: Annotated[str, typer.Option(help="part of a name: adult, usps-linear, usps-mlp or passes")] = "",
+    processes: Annotated[int, typer.Option(help="run this many at once, one thread each")] = 2,
+) -> None:
+    """The paper's tasks at memory shares from 100 % to 2 %: ours, the paper's K-prior, replay, weight prior, batch."""
+    from bench.paper import run
+
+    run(data, json, figures, seeds, only, processes)
+
+
+@app.command()
+def scale(
+    largest: Annotated[int, typer.Option(help="rows of the largest past")] = 10_000_000,
+    json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
+) -> None:
+    """Adapting a GLM (P = 100) to 1 000 changes with 10^4 to 10^7 past rows: the past should cost nothing."""
+    from bench.scale import run
+
+    run(largest, json)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,128 @@
+"""The paper's data sets and tasks, with its settings.
+
+The paper's softmax has two outputs and delta/2 |w|^2 over both; with one logit that is half the delta, the constant
+feature penalised like the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from core.kprior import AddData, ChangeModel, ChangeRegularizer, Examples, RemoveData, Task
+
+TASKS = ("add", "remove", "regularizer", "model")
+FRACTIONS = (1.0, 0.5, 0.2, 0.1, 0.07, 0.05, 0.02)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One task on one data set: where it starts, what changes, and what a retrain would see."""
+
+    name: str
+    task: str
+    spec: dict[str, Any]
+    base: Examples
+    tasks: list[Task]
+    new_spec: dict[str, Any]
+    retained: Examples
+    test: Examples
+    key: str = field(default="")
+    """Problems with the same key start from the same base model."""
+
+    @property
+    def past(self) -> Examples:
+        """Base rows that stay."""
+        gone = [c.key for t in self.tasks if isinstance(t, RemoveData) for c in t.data]
+        return self.base.take(~torch.isin(self.base.key, torch.cat(gone))) if gone else self.base
+
+
+def spec(dim: int, architecture: dict[str, Any], delta: float) -> dict[str, Any]:
+    """A binary model on vectors with the paper's delta."""
+    return {
+        "input": {"kind": "vector", "dim": dim},
+        "target": {"kind": "binary"},
+        "architecture": architecture,
+        "regularizer": regularizer(delta),
+    }
+
+
+def regularizer(delta: float) -> dict[str, Any]:
+    """The paper's delta for two outputs, as ours for one."""
+    return {"kind": "l2", "delta": delta / 2, "penalize_bias": True}
+
+
+def usps(folder: Path, task: str, network: bool) -> Problem:
+    """Odd or even digits: digit 9 added, digit 8 removed, delta or the model changed."""
+    data, digit, test, test_digit = usps_data(folder)
+    small: dict[str, Any] = {"kind": "mlp", "hidden": [100]} if network else {"kind": "linear", "degree": 1}
+    large: dict[str, Any] = {"kind": "mlp", "hidden": [100, 100]} if network else {"kind": "linear", "degree": 2}
+    old, new = (5.0, 10.0) if network else (50.0, 5.0)
+    plain = spec(256, small, old)
+    name = "usps-mlp" if network else "usps-linear"
+    if task == "add":
+        nine = digit == 9
+        return Problem(name, task, plain, data.take(~nine), [AddData([data.take(nine)])], plain, data, test, "no 9")
+    if task == "remove":
+        eight = digit == 8
+        removal: list[Task] = [RemoveData([data.take(eight)])]
+        return Problem(name, task, plain, data, removal, plain, data.take(~eight), test.take(test_digit != 8), "all")
+    if task == "regularizer":
+        change: list[Task] = [ChangeRegularizer(regularizer(new))]
+        return Problem(name, task, plain, data, change, spec(256, small, new), data, test, "all")
+    return Problem(name, task, spec(256, large, old), data, [ChangeModel(small)], plain, data, test, "large")
+
+
+@cache
+def usps_data(folder: Path) -> tuple[Examples, Tensor, Examples, Tensor]:
+    with np.load(folder / "usps.npz") as file:
+        x, y, test_x, test_y = (torch.tensor(file[k]) for k in ("train_x", "train_y", "test_x", "test_y"))
+    return examples(x, y % 2), y, examples(test_x, test_y % 2), test_y
+
+
+def examples(x: Tensor, y: Tensor) -> Examples:
+    """Rows with their position as the key."""
+    return Examples(torch.arange(len(x)), x.float(), y.float()[:, None])
+
+
+def adult(folder: Path, task: str, seed: int) -> Problem:
+    """A random tenth of UCI Adult: a tenth of it added, the 100 rows of highest h' removed, delta or degree changed."""
+    whole, test = libsvm(folder / "a7a"), libsvm(folder / "a7a.t")
+    order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(seed))
+    data = whole.take(order[:1610])
+    linear = {"kind": "linear", "degree": 1}
+    plain = spec(123, linear, 5.0)
+    key = f"adult {seed}"
+    if task == "add":
+        base, added = data.take(torch.arange(1449)), data.take(torch.arange(1449, 1610))
+        return Problem("adult", task, plain, base, [AddData([added])], plain, data, test, f"{key} part")
+    if task == "remove":
+        from core.kprior import train
+
+        state = train(plain, [data]).state
+        variance = state.predictor.family.variance(state.predictor.outputs(state.w, data.x))[:, 0]
+        gone = torch.zeros(len(data), dtype=torch.bool)
+        gone[variance.topk(100).indices] = True
+        removal: list[Task] = [RemoveData([data.take(gone)])]
+        return Problem("adult", task, plain, data, removal, plain, data.take(~gone), test, key)
+    if task == "regularizer":
+        change: list[Task] = [ChangeRegularizer(regularizer(5.0))]
+        return Problem("adult", task, spec(123, linear, 50.0), data, change, plain, data, test, f"{key} 50")
+    large = spec(123, {"kind": "linear", "degree": 2}, 5.0)
+    return Problem("adult", task, large, data, [ChangeModel(linear)], plain, data, test, f"{key} large")
+
+
+@cache
+def libsvm(path: Path) -> Examples:
+    """A file of binary features in libsvm's format."""
+    rows = [line.split() for line in path.read_text().splitlines()]
+    x = torch.zeros(len(rows), 123)
+    for i, row in enumerate(rows):
+        x[i, [int(item.split(":")[0]) - 1 for item in row[1:]]] = 1
+    return examples(x, torch.tensor([float(row[0]) > 0 for row in rows]))
