@@ -72,6 +72,10 @@ def adapt(
     with cost.timed():
         problem = pose(state, memory, tasks, method, training, cost)
         solution = solve(problem.objective, problem.start, training, cost, progress, watch)
+        if method.secant and (ratio := secant_ratio(state, problem, solution.w)) is not None:
+            assert isinstance(problem.objective.curvature, Full)
+            problem.objective.curvature = Full(problem.objective.curvature.matrix * ratio)
+            solution = solve(problem.objective, solution.w, training, cost, progress, watch)
         new_state, rows = settle(state, problem, solution.w, policy, training.seed, cost)
     return Result(new_state, rows, cost, solution.converged)
 
@@ -131,6 +135,26 @@ def pose(
         objective.curvature, objective.centre, offset = leftover
         objective.linear = objective.linear + offset
     return Problem(objective, new, regularizer, start, change, kept, importance, v, count, forgotten.surrogate)
+
+
+def secant_ratio(state: State, problem: Problem, w: Tensor) -> float | None:
+    """How the mean slope of h between f* and the new outputs compares with the tangent h'(f*), over the memory.
+
+    Q takes the tangent for every example outside memory. Where outputs move far (a much smaller delta, say), the
+    memory shows by how much that is off: sum v (h - h*)(f - f*) / sum v (f - f*)' h'(f*) (f - f*). None without a Q.
+    """
+    curvature = problem.objective.curvature
+    if problem.predictor is not state.predictor or not problem.predictor.linear or not isinstance(curvature, Full):
+        return None
+    family, v = state.predictor.family, problem.importance
+    old = state.predictor.outputs(state.w, problem.kept.x)
+    new = state.predictor.outputs(w, problem.kept.x)
+    step = new - old
+    tangent = float((v * torch.einsum("nk,nkl,nl->n", step, family.hessian(old), step)).sum())
+    secant = float((v * ((family.mean(new) - family.mean(old)) * step).sum(1)).sum())
+    if tangent <= 0 or abs(secant / tangent - 1) < 1e-3:
+        return None
+    return secant / tangent
 
 
 def memory_terms(

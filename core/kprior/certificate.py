@@ -21,11 +21,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from core.kprior.adaptation import adapt
 from core.kprior.cost import Cost
 from core.kprior.curvature import FULL_LIMIT, Full, LowRank, cholesky, curvature_for
 from core.kprior.examples import Data, Examples
 from core.kprior.families import Categorical
-from core.kprior.memory import remember
+from core.kprior.memory import MemoryPolicy, remember
 from core.kprior.predictor import Predictor
 from core.kprior.solvers import shift_directions, without_shift
 from core.kprior.state import State, aligned
@@ -173,12 +174,11 @@ def certify_dense(state: State, memory: Examples, data: Data, look_at: Data, pas
     exact = measured_state(state, gradient, curvature)
     certificate = finish(state, gradient, figures, newton, smallest, look_at, factor, newton, passes, error)
     if not math.isfinite(figures.radius):
-        # too far for the bound: a damped step still descends, and the next pass will tell
-        d = family.self_concordance * reach * decrement
-        damping = math.log1p(d) / d if math.isfinite(d) and d > 0 else 0.5
-        stepped = step_to(exact, memory, w + damping * newton, (1 - damping) * gradient)
+        # too far for the bound and so for a plain Newton step: K around the measured gradient and curvature knows, from
+        # the memory, how the outputs bend; the next pass will tell
+        solved = adapt(exact, memory, [], policy=MemoryPolicy(1.0, cap=max(1, len(exact.memory))))
         unknown = replace(certificate, bound=math.inf, relative=math.inf, prediction_bound=None)
-        return Measurement(certificate, exact, stepped, unknown, cost)
+        return Measurement(certificate, exact, solved.state, unknown, cost)
     stepped = step_to(exact, memory, without_shift(w + newton, shifts), torch.zeros_like(gradient))
     there = finish(stepped, gradient * 0, figures, torch.zeros_like(w), smallest, look_at, factor, None, passes, error)
     return Measurement(certificate, exact, stepped, there, cost)

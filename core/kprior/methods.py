@@ -27,6 +27,8 @@ class Method:
     """The function-space term."""
     curvature: bool = True
     """Q: the curvature of the past that memory leaves out, where the state carries any."""
+    secant: bool = True
+    """GLMs: scale Q by how much curvature the memory's outputs lost or gained on the way, and solve once more."""
     gradient: bool = True
     """g*: what the base had not converged."""
     anchor: bool = True
