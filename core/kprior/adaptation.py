@@ -171,7 +171,11 @@ def memory_terms(
     terms = []
     if share < 1:
         soft = old.family.mean(f_star / T)
-        terms.append(Term(new, [kept], soft, v, scale=1 - share, temperature=T, teacher=teacher))
+        itself = v if teacher is None else v.clamp(max=1)
+        terms.append(Term(new, [kept], soft, itself, scale=1 - share, temperature=T))
+        if teacher is not None and bool((v > 1).any()):
+            # an input in memory speaks for itself; mixed inputs for the others that it stands for
+            terms.append(Term(new, [kept], soft, v - itself, scale=1 - share, temperature=T, teacher=teacher))
     if share > 0:
         terms.append(Term(new, [kept], None, v, scale=share))
     return terms

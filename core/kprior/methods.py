@@ -52,7 +52,7 @@ OURS = Method()
 PAPER = Method(curvature=False, gradient=False, weights=Weights.ONE, mixing=False)
 """mode="paper": v = 1, Q = 0, g* = 0, tau = 1; memory is chosen by h' (Select.CURVATURE)."""
 REPLAY = Method(curvature=False, gradient=False, anchor=False, weights=Weights.ONE, mixing=False, labels=1.0)
-WEIGHT_PRIOR = Method(memory=False)
+WEIGHT_PRIOR = Method(memory=False, secant=False)
 """The quadratic around w* with the GGN of all past data (paper, Sec. 4.1)."""
 
 

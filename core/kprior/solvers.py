@@ -130,7 +130,7 @@ def lbfgs(objective: Objective, start: Tensor, cost: Cost, progress: Progress | 
     """L-BFGS with a strong Wolfe line search, for GLMs whose Hessian is too large."""
     w = start.clone().requires_grad_()
     value, gradient, _ = objective.evaluate(start, cost)
-    tolerance = 1e-10 * (1 + abs(value))
+    tolerance = 1e-8 * (1 + abs(value))
     optimizer = torch.optim.LBFGS(
         [w],
         max_iter=50,
