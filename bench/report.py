@@ -84,9 +84,9 @@ def passes_table(passes: list[Passes]) -> Table:
             out.add_column(f"{level} %\n{TITLES[task]}", justify="right")
     for method in dict.fromkeys(p.method for p in passes):
         cells = []
-        for level in ("to_90", "to_97"):
+        for wanted in ("to_90", "to_97"):
             for task in TASKS:
-                here = [getattr(p, level) for p in passes if p.method == method and p.task == task]
+                here: list[int | None] = [getattr(p, wanted) for p in passes if p.method == method and p.task == task]
                 middle = statistics.median_low([float("inf") if v is None else v for v in here]) if here else None
                 missed = sum(v is None for v in here)
                 text = "" if middle is None else "never" if middle == float("inf") else f"{middle / 1000:.1f}"

@@ -20,13 +20,15 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from core.kprior import AddData, Examples, RemoveData, adapt, certify, train
+from core.kprior import AddData, Examples, MemoryPolicy, RemoveData, Task, adapt, certify, train
 
 FEATURES = 99
 CHUNK = 20_000
 CHANGES = 500
 """As many added and as many removed."""
 REFIT_ROWS = 1_000_000
+POLICY = MemoryPolicy(cap=200)
+"""The same memory at every size."""
 SPEC = {
     "input": {"kind": "vector", "dim": FEATURES},
     "target": {"kind": "binary"},
@@ -60,6 +62,18 @@ class Rows:
             yield chunk(start, min(CHUNK, self.last - start))
 
 
+class Retained:
+    """The past without what was removed, and with what was added."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def __iter__(self) -> Iterator[Examples]:
+        for part in Rows(0, self.rows):
+            yield part.take(part.key >= CHANGES)
+        yield chunk(10**9, CHANGES)
+
+
 def chunk(start: int, size: int) -> Examples:
     """Rows start, start + 1, ...; correlated features, noisy labels."""
     random = np.random.default_rng(start)
@@ -74,22 +88,22 @@ def measure(rows: int) -> Size:
     """Train on `rows` rows, then adapt to the changes, five times."""
     torch.set_num_threads(1)
     past = Rows(0, rows)
-    base = train(SPEC, past)
+    base = train(SPEC, past, policy=POLICY)
     first = chunk(0, min(CHUNK, rows))
-    tasks = [AddData([chunk(10**9, CHANGES)]), RemoveData([first.take(torch.arange(CHANGES))])]
-    results = [adapt(base.state, base.memory, tasks) for _ in range(5)]
+    tasks: list[Task] = [AddData([chunk(10**9, CHANGES)]), RemoveData([first.take(torch.arange(CHANGES))])]
+    results = [adapt(base.state, base.memory, tasks, policy=POLICY) for _ in range(5)]
     adapted = results[-1]
-    retained = [first.take(torch.arange(CHANGES, len(first))), *Rows(len(first), rows), chunk(10**9, CHANGES)]
-    bound = certify(adapted.state, adapted.memory, retained) if rows <= 100_000 else None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    measured = certify(adapted.state, adapted.memory, Retained(rows))
     return Size(
         rows,
         statistics.median(r.cost.seconds for r in results),
         adapted.cost.backward_passes,
         adapted.cost.data_passes,
         len(base.memory),
-        float("nan") if bound is None or bound.certificate.relative is None else bound.certificate.relative,
+        measured.certificate.relative or 0.0,
         base.cost.seconds,
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        peak,
     )
 
 
@@ -109,6 +123,8 @@ def refit(rows: int) -> float:
 def run(largest: int, json: Path | None) -> None:
     """Measure all sizes up to the largest, and the refit that they spare."""
     console = Console()
+    if not console.is_terminal:
+        console.width = 140
     sizes = [10**k for k in range(4, 20) if 10**k <= largest]
     context = get_context("spawn")
     out: list[Size] = []
@@ -126,6 +142,7 @@ def run(largest: int, json: Path | None) -> None:
         "backward passes",
         "passes over the past",
         "memory",
+        "relative bound",
         "peak MB",
         "training s",
     ):
@@ -137,6 +154,7 @@ def run(largest: int, json: Path | None) -> None:
             f"{size.backward_passes:,}",
             str(size.data_passes),
             f"{size.memory:,}",
+            f"{size.relative_bound:.5f}",
             f"{size.peak_mb:.0f}",
             f"{size.train_seconds:.1f}",
         )

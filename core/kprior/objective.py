@@ -20,7 +20,7 @@ from core.kprior.curvature import Curvature, Full, glm_hessian
 from core.kprior.examples import Data
 from core.kprior.predictor import Predictor
 
-CACHE_BYTES = 2**30
+CACHE_BYTES = 2**28
 """Encoded inputs up to this size are kept between passes of one solve; beyond, every pass encodes anew."""
 
 Batch = tuple[Tensor, Tensor, Tensor | None]
