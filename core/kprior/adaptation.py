@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from core.kprior.architectures import Linear
 from core.kprior.cost import Cost
 from core.kprior.curvature import Curvature, Full, curvature_for
 from core.kprior.examples import Data, Examples
@@ -28,9 +27,10 @@ from core.kprior.methods import OURS, Method, Weights
 from core.kprior.objective import Objective, Teacher, Term
 from core.kprior.past import CurvatureSpace, Forgotten
 from core.kprior.predictor import Predictor
-from core.kprior.regularizers import L2, regularizer_of
+from core.kprior.regularizers import L2
 from core.kprior.solvers import Progress, Training, Watch, solve
 from core.kprior.state import State, aligned
+from core.kprior.succession import new_regularizer, shared_parameters, successor
 from core.kprior.surrogate import Surrogate
 from core.kprior.tasks import Change, Task
 from core.kprior.training import Result, backend_for
@@ -95,32 +95,20 @@ def pose(
         raise ValueError("no examples are left: there is nothing a model could stand for")
 
     new = old if change.architecture is None else successor(old, change.architecture, training.seed)
-    regularizer, R = new_regularizer(state, change, new), state.regularizer
+    regularizer = new_regularizer(state, change, new)
     shared = shared_parameters(old, new)
-    nested = shared is not None and len(shared[0]) == new.size
     same = new is old
 
     f_star = old.outputs(state.w, kept.x)
     space = CurvatureSpace.of(state, forgotten, new, method, same, shared, kept, f_star)
     v = weights_of(method, importance, space)
     delta = regularizer.delta * (method.tau if method.anchor and shared is not None else 1.0)
-    linear = torch.zeros(new.size, dtype=new.dtype, device=new.device)
-    start = new.initial_weights()
-    if shared is not None:
-        mine, theirs = shared
-        if training.warm_start:
-            start[mine] = state.w[theirs]
-        if method.anchor:
-            linear[mine] -= method.tau * R.gradient(state.w)[theirs]
-            if method.gradient:
-                linear[mine] += state.gradient[theirs]
-            linear[mine] += forgotten.pull[theirs]
-            if not nested:
-                # weights the old model did not have: their part of g* was never measured; memory's labels estimate it
-                fresh = torch.ones(new.size, dtype=torch.bool, device=new.device)
-                fresh[mine] = False
-                residual = (old.family.mean(f_star) - kept.y.to(f_star)) * importance[:, None]
-                linear[fresh] += (residual.T @ new.features(kept.x)).reshape(-1)[fresh]
+    linear = pull_of_the_past(state, new, shared, forgotten, kept, f_star, importance, method)
+    # a state's own network may come from bytes, and so from no seed at all
+    cold = same and not training.warm_start
+    start = (Predictor(new.spec, training.seed, new.device) if cold else new).initial_weights()
+    if shared is not None and training.warm_start:
+        start[shared[0]] = state.w[shared[1]]
 
     objective = Objective(new, delta, linear)
     if same and method.anchor and not new.linear:
@@ -135,6 +123,33 @@ def pose(
         objective.curvature, objective.centre, offset = leftover
         objective.linear = objective.linear + offset
     return Problem(objective, new, regularizer, start, change, kept, importance, v, count, forgotten.surrogate)
+
+
+def pull_of_the_past(
+    state: State,
+    new: Predictor,
+    shared: tuple[Tensor, Tensor] | None,
+    forgotten: Forgotten,
+    kept: Examples,
+    f_star: Tensor,
+    importance: Tensor,
+    method: Method,
+) -> Tensor:
+    """All of K that is linear in the weights: -grad R(w*) of B_GR, g*, and a GLM's removal term."""
+    linear = torch.zeros(new.size, dtype=new.dtype, device=new.device)
+    if shared is None or not method.anchor:
+        return linear
+    mine, theirs = shared
+    linear[mine] = forgotten.pull[theirs] - method.tau * state.regularizer.gradient(state.w)[theirs]
+    if method.gradient:
+        linear[mine] += state.gradient[theirs]
+    if len(mine) < new.size:
+        # weights the old model did not have: their part of g* was never measured; memory's labels estimate it
+        fresh = torch.ones(new.size, dtype=torch.bool, device=new.device)
+        fresh[mine] = False
+        residual = (new.family.mean(f_star) - kept.y.to(f_star)) * importance[:, None]
+        linear[fresh] += (residual.T @ new.features(kept.x)).reshape(-1)[fresh]
+    return linear
 
 
 def secant_ratio(state: State, problem: Problem, w: Tensor) -> float | None:
@@ -260,35 +275,3 @@ def counted_rows(added: Sequence[Data], removed: Tensor) -> int:
         if bool(torch.isin(chunk.key.cpu(), removed).any()):
             raise ValueError("an example is both added and removed: such changes cancel out before they come here")
     return count
-
-
-def successor(old: Predictor, architecture: dict[str, object], seed: int) -> Predictor:
-    """The same inputs and targets behind another architecture; the encoder is taken over."""
-    new = Predictor({**old.spec, "architecture": architecture}, seed, old.device)
-    new.encoder.load_state_dict(old.encoder.state_dict())
-    return new
-
-
-def new_regularizer(state: State, change: Change, new: Predictor) -> L2:
-    """The regularizer after the change; a delta per parameter cannot outlive its parameters."""
-    if change.regularizer is not None:
-        return regularizer_of(change.regularizer, new)
-    if new is state.predictor:
-        return state.regularizer
-    return regularizer_of(state.regularizer_spec, new)
-
-
-def shared_parameters(old: Predictor, new: Predictor) -> tuple[Tensor, Tensor] | None:
-    """Which weights of the new model are which of the old one's (A w* of the paper, Eq. 22); None if none are."""
-    if new is old:
-        every = torch.arange(new.size, device=new.device)
-        return every, every
-    if not isinstance(old.body, Linear) or not isinstance(new.body, Linear):
-        return None
-    where = {m: i for i, m in enumerate(old.body.monomials)}
-    pairs = [(i, where[m]) for i, m in enumerate(new.body.monomials) if m in where]
-    a = torch.tensor([p[0] for p in pairs], device=new.device)
-    b = torch.tensor([p[1] for p in pairs], device=new.device)
-    K = new.family.outputs
-    rows = torch.arange(K, device=new.device)[:, None]
-    return (rows * len(new.body.monomials) + a).reshape(-1), (rows * len(old.body.monomials) + b).reshape(-1)

@@ -1,16 +1,6 @@
 """The certificate: how far a model can be from the retrain that nobody ran. One pass over the retained data.
 
-For a GLM the retained objective F is convex, and along any v its curvature changes by at most a factor
-e^(+-S), S the largest spread of the output changes phi_i' v (the family's self-concordance, Bach 2010). With the
-gradient g and Hessian H of F at w, the retrain w^ = w + v, the decrement n = |g| in H^-1, r = max_i |phi_i| in H^-1:
-
-    |v|_H (1 - e^-S)/S <= n  and  S <= r |v|_H      give    |v|_H <= T = -log(1 - r n)/r  while  r n < 1,
-    v = -Hbar^-1 g  with  Hbar between (1-e^-S)/S H and (e^S-1)/S H     give    |v - newton|_H <= k n,
-    k = S/(1 - e^-S) - 1,  S = r T,  newton = -H^-1 g.
-
-So |v| <= min(T / sqrt(lmin), |newton| + k n / sqrt(lmin), |g| / delta_min), the last where every weight is penalised.
-After the Newton step, which the pass has paid for, k n / sqrt(lmin) is left. Directions that change no prediction
-(a constant added to a softmax's logits) are taken out. For networks nothing of this holds; see `measure_network`.
+The bound of a GLM is in `bounds.py`. For networks nothing of it holds: the residual is measured, and no more is said.
 """
 
 from __future__ import annotations
@@ -22,12 +12,12 @@ import torch
 from torch import Tensor
 
 from core.kprior.adaptation import adapt
+from core.kprior.bounds import Bounds, bounds, grounded, largest_spread, prediction_bound
 from core.kprior.cost import Cost
 from core.kprior.curvature import FULL_LIMIT, Full, LowRank, cholesky, curvature_for
 from core.kprior.examples import Data, Examples
 from core.kprior.families import Categorical
 from core.kprior.memory import MemoryPolicy, remember
-from core.kprior.predictor import Predictor
 from core.kprior.solvers import shift_directions, without_shift
 from core.kprior.state import State, aligned
 from core.kprior.training import data_gradient
@@ -106,31 +96,6 @@ def within(certificate: Certificate, tolerance: float) -> bool:
     return certificate.relative is not None and certificate.relative <= tolerance
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """The figures of the module's formulas."""
-
-    decrement: float
-    radius: float
-    """k n: how far, in the norm of H, the retrain can be from the Newton point; infinite if not known."""
-    distance: float
-    """T / sqrt(lmin), or infinite."""
-
-
-def bounds(decrement: float, reach: float, smallest: float, concordance: float) -> Bounds:
-    """T and k n from n, r, lmin and the family's constant (zero: a quadratic, where Newton is exact)."""
-    if not smallest > 0:
-        return Bounds(decrement, math.inf, math.inf)
-    product = concordance * reach * decrement
-    if product >= 1:
-        return Bounds(decrement, math.inf, math.inf)
-    if product < 1e-12:
-        return Bounds(decrement, product * decrement, decrement * (1 + product) / math.sqrt(smallest))
-    S = -math.log1p(-product)
-    k = S / -math.expm1(-S) - 1
-    return Bounds(decrement, k * decrement, S / (concordance * reach) / math.sqrt(smallest))
-
-
 def certify_dense(state: State, memory: Examples, data: Data, look_at: Data, passes: int, cost: Cost) -> Measurement:
     """The tight bound, for GLMs whose Hessian fits."""
     predictor, w, delta = state.predictor, state.w, state.regularizer.delta
@@ -157,7 +122,8 @@ def certify_dense(state: State, memory: Examples, data: Data, look_at: Data, pas
     cost.data_passes += 1
 
     H = grounded(curvature.matrix + torch.diag(delta), shifts)
-    smallest = float(torch.linalg.eigvalsh(H)[0])
+    spectrum = torch.linalg.eigvalsh(H)
+    smallest, condition = float(spectrum[0]), float(spectrum[-1] / spectrum[0])
     error = 4 * EPSILON * rounding
     if smallest <= EPSILON * float(H.diagonal().sum()):
         flat = Bounds(math.inf, math.inf, math.inf)
@@ -171,6 +137,8 @@ def certify_dense(state: State, memory: Examples, data: Data, look_at: Data, pas
     decrement = math.sqrt(max(0.0, float(-(gradient @ newton)))) + error / math.sqrt(smallest)
     figures = bounds(decrement, reach, smallest, family.self_concordance)
 
+    # what rounding in H does to the step
+    error += EPSILON * condition * float(newton.norm()) * smallest
     exact = measured_state(state, gradient, curvature)
     certificate = finish(state, gradient, figures, newton, smallest, look_at, factor, newton, passes, error)
     if not math.isfinite(figures.radius):
@@ -182,21 +150,6 @@ def certify_dense(state: State, memory: Examples, data: Data, look_at: Data, pas
     stepped = step_to(exact, memory, without_shift(w + newton, shifts), torch.zeros_like(gradient))
     there = finish(stepped, gradient * 0, figures, torch.zeros_like(w), smallest, look_at, factor, None, passes, error)
     return Measurement(certificate, exact, stepped, there, cost)
-
-
-def largest_spread(phi: Tensor, inverse: Tensor) -> float:
-    """max_i over what changes the family's curvature: |phi_i|^2, or |(e_k - e_l) phi_i|^2 over pairs of classes."""
-    K = inverse.shape[0]
-    if K == 1:
-        return float(((phi @ inverse[0, :, 0]) * phi).sum(1).max())
-    own = [((phi @ inverse[k, :, k]) * phi).sum(1) for k in range(K)]
-    pairs = [own[k] + own[j] - 2 * ((phi @ inverse[k, :, j]) * phi).sum(1) for k in range(K) for j in range(k)]
-    return max(float(pair.max()) for pair in pairs)
-
-
-def grounded(H: Tensor, shifts: Tensor | None) -> Tensor:
-    """H with the flat directions of a softmax filled in, so that it can be inverted where it matters."""
-    return H if shifts is None else H + H.diagonal().mean() * shifts @ shifts.T
 
 
 def finish(
@@ -226,43 +179,6 @@ def finish(
     size = float(state.w.norm())
     relative = bound / size if size > 0 else (0.0 if bound == 0 else math.inf)
     return Certificate("bound", norm, passes, bound, relative, prediction)
-
-
-def prediction_bound(
-    predictor: Predictor, w: Tensor, step: Tensor, radius: float, factor: Tensor, look_at: Data
-) -> float | None:
-    """The largest change of any mean that |v - step|_H <= radius allows on some examples; None without any."""
-    K = predictor.family.outputs
-    D = predictor.size // K
-    eye = torch.eye(predictor.size, dtype=w.dtype, device=w.device)
-    inverse = torch.cholesky_solve(eye, factor).view(K, D, K, D)
-    largest = None
-    for chunk in look_at:
-        phi = predictor.features(chunk.x)
-        f = phi @ w.view(K, D).T
-        centre = f + phi @ step.view(K, D).T
-        rho = radius * torch.stack([((phi @ inverse[k, :, k]) * phi).sum(1) for k in range(K)], 1).clamp(min=0).sqrt()
-        low, high = extreme_means(predictor, centre, rho)
-        mean = predictor.family.mean(f)
-        change = float(torch.maximum((mean - low).abs(), (high - mean).abs()).max())
-        largest = change if largest is None else max(largest, change)
-    return largest
-
-
-def extreme_means(predictor: Predictor, centre: Tensor, rho: Tensor) -> tuple[Tensor, Tensor]:
-    """The least and largest means when each output k lies within rho_k of its centre; means rise with their output."""
-    family = predictor.family
-    if not isinstance(family, Categorical):
-        return family.mean(centre - rho), family.mean(centre + rho)
-    K = family.outputs
-    own = torch.eye(K, dtype=torch.bool, device=centre.device)
-    low, high = [], []
-    for k in range(K):
-        up = torch.where(own[k], centre + rho, centre - rho)
-        down = torch.where(own[k], centre - rho, centre + rho)
-        high.append(family.mean(up)[:, k])
-        low.append(family.mean(down)[:, k])
-    return torch.stack(low, 1), torch.stack(high, 1)
 
 
 def certify_large(state: State, data: Data, passes: int, cost: Cost) -> Measurement:
