@@ -227,7 +227,9 @@ def settle(
         curvature = carried(problem, w, curvature)
     surrogate = problem.surrogate if same else Surrogate.zeros(predictor)
     if surrogate is not None:
-        if not same:
+        if same:
+            surrogate.replace(predictor, state.w, w, problem.kept.x, problem.importance)
+        else:
             surrogate.add(predictor, w, problem.kept.x, problem.importance)
             if problem.surrogate is not None:  # the inputs are the same, whatever reads them
                 surrogate.moment = problem.surrogate.moment.clone()

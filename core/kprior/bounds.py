@@ -101,3 +101,14 @@ def extreme_means(predictor: Predictor, centre: Tensor, rho: Tensor) -> tuple[Te
         high.append(family.mean(up)[:, k])
         low.append(family.mean(down)[:, k])
     return torch.stack(low, 1), torch.stack(high, 1)
+
+
+def gradient_rounding(predictor: Predictor, phi: Tensor, f: Tensor, y: Tensor, w: Tensor) -> float:
+    """What rounding can do to a chunk's gradient, in units of the last place: |phi|' (|h| + |y| + h' |phi| |w|).
+
+    h - y cancels where the model is sure, and f = phi' w where large weights meet: both lose digits that the small
+    residual does not show.
+    """
+    family = predictor.family
+    lost = family.mean(f).abs() + y.abs() + family.variance(f) * (phi.abs() @ w.view(family.outputs, -1).abs().T)
+    return float((lost.T @ phi.abs()).norm())

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from core.kprior.adaptation import adapt
-from core.kprior.bounds import Bounds, bounds, grounded, largest_spread, prediction_bound
+from core.kprior.bounds import Bounds, bounds, gradient_rounding, grounded, largest_spread, prediction_bound
 from core.kprior.cost import Cost
 from core.kprior.curvature import FULL_LIMIT, Full, LowRank, cholesky, curvature_for
 from core.kprior.examples import Data, Examples
@@ -52,6 +52,8 @@ class Measurement:
     """The state after the Newton step, with its own certificate below; None where no step is known."""
     refined_certificate: Certificate | None
     cost: Cost
+    value: float = math.nan
+    """F(w), the retained objective (GLMs)."""
 
 
 def certify(state: State, memory: Examples, data: Data, *, look_at: Data = (), passes: int = 1) -> Measurement:
@@ -78,17 +80,24 @@ def refine(
     For large GLMs, where no Newton step is known, `adapt(measured.state, memory, [])` is the next refinement: the
     measured gradient stands in K as a linear term.
     """
-    cost = Cost()
+    cost, best = Cost(), None
     for passes in range(1, rounds + 1):
         measured = certify(state, memory, data, look_at=look_at, passes=passes)
         cost = cost + measured.cost
+        if best is not None and not measured.value <= best.value + 1e-9 * abs(best.value):
+            # the step went too far: most of the way back
+            state = step_to(best.state, memory, best.state.w + (state.w - best.state.w) / 8, best.state.gradient)
+            continue
+        best = measured
         refined, there = measured.refined, measured.refined_certificate
         if within(measured.certificate, tolerance) or refined is None or there is None:
             return replace(measured, cost=cost)
         if within(there, tolerance) or passes == rounds:
             return Measurement(there, refined, None, None, cost)
         state = refined
-    raise ValueError("rounds must be at least 1")
+    if best is None:
+        raise ValueError("rounds must be at least 1")
+    return replace(best, cost=cost)
 
 
 def within(certificate: Certificate, tolerance: float) -> bool:
@@ -110,25 +119,32 @@ def certify_dense(state: State, memory: Examples, data: Data, look_at: Data, pas
 
     gradient, curvature = state.regularizer.gradient(w), Full.zeros(predictor)
     reach, rounding = 0.0, float((delta * w).abs().sum())
+    value = float(state.regularizer.value(w))
     for chunk in data:
         phi = predictor.features(chunk.x)
         f = phi @ w.view(K, -1).T
         residual = family.mean(f) - chunk.y.to(f)
+        value += float(family.loss(chunk.y.to(f), f).sum())
         gradient = gradient + (residual.T @ phi).reshape(-1)
         curvature.add(predictor, w, chunk.x)
         reach = max(reach, largest_spread(phi, inverse))
-        rounding += float((phi.abs().T @ residual.abs()).norm())
+        rounding += gradient_rounding(predictor, phi, f, chunk.y.to(f), w)
         cost.backward_passes += len(chunk)
     cost.data_passes += 1
 
     H = grounded(curvature.matrix + torch.diag(delta), shifts)
+    if not bool(H.isfinite().all()) or not math.isfinite(value):
+        # counts overflow where a model is far off: half the weights, as often as it takes, are finite again
+        unknown = Certificate("bound", math.inf, passes, math.inf, math.inf)
+        halved = step_to(state, memory, w / 2, state.gradient)
+        return Measurement(unknown, state, halved, unknown, cost, math.inf)
     spectrum = torch.linalg.eigvalsh(H)
     smallest, condition = float(spectrum[0]), float(spectrum[-1] / spectrum[0])
     error = 4 * EPSILON * rounding
     if smallest <= EPSILON * float(H.diagonal().sum()):
         flat = Bounds(math.inf, math.inf, math.inf)
         certificate = finish(state, gradient, flat, None, math.inf, look_at, None, None, passes, error)
-        return Measurement(certificate, measured_state(state, gradient, curvature), None, None, cost)
+        return Measurement(certificate, measured_state(state, gradient, curvature), None, None, cost, value)
     factor = cholesky(H)
     # |phi| in H^-1 <= |phi| in known^-1 / sqrt(a), a the smallest eigenvalue of H relative to `known`
     share = float(torch.linalg.eigvalsh(root @ H @ root.T)[0])
@@ -144,12 +160,17 @@ def certify_dense(state: State, memory: Examples, data: Data, look_at: Data, pas
     if not math.isfinite(figures.radius):
         # too far for the bound and so for a plain Newton step: K around the measured gradient and curvature knows, from
         # the memory, how the outputs bend; the next pass will tell
-        solved = adapt(exact, memory, [], policy=MemoryPolicy(1.0, cap=max(1, len(exact.memory))))
         unknown = replace(certificate, bound=math.inf, relative=math.inf, prediction_bound=None)
-        return Measurement(certificate, exact, solved.state, unknown, cost)
+        try:
+            next_ = adapt(exact, memory, [], policy=MemoryPolicy(1.0, cap=max(1, len(exact.memory)))).state
+        except ArithmeticError:
+            d = family.self_concordance * reach * decrement
+            damping = math.log1p(d) / d if math.isfinite(d) else 0.01
+            next_ = step_to(exact, memory, w + damping * newton, (1 - damping) * gradient)
+        return Measurement(certificate, exact, next_, unknown, cost, value)
     stepped = step_to(exact, memory, without_shift(w + newton, shifts), torch.zeros_like(gradient))
     there = finish(stepped, gradient * 0, figures, torch.zeros_like(w), smallest, look_at, factor, None, passes, error)
-    return Measurement(certificate, exact, stepped, there, cost)
+    return Measurement(certificate, exact, stepped, there, cost, value)
 
 
 def finish(
@@ -175,7 +196,8 @@ def finish(
     prediction = None
     if factor is not None and math.isfinite(figures.radius):
         step = torch.zeros_like(state.w) if shift is None else shift
-        prediction = prediction_bound(state.predictor, state.w, step, figures.radius, factor, look_at)
+        slack = figures.radius + error / math.sqrt(smallest)
+        prediction = prediction_bound(state.predictor, state.w, step, slack, factor, look_at)
     size = float(state.w.norm())
     relative = bound / size if size > 0 else (0.0 if bound == 0 else math.inf)
     return Certificate("bound", norm, passes, bound, relative, prediction)
@@ -197,7 +219,7 @@ def certify_large(state: State, data: Data, passes: int, cost: Cost) -> Measurem
         gradient = gradient + (residual.T @ phi).reshape(-1)
         curvature.add(predictor, w, chunk.x)
         longest = max(longest, float((phi**2).sum(1).max()))
-        rounding += float((phi.abs().T @ residual.abs()).norm())
+        rounding += gradient_rounding(predictor, phi, f, chunk.y.to(f), w)
         cost.backward_passes += len(chunk)
     cost.data_passes += 1
     error = 4 * EPSILON * rounding
@@ -214,9 +236,9 @@ def certify_large(state: State, data: Data, passes: int, cost: Cost) -> Measurem
         flat = basis.T @ shifts
         inner = inner + inner.diagonal().mean() * flat @ flat.T
     inner = (inner + inner.T) / 2
-    smallest = min(float(torch.linalg.eigvalsh(inner)[0]), ridge)
+    smallest = min(float(torch.linalg.eigvalsh(inner)[0]) if len(inner) else ridge, ridge)
     figures = Bounds(math.inf, math.inf, math.inf)
-    if smallest > EPSILON * float(inner.diagonal().sum()):
+    if smallest > EPSILON * max(float(inner.diagonal().sum()), ridge):
         inside = basis.T @ gradient
         outside = float((gradient - basis @ inside).norm()) ** 2
         within = float(inside @ torch.linalg.solve(inner, inside))

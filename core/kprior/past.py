@@ -10,7 +10,7 @@ from torch import Tensor
 
 from core.kprior.architectures import Linear
 from core.kprior.cost import Cost
-from core.kprior.curvature import Curvature, Full, cholesky, glm_hessian
+from core.kprior.curvature import Curvature, Full, balance, glm_hessian
 from core.kprior.examples import Data, Examples
 from core.kprior.methods import Method
 from core.kprior.predictor import Predictor
@@ -51,8 +51,11 @@ class Forgotten:
             if surrogate is not None:
                 surrogate.add(predictor, w, chunk.x, away)
             cost.backward_passes += len(chunk)
-        if curvature is not None and len(keys) > 1 and not isinstance(curvature, Full):
+        if curvature is not None and len(keys) > 1:
+            # examples outside memory left with the curvature of earlier weights; at these it may have been more
             curvature.clip()
+        if surrogate is not None and len(keys) > 1:
+            surrogate.clip()
         all_keys = torch.cat(keys)
         if len(all_keys.unique()) != len(all_keys):
             raise ValueError("the same example is removed twice")
@@ -156,12 +159,7 @@ class CurvatureSpace:
         else:
             assert isinstance(self.total, Full)
             total = self.total.matrix
-        ridge = 1e-9 * total.diagonal().mean().clamp(min=1e-30)
-        factor = cholesky(total + ridge * torch.eye(len(total)).to(total))
-        half = torch.linalg.solve_triangular(factor, part, upper=False)
-        whole = torch.linalg.solve_triangular(factor, half.T.contiguous(), upper=False)
-        top = float(torch.linalg.eigvalsh((whole + whole.T) / 2)[-1])
-        return importance / max(1.0, top)
+        return importance * balance(total, part)
 
     def leftover(self, v: Tensor) -> tuple[Curvature, Tensor, Tensor] | None:
         """Q, the point it is centred at, and a linear term that goes with it; None where nothing is known."""

@@ -99,7 +99,10 @@ def newton(
     shifts = shift_directions(objective.predictor, objective.delta)
     w = without_shift(start, shifts)
     value, gradient, H = objective.evaluate(w, cost, hessian=True)
-    if not torch.isfinite(torch.tensor(value)) or not bool(gradient.isfinite().all()):
+    if not math.isfinite(value):
+        w = torch.zeros_like(w)  # counts overflow far from where they belong, but never at zero
+        value, gradient, H = objective.evaluate(w, cost, hessian=True)
+    if not math.isfinite(value) or not bool(gradient.isfinite().all()):
         raise SolverError("the objective is not finite at the start: check the examples for extreme values")
     for iteration in range(100):
         assert H is not None
@@ -204,17 +207,21 @@ def adam(
                 optimizer.step()
                 total += float(loss.detach())
                 if watch and watch(cost.backward_passes, w.detach()):
-                    return Solution(w.detach().clone(), False)
+                    return Solution(finite(w.detach().clone()), False)
             cost.data_passes += sum(term.past for term in objective.terms)
-            if not torch.isfinite(torch.tensor(total)) or not bool(w.detach().isfinite().all()):
-                raise SolverError(
-                    "training diverged: the objective is not finite; lower the learning rate or check the examples"
-                )
+            finite(torch.cat([w.detach(), w.detach().new_tensor([total])]))
             if progress:
                 progress((epoch + 1) / training.max_epochs, f"epoch {epoch + 1} of at most {training.max_epochs}")
             if schedule.over(epoch, total / steps):
                 break
-    return Solution(w.detach().clone(), True)
+    return Solution(w.detach().clone(), schedule.stalled or training.patience is None)
+
+
+def finite(values: Tensor) -> Tensor:
+    """The values, if all are finite."""
+    if not bool(values.isfinite().all()):
+        raise SolverError("training diverged: nothing finite is left; lower the learning rate or check the examples")
+    return values
 
 
 def released_batches(
@@ -240,6 +247,7 @@ class Schedule:
         self.descent = math.ceil(training.max_epochs / 1.1)
         """The epoch in which the rate begins to fall; earlier if progress ends before."""
         self.end = training.max_epochs
+        self.stalled = False
         self._sum, self._seen, self._best, self._waited = 0.0, 0, math.inf, 0
 
     def learning_rate(self, epoch: int) -> float:
@@ -250,12 +258,13 @@ class Schedule:
 
     def over(self, epoch: int, value: float) -> bool:
         """Take an epoch's mean objective; True after the last one."""
-        if self.patience is not None and epoch < self.descent and self._stalled(value):
+        if self.patience is not None and epoch < self.descent and self._stalls(value):
+            self.stalled = True
             self.descent = epoch + 1
             self.end = min(self.end, self.descent + math.ceil(0.1 * self.descent))
         return epoch + 1 >= self.end
 
-    def _stalled(self, value: float) -> bool:
+    def _stalls(self, value: float) -> bool:
         self._sum, self._seen = self._sum + value, self._seen + 1
         if self._seen < self.round:
             return False

@@ -6,6 +6,7 @@ states give equal bytes and a foreign file is told apart. Nothing is pickled.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -81,20 +82,23 @@ class State:
             tensors |= {f"surrogate.{k}": v for k, v in vars(self.surrogate).items()}
         tensors = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
         # one metadata entry only: safetensors does not keep the order of several
-        header = json.dumps(self.header(), sort_keys=True, separators=(",", ":"))
-        return bytes(save_tensors(tensors, metadata={"amend": header}))
+        envelope = {"header": self.header(), "sha256": digest(self.header(), tensors)}
+        return bytes(save_tensors(tensors, metadata={"amend": json.dumps(envelope, sort_keys=True)}))
 
     @classmethod
     def from_bytes(cls, data: bytes, device: torch.device | str = "cpu") -> State:
         """The inverse of `to_bytes`; StateError says what is wrong with other bytes."""
-        header = read_header(data)
+        envelope = read_envelope(data)
+        header = envelope["header"]
         try:
-            tensors = {k: v.to(device) for k, v in load_tensors(data).items()}
-        except Exception as error:
+            tensors = load_tensors(data)
+        except Exception as error:  # safetensors raises its own kinds, and KeyError for unknown dtypes
             raise StateError(f"the state file is damaged: {error}") from error
+        if envelope.get("sha256") != digest(header, tensors):
+            raise StateError("the state file is damaged: its contents do not match its digest")
         try:
-            return cls._assemble(header, tensors, device)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            return cls._assemble(header, {k: v.to(device) for k, v in tensors.items()}, device)
+        except (LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise StateError(f"the state file is incomplete or inconsistent: {error}") from error
 
     @classmethod
@@ -109,6 +113,8 @@ class State:
         if header["curvature"] is not None:
             backend = BACKENDS[header["curvature"]]
             curvature = backend.from_tensors(with_prefix(tensors, "curvature."), predictor)
+            if curvature.product(tensors["w"]).shape != tensors["w"].shape:
+                raise ValueError("the curvature does not fit the weights")
         surrogate = None
         if "surrogate.gram" in tensors:
             surrogate = Surrogate(**with_prefix(tensors, "surrogate."))
@@ -118,8 +124,9 @@ class State:
             tensors["memory.soft"],
             int(header["generation"]),
         )
-        if not len(memory.key) == len(memory.weight) == len(memory.soft):
-            raise ValueError("memory keys, weights and soft labels differ in number")
+        m = len(memory.key)
+        if memory.weight.shape != (m,) or memory.soft.shape != (m, predictor.family.outputs):
+            raise ValueError("memory keys, weights and soft labels do not fit each other")
         return cls(
             predictor,
             L2(tensors["delta"]),
@@ -149,6 +156,15 @@ def aligned(state: State, memory: Examples) -> Examples:
     return rows
 
 
+def digest(header: dict[str, Any], tensors: dict[str, Tensor]) -> str:
+    """A SHA-256 of all that a state is, whatever the order in the file."""
+    sha = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        sha.update(tensor.contiguous().numpy().tobytes())
+    return sha.hexdigest()
+
+
 def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors below a prefix, without it."""
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
@@ -156,21 +172,26 @@ def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def read_header(data: bytes) -> dict[str, Any]:
     """The JSON header of a state, without its tensors."""
+    header: dict[str, Any] = read_envelope(data)["header"]
+    return header
+
+
+def read_envelope(data: bytes) -> dict[str, Any]:
+    """The header and the digest, as they stand in the file."""
     try:
         size = int.from_bytes(data[:8], "little")
         if len(data) < 8 or size > len(data) - 8:
             raise ValueError("shorter than it says")
-        metadata = json.loads(data[8 : 8 + size]).get("__metadata__") or {}
-    except (ValueError, AttributeError) as error:
+        metadata = json.loads(data[8 : 8 + size]).get("__metadata__")
+    except (ValueError, AttributeError, RecursionError) as error:
         raise StateError(f"not a safetensors file, or damaged: {error}") from error
-    if "amend" not in metadata:
+    if not isinstance(metadata, dict) or "amend" not in metadata:
         raise StateError("a safetensors file, but not a state of this engine")
     try:
-        header = json.loads(metadata["amend"])
-        format_, version = header["format"], header["version"]
-    except (ValueError, KeyError, TypeError) as error:
+        envelope: dict[str, Any] = json.loads(metadata["amend"])
+        format_, version = envelope["header"]["format"], envelope["header"]["version"]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise StateError("the state's header is damaged") from error
     if format_ != FORMAT or version != FORMAT_VERSION:
         raise StateError(f"state format {format_!r} version {version!r}; this engine reads {FORMAT} {FORMAT_VERSION}")
-    assert isinstance(header, dict)
-    return header
+    return envelope

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from core.kprior.curvature import Full, balance
 from core.kprior.encoders import size_of
 from core.kprior.predictor import Predictor
 
@@ -64,6 +65,27 @@ class Surrogate:
         self.gram += scaled.T @ phi
         self.cross += scaled.T @ f
         self.moment += (phi * v[:, None]).T @ phi
+
+    def replace(self, predictor: Predictor, old: Tensor, new: Tensor, x: Tensor, weight: Tensor) -> None:
+        """Let examples that are at hand speak for the new weights instead of the old, as far as they can be told apart.
+
+        Their weights are balanced: more than what they have of the sums cannot be taken out.
+        """
+        if len(x) == 0:
+            return
+        part = Surrogate(*(torch.zeros_like(t) for t in vars(self).values()))
+        part.add(predictor, old, x, weight)
+        weight = weight * balance(self.gram, part.gram)
+        moment = self.moment
+        self.add(predictor, old, x, -weight)
+        self.add(predictor, new, x, weight)
+        self.moment = moment
+
+    def clip(self) -> None:
+        """Restore positive semi-definiteness after examples were taken away."""
+        whole = Full(self.gram)
+        whole.clip()
+        self.gram = whole.matrix
 
     def input_root(self) -> Tensor:
         """L with L L' the covariance of the encoded inputs: (D - 1, D - 1)."""

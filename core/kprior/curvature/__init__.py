@@ -16,12 +16,23 @@ from __future__ import annotations
 
 from core.kprior.curvature.base import Curvature, cholesky, ggn_rows, row_chunks
 from core.kprior.curvature.diagonal import Diagonal
-from core.kprior.curvature.full import Full, glm_hessian
+from core.kprior.curvature.full import Full, balance, glm_hessian
 from core.kprior.curvature.kronecker import Kronecker
 from core.kprior.curvature.lowrank import LowRank
 from core.kprior.predictor import Predictor
 
-__all__ = ["Curvature", "Diagonal", "Full", "Kronecker", "LowRank", "cholesky", "ggn_rows", "glm_hessian", "row_chunks"]
+__all__ = [
+    "balance",
+    "Curvature",
+    "Diagonal",
+    "Full",
+    "Kronecker",
+    "LowRank",
+    "cholesky",
+    "ggn_rows",
+    "glm_hessian",
+    "row_chunks",
+]
 
 FULL_LIMIT = 3_000
 """Parameters up to which the whole matrix is kept (72 MB, a Cholesky factor in about a second)."""

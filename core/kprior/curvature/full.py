@@ -40,6 +40,10 @@ class Full(Curvature):
         return self.matrix @ v
 
     def clip(self) -> None:
+        ridge = 1e-12 * self.matrix.diagonal().mean().abs() + 1e-300
+        whole = self.matrix + ridge * torch.eye(len(self.matrix)).to(self.matrix)
+        if int(torch.linalg.cholesky_ex(whole)[1]) == 0:
+            return  # the usual case, at a tenth of the price
         values, vectors = torch.linalg.eigh(self.matrix)
         if bool(values[0] < 0):
             self.matrix = (vectors * values.clamp(min=0)) @ vectors.T
@@ -62,6 +66,16 @@ class Full(Curvature):
 
     def dense(self, size: int) -> Tensor:
         return self.matrix
+
+
+def balance(total: Tensor, part: Tensor) -> float:
+    """The largest c <= 1 for which total - c part stays positive semi-definite."""
+    ridge = 1e-9 * total.diagonal().mean().clamp(min=1e-30)
+    factor = cholesky(total + ridge * torch.eye(len(total)).to(total))
+    half = torch.linalg.solve_triangular(factor, part, upper=False)
+    whole = torch.linalg.solve_triangular(factor, half.T.contiguous(), upper=False)
+    top = float(torch.linalg.eigvalsh((whole + whole.T) / 2)[-1])
+    return 1 / max(1.0, top)
 
 
 def glm_hessian(phi: Tensor, hessian: Tensor, weight: Tensor | None = None) -> Tensor:

@@ -43,6 +43,8 @@ class LowRank(Curvature):
     def _merge(self, rows: Tensor, sign: Tensor | None) -> None:
         """F'F + rows' diag(sign) rows, by the eigenvalues of its small twin in the span of the rows."""
         stack = torch.cat([self.factor, rows])
+        if len(stack) == 0:
+            return
         # float32 Gram matrices lose half the digits; the stack is short, so double costs little
         gram = (stack @ stack.T).double()
         values, vectors = torch.linalg.eigh(gram)
