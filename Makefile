@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check bench
+.PHONY: help setup test check demo bench
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,7 +14,8 @@ setup: $(STAMP)  ## make .venv and install everything in it; nothing to do when 
 
 $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -e '.[test,dev,bench]'
+	@echo 'installing into $(VENV): a minute or two the first time'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test,dev,bench]'
 	@touch $@
 
 # One thread in each process: test processes that compete for cores are slower, and one thread
@@ -27,6 +28,9 @@ check: setup  ## lint, formatting, types, import directions
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+demo: setup  ## a tour in a few seconds: every task on scikit-learn's digits
+	$(BIN)/amend bench digits
 
 bench: setup  ## DATA=dir: the paper's benchmark; without it: the scaling benchmark; ARGS="..." adds options
 ifdef DATA

@@ -36,5 +36,13 @@ def scale(
     run(largest, json)
 
 
+@app.command()
+def digits() -> None:
+    """A tour in a few seconds: every task on scikit-learn's digits, adapted against retrained."""
+    from bench.digits import run
+
+    run()
+
+
 if __name__ == "__main__":
     app()

@@ -211,7 +211,7 @@ class Reporter:
     def __call__(self, method: str, fraction: float, seed: int, result: Result, bound: float | None = None) -> Figure:
         state, truth = result.state, self.batch.state
         said, distance = self.decide(state), None
-        if state.predictor.linear:
+        if state.predictor.linear and state.w.shape == truth.w.shape:
             distance = float((state.w - truth.w).norm() / truth.w.norm())
             if bound is None and method in ("ours", "paper"):
                 data = self.problem.retained.chunks(1024)

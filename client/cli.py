@@ -55,6 +55,12 @@ def scale(context: typer.Context) -> None:
     raise typer.Exit(run_module("bench", "scale", *context.args))
 
 
+@bench.command(context_settings=PASS_THROUGH)
+def digits(context: typer.Context) -> None:
+    """A tour in a few seconds: every task on scikit-learn's digits, adapted against retrained."""
+    raise typer.Exit(run_module("bench", "digits", *context.args))
+
+
 def run_module(module: str, *arguments: str) -> int:
     """Run ``python -m module arguments...`` and return its exit code."""
     # -P: without it, a folder named like the module in the user's directory would be run instead.
