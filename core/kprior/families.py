@@ -62,7 +62,8 @@ class Family(ABC):
         rise = ((self.mean(f) - self.mean(shrink * f)) * centred).sum(1)
         flat = square < 1e-8
         slope = rise / ((1 - shrink) * torch.where(flat, torch.ones_like(square), square))
-        return torch.where(flat, self.variance(f).mean(1), slope)
+        # of K logits one direction is flat: the trace is shared by the K - 1 others
+        return torch.where(flat, self.variance(f).sum(1) / max(1, self.outputs - 1), slope)
 
 
 class Bernoulli(Family):

@@ -1,0 +1,116 @@
+"""Every kind of change, alone and combined, as a base and the retrain it must lead to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from core.kprior import AddData, ChangeModel, ChangeRegularizer, Examples, RemoveData, State, Task, train
+from tests.core.kprior.oracles import monomials_of
+from tests.core.kprior.problems import (
+    EVERYTHING,
+    LINEAR,
+    QUADRATIC,
+    examples_of,
+    l2,
+    outputs_of,
+    rows,
+    spec_of,
+    stopped_early,
+    without,
+)
+
+DIM = 4
+SOME: dict[str, Any] = {"kind": "linear", "degree": 1, "features": [0, 2]}
+OTHERS: dict[str, Any] = {"kind": "linear", "degree": 2, "features": [1, 2]}
+CUBIC: dict[str, Any] = {"kind": "linear", "degree": 3, "features": [0, 1]}
+
+MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "same model": (LINEAR, LINEAR),
+    "same degree 2": (QUADRATIC, QUADRATIC),
+    "degree up": (LINEAR, QUADRATIC),
+    "degree down": (QUADRATIC, LINEAR),
+    "features dropped": (LINEAR, SOME),
+    "features added": (SOME, LINEAR),
+    "degree down, features dropped": (QUADRATIC, SOME),
+    "other features, other degree": (OTHERS, CUBIC),
+}
+REGULARIZERS = ("same penalty", "other delta", "bias freed", "bias penalised", "to many deltas", "from many deltas")
+DATA = ("same data", "add", "remove", "add and remove")
+
+
+def many_deltas(kind: str, architecture: dict[str, Any]) -> dict[str, Any]:
+    """A regularizer with a delta for each parameter, no two alike."""
+    size = outputs_of(kind) * (len(monomials_of(DIM, architecture)) + 1)
+    return l2([0.2 + 3.0 * ((7 * j) % 13) / 13 for j in range(size)], penalize_bias=True)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A base, the tasks, and what a retrain would be given."""
+
+    kind: str
+    model: str
+    penalty: str
+    data: str
+
+    @property
+    def regularizers(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        old, new = MODELS[self.model]
+        return {
+            "same penalty": (l2(1.0), l2(1.0)),
+            "other delta": (l2(2.0), l2(0.5)),
+            "bias freed": (l2(1.0, True), l2(1.0, False)),
+            "bias penalised": (l2(1.0, False), l2(1.0, True)),
+            "to many deltas": (l2(1.0), many_deltas(self.kind, new)),
+            "from many deltas": (many_deltas(self.kind, old), l2(0.7)),
+        }[self.penalty]
+
+    @property
+    def everything(self) -> Examples:
+        return examples_of(self.kind, 150, DIM, seed=3)
+
+    @property
+    def base(self) -> Examples:
+        return rows(self.everything, 0, 120)
+
+    @property
+    def retained(self) -> Examples:
+        """All rows after the change."""
+        after = self.everything if "add" in self.data else self.base
+        return without(after, rows(self.base, 0, 25)) if "remove" in self.data else after
+
+    @property
+    def base_spec(self) -> dict[str, Any]:
+        return spec_of(self.kind, DIM, MODELS[self.model][0], self.regularizers[0])
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return spec_of(self.kind, DIM, MODELS[self.model][1], self.regularizers[1])
+
+    def tasks(self) -> list[Task]:
+        tasks: list[Task] = []
+        if "add" in self.data:
+            tasks.append(AddData(rows(self.everything, 120, 150).chunks(20)))
+        if "remove" in self.data:
+            tasks.append(RemoveData(rows(self.base, 0, 25).chunks(10)))
+        if self.penalty != "same penalty":
+            tasks.append(ChangeRegularizer(self.regularizers[1]))
+        if not self.model.startswith("same"):
+            tasks.append(ChangeModel(MODELS[self.model][1]))
+        return tasks
+
+    def start(self, early: bool) -> tuple[State, Examples]:
+        """The base with full memory, converged or not."""
+        if early:
+            return stopped_early(self.base_spec, self.base)
+        trained = train(self.base_spec, self.base.chunks(37), policy=EVERYTHING)
+        return trained.state, trained.memory
+
+
+def all_changes(kind: str) -> list[Change]:
+    """Every model with every penalty while data come and go, and every model with every change of data."""
+    every = [Change(kind, *parts) for parts in product(MODELS, REGULARIZERS, DATA)]
+    chosen = [c for c in every if c.data == "add and remove" or c.penalty in ("same penalty", "other delta")]
+    return [c for c in chosen if c.tasks()]

@@ -1,0 +1,173 @@
+"""Retrains that owe nothing to the engine: scikit-learn where it has the model, a long-double Newton elsewhere.
+
+Weights come flat and in the engine's order: for each output the monomials by degree, the constant last.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+from torch import Tensor
+
+from core.kprior import Examples
+
+Array = NDArray[Any]
+LONG = np.longdouble
+
+
+def monomials_of(dim: int, architecture: dict[str, Any]) -> list[tuple[int, ...]]:
+    """The features of a linear architecture but the constant, as tuples of inputs, by degree."""
+    chosen = architecture.get("features") or range(dim)
+    degrees = range(1, architecture.get("degree", 1) + 1)
+    return [m for d in degrees for m in combinations_with_replacement(chosen, d)]
+
+
+def design_matrix(x: Tensor, architecture: dict[str, Any]) -> Array:
+    """phi(x), the constant 1 last."""
+    values = x.double().numpy()
+    columns = [values[:, list(m)].prod(1) for m in monomials_of(x.shape[1], architecture)]
+    return np.stack([*columns, np.ones(len(values))], 1)
+
+
+def deltas_of(spec: dict[str, Any], outputs: int, features: int) -> Array:
+    """The (P,) deltas of a spec's regularizer."""
+    regularizer = spec["regularizer"]
+    delta = np.broadcast_to(np.asarray(regularizer["delta"], dtype=float), (outputs * features,)).copy()
+    if not regularizer.get("penalize_bias", False):
+        delta.reshape(outputs, features)[:, -1] = 0
+    return delta
+
+
+def retrain(spec: dict[str, Any], data: Examples) -> Tensor:
+    """The weights of a fit to all of `data`: scikit-learn's if one delta holds for all, else the Newton's."""
+    phi = design_matrix(data.x, spec["architecture"])
+    y = data.y.double().numpy()
+    K, D = y.shape[1], phi.shape[1]
+    delta = deltas_of(spec, K, D)
+    own = delta.reshape(K, D)[:, :-1]
+    hard = spec["target"]["kind"] not in ("binary", "classes") or bool(np.isin(y, (0, 1)).all())
+    if own.min() != own.max() or own.min() <= 0 or not hard:
+        return torch.from_numpy(newton(spec["target"]["kind"], phi, y, delta).astype(np.float64))
+    return torch.from_numpy(sklearn_fit(spec["target"]["kind"], phi, y, float(own.min()), bool(delta[D - 1] > 0)))
+
+
+def sklearn_fit(kind: str, phi: Array, y: Array, delta: float, penalize_bias: bool) -> Array:
+    """The fit of the estimator that minimises the same sum."""
+    options: dict[str, Any] = {"fit_intercept": not penalize_bias}
+    x = phi if penalize_bias else phi[:, :-1]
+    if kind == "number":
+        # a singular value decomposition, as the default's normal equations keep half the digits
+        model = Ridge(alpha=delta, solver="svd", **options).fit(x, y[:, 0])
+    elif kind == "count":
+        # its loss is a mean, ours a sum
+        model = PoissonRegressor(alpha=delta / len(y), solver="newton-cholesky", tol=1e-14, max_iter=1000, **options)
+        model.fit(x, y[:, 0])
+    else:
+        label = y[:, 0] if kind == "binary" else y.argmax(1)
+        model = LogisticRegression(C=1 / delta, solver="newton-cholesky", tol=1e-13, max_iter=1000, **options)
+        model.fit(x, label)
+    coefficients = np.atleast_2d(model.coef_)
+    if penalize_bias:
+        return coefficients.reshape(-1)
+    return np.hstack([coefficients, np.reshape(model.intercept_, (-1, 1))]).reshape(-1)
+
+
+def newton(kind: str, phi: Array, y: Array, delta: Array, start: Array | None = None) -> Array:
+    """The minimiser of sum_i l(y_i, phi_i' w) + 1/2 sum_j delta_j w_j^2 in 64-bit mantissas; small problems only."""
+    phi, y, delta = phi.astype(LONG), y.astype(LONG), delta.astype(LONG)
+    K, D = y.shape[1], phi.shape[1]
+    shifts = flat_directions(kind, delta.reshape(K, D))
+    w = np.zeros(K * D, LONG) if start is None else start.astype(LONG)
+    value = objective(kind, phi, y, delta, w)
+    left = 4
+    for _ in range(200):
+        gradient, H = derivatives(kind, phi, y, delta, w)
+        step = -solve(H + shifts.T @ shifts * np.diag(H).mean(), gradient)
+        decrement = -gradient @ step
+        if decrement < 1e-14 * (1 + abs(value)):
+            # so near, differences of values are rounding alone; full steps double the digits until none are left
+            w, left = w + step, left - 1
+            if left == 0:
+                return w
+            continue
+        t = LONG(1)
+        while not (there := objective(kind, phi, y, delta, w + t * step)) <= value - LONG(1e-4) * t * decrement:
+            t /= 2
+            if t < 1e-18:
+                raise ArithmeticError("the oracle found no descent")
+        w, value = w + t * step, there
+    raise ArithmeticError("the oracle did not converge")
+
+
+def flat_directions(kind: str, delta: Array) -> Array:
+    """(s, P) orthonormal shifts of all logits by one unpenalised feature."""
+    K, D = delta.shape
+    out = []
+    for j in range(D):
+        if kind == "classes" and not delta[:, j].any():
+            direction = np.zeros((K, D), LONG)
+            direction[:, j] = 1 / np.sqrt(LONG(K))
+            out.append(direction.reshape(-1))
+    return np.stack(out) if out else np.zeros((0, K * D), LONG)
+
+
+def means(kind: str, f: Array) -> Array:
+    """h(f) of a target kind."""
+    with np.errstate(over="ignore"):
+        if kind == "binary":
+            return 1 / (1 + np.exp(-f))
+        if kind == "classes":
+            e = np.exp(f - f.max(1, keepdims=True))
+            return e / e.sum(1, keepdims=True)
+        return f if kind == "number" else np.exp(f)
+
+
+def objective(kind: str, phi: Array, y: Array, delta: Array, w: Array) -> Any:
+    """sum_i l(y_i, f_i) + R(w)."""
+    f = phi @ w.reshape(y.shape[1], -1).T
+    with np.errstate(over="ignore"):
+        if kind == "binary":
+            total = np.logaddexp(0, f) - y * f
+        elif kind == "classes":
+            top = f.max(1, keepdims=True)
+            total = top + np.log(np.exp(f - top).sum(1, keepdims=True)) - (y * f).sum(1, keepdims=True)
+        elif kind == "number":
+            total = (f - y) ** 2 / 2
+        else:
+            total = np.exp(f) - y * f
+    return total.sum() + (delta * w * w).sum() / 2
+
+
+def derivatives(kind: str, phi: Array, y: Array, delta: Array, w: Array) -> tuple[Array, Array]:
+    """Gradient and Hessian of `objective`."""
+    K, D = y.shape[1], phi.shape[1]
+    h = means(kind, phi @ w.reshape(K, D).T)
+    gradient = ((h - y).T @ phi).reshape(-1) + delta * w
+    H = np.zeros((K, D, K, D), phi.dtype)
+    for k in range(K):
+        for j in range(K):
+            if kind == "classes":
+                v = h[:, k] * ((k == j) - h[:, j])
+            elif kind == "binary":
+                v = h[:, k] * (1 - h[:, k])
+            else:
+                v = np.ones(len(phi), phi.dtype) if kind == "number" else h[:, k]
+            H[k, :, j] = (phi * v[:, None]).T @ phi
+    return gradient, H.reshape(K * D, K * D) + np.diag(delta)
+
+
+def solve(H: Array, b: Array) -> Array:
+    """H^-1 b by Gaussian elimination without pivots, which a positive definite H does not need; any precision."""
+    A = np.concatenate([H, b[:, None]], 1)
+    n = len(H)
+    for i in range(n):
+        A[i + 1 :] -= np.outer(A[i + 1 :, i] / A[i, i], A[i])
+    x = np.zeros(n, H.dtype)
+    for i in reversed(range(n)):
+        x[i] = (A[i, -1] - A[i, i + 1 : n] @ x[i + 1 :]) / A[i, i]
+    return x

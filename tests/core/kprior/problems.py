@@ -1,0 +1,124 @@
+"""Problems that the engine's tests share: random data of every family, specs, and states away from their optimum."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from core.kprior import Cost, Examples, MemoryPolicy, State, train
+from core.kprior.solvers import shift_directions, without_shift
+from core.kprior.training import summarise
+
+FAMILIES = ("binary", "classes", "number", "count")
+CLASSES = 3
+EVERYTHING = MemoryPolicy(fraction=1.0, cap=10**9)
+"""Full memory: every example is remembered."""
+TENTH = MemoryPolicy(fraction=0.1)
+LINEAR: dict[str, Any] = {"kind": "linear", "degree": 1}
+QUADRATIC: dict[str, Any] = {"kind": "linear", "degree": 2}
+
+
+def outputs_of(kind: str) -> int:
+    """K of a target kind."""
+    return CLASSES if kind == "classes" else 1
+
+
+def target_of(kind: str) -> dict[str, Any]:
+    """The target spec of a kind."""
+    return {"kind": kind, "values": list(range(CLASSES))} if kind == "classes" else {"kind": kind}
+
+
+def l2(delta: float | list[float] = 1.0, penalize_bias: bool = False) -> dict[str, Any]:
+    """A regularizer spec."""
+    return {"kind": "l2", "delta": delta, "penalize_bias": penalize_bias}
+
+
+def spec_of(
+    kind: str,
+    dim: int,
+    architecture: dict[str, Any] | None = None,
+    regularizer: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The spec of a model on vectors."""
+    return {
+        "input": {"kind": "vector", "dim": dim},
+        "target": target_of(kind),
+        "architecture": architecture or LINEAR,
+        "regularizer": regularizer or l2(),
+    }
+
+
+def labels_for(kind: str, f: Tensor, generator: torch.Generator) -> Tensor:
+    """Targets drawn from a family at outputs f: (n, K) -> (n, K)."""
+    if kind == "binary":
+        return (torch.rand(f.shape, generator=generator) < torch.sigmoid(f)).to(f)
+    if kind == "classes":
+        noisy = f - torch.empty_like(f).exponential_(generator=generator).log()
+        return torch.nn.functional.one_hot(noisy.argmax(1), f.shape[1]).to(f)
+    if kind == "number":
+        return f + torch.randn(f.shape, generator=generator, dtype=f.dtype)
+    return torch.poisson(f.clamp(max=2).exp(), generator=generator)
+
+
+def examples_of(kind: str, n: int, dim: int, seed: int = 0, first_key: int = 0) -> Examples:
+    """n well-behaved rows whose labels depend on the inputs, with a little curvature for degree 2 to find."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, dim, generator=generator, dtype=torch.float64)
+    W = 0.7 * torch.randn(outputs_of(kind), dim, generator=generator, dtype=torch.float64)
+    f = x @ W.T + 0.3 * x[:, :1] * x[:, -1:] - 0.2
+    return Examples(torch.arange(first_key, first_key + n), x, labels_for(kind, f, generator))
+
+
+def rows(examples: Examples, start: int, stop: int) -> Examples:
+    """A range of rows."""
+    return examples.take(torch.arange(start, stop))
+
+
+def without(examples: Examples, removed: Examples) -> Examples:
+    """The rows whose keys are not among the removed ones."""
+    return examples.take(~torch.isin(examples.key, removed.key))
+
+
+def moved(
+    state: State,
+    data: Examples,
+    w: Tensor,
+    policy: MemoryPolicy = EVERYTHING,
+) -> tuple[State, Examples]:
+    """The state that training would have left had it stopped at w, and its memory's rows."""
+    kind = None if state.curvature is None else state.curvature.kind
+    summary = summarise(state.predictor, state.regularizer, w, data.chunks(37), len(data), policy, kind, Cost())
+    stopped = replace(
+        state,
+        w=w,
+        gradient=summary.gradient,
+        curvature=summary.curvature,
+        memory=summary.memory,
+        surrogate=summary.surrogate,
+        count=len(data),
+    )
+    return stopped, summary.rows
+
+
+def stopped_early(
+    spec: dict[str, Any], data: Examples, policy: MemoryPolicy = EVERYTHING, away: float = 0.3, seed: int = 0
+) -> tuple[State, Examples]:
+    """A base that never converged: its weights are away from the optimum, and g* knows it."""
+    state = train(spec, data.chunks(37), policy=policy).state
+    generator = torch.Generator().manual_seed(seed)
+    step = away * torch.randn(state.w.shape, generator=generator, dtype=state.w.dtype)
+    return moved(state, data, state.w + step, policy)
+
+
+def distance(state: State, reference: Tensor) -> float:
+    """|w - reference| without the directions that change no prediction (a constant added to a softmax's logits)."""
+    gap = state.w - reference.to(state.w)
+    return float(without_shift(gap, shift_directions(state.predictor, state.regularizer.delta)).norm())
+
+
+def relative_distance(state: State, reference: Tensor) -> float:
+    """The same as a share of the reference's size."""
+    return distance(state, reference) / float(reference.norm())
