@@ -22,7 +22,7 @@ from torch import Tensor
 
 from core.kprior.cost import Cost
 from core.kprior.curvature import Curvature, Full, curvature_for
-from core.kprior.examples import Data, Examples
+from core.kprior.examples import Data, Examples, rereadable
 from core.kprior.memory import MemoryPolicy, MemorySelection, remember
 from core.kprior.methods import OURS, Method, Weights
 from core.kprior.objective import Objective, Teacher, Term
@@ -34,7 +34,7 @@ from core.kprior.state import State, aligned
 from core.kprior.succession import new_regularizer, shared_parameters, successor
 from core.kprior.surrogate import Surrogate
 from core.kprior.tasks import Change, Task
-from core.kprior.training import Result, backend_for
+from core.kprior.training import Result, backend_for, data_gradient
 
 
 @dataclass
@@ -53,6 +53,8 @@ class Problem:
     counted: Tensor
     """What each of them counts in the objective, v."""
     count: int
+    past: Curvature | None
+    """G without the removed examples, where the model stays the same."""
     surrogate: Surrogate | None
 
 
@@ -77,7 +79,7 @@ def adapt(
             assert isinstance(problem.objective.curvature, Full)
             problem.objective.curvature = Full(problem.objective.curvature.matrix * ratio)
             solution = solve(problem.objective, solution.w, training, cost, progress, watch)
-        new_state, rows = settle(state, problem, solution.w, policy, training.seed, cost)
+        new_state, rows = settle(state, problem, solution.w, method, policy, training.seed, cost)
     return Result(new_state, rows, cost, solution.converged)
 
 
@@ -91,7 +93,10 @@ def pose(
     stays = ~torch.isin(state.memory.key, forgotten.keys)
     kept = aligned(state, memory).take(stays)
     importance = state.memory.weight[stays.to(state.memory.weight.device)]
-    count = state.count + counted_rows(change.added, forgotten.keys) - len(forgotten.keys)
+    left = state.count - len(forgotten.keys)
+    count = left + counted_rows(change.added, forgotten.keys, state.memory.key)
+    if state.curvature is None and float(importance.sum()) > left:
+        importance = importance * (left / float(importance.sum()))  # what was removed outside memory stood for itself
     if count <= 0:
         raise ValueError("no examples are left: there is nothing a model could stand for")
 
@@ -118,12 +123,16 @@ def pose(
         root = None if forgotten.surrogate is None else forgotten.surrogate.input_root()
         teacher = Teacher(old, state.w, root) if method.mixing and not new.linear else None
         objective.terms += memory_terms(new, old, kept, f_star, v, method, teacher)
+        if method.labels > 0 and method.anchor and method.gradient and same:
+            # g* has the labels already
+            objective.linear = objective.linear - method.labels * data_gradient(old, state.w, kept, v)
     objective.terms += [Term(new, data) for data in change.added]
     leftover = space.leftover(v if method.memory else torch.zeros_like(v))
     if leftover is not None:
         objective.curvature, objective.centre, offset = leftover
         objective.linear = objective.linear + offset
-    return Problem(objective, new, regularizer, start, change, kept, importance, v, count, forgotten.surrogate)
+    past = forgotten.curvature if same else None
+    return Problem(objective, new, regularizer, start, change, kept, importance, v, count, past, forgotten.surrogate)
 
 
 def pull_of_the_past(
@@ -144,7 +153,7 @@ def pull_of_the_past(
     linear[mine] = forgotten.pull[theirs] - method.tau * state.regularizer.gradient(state.w)[theirs]
     if method.gradient:
         linear[mine] += state.gradient[theirs]
-    if len(mine) < new.size:
+    if method.gradient and len(mine) < new.size:
         # weights the old model did not have: their part of g* was never measured; memory's labels estimate it
         fresh = torch.ones(new.size, dtype=torch.bool, device=new.device)
         fresh[mine] = False
@@ -169,7 +178,9 @@ def secant_ratio(state: State, problem: Problem, w: Tensor) -> float | None:
     step = new - old
     tangent = float((v * torch.einsum("nk,nkl,nl->n", step, family.hessian(old), step)).sum())
     secant = float((v * ((family.mean(new) - family.mean(old)) * step).sum(1)).sum())
-    if tangent <= 0 or secant <= 0 or abs(secant / tangent - 1) < 1e-3:
+    moved = float(step.abs().max()) if len(step) else 0.0
+    if moved < 1e-4 * (1 + float(old.abs().max()) if len(old) else 1) or tangent <= 0 or secant <= 0:
+        # over a step this short a tangent cannot be off by more than rounding makes of it
         return None
     return math.sqrt(secant / tangent)
 
@@ -214,19 +225,21 @@ def weights_of(method: Method, importance: Tensor, space: CurvatureSpace) -> Ten
 
 
 def settle(
-    state: State, problem: Problem, w: Tensor, policy: MemoryPolicy, seed: int, cost: Cost
+    state: State, problem: Problem, w: Tensor, method: Method, policy: MemoryPolicy, seed: int, cost: Cost
 ) -> tuple[State, Examples]:
     """The new version's whole state, from memory and added examples alone."""
     predictor, objective = problem.predictor, problem.objective
     same = predictor is state.predictor
     kind = state.curvature.kind if same and state.curvature is not None else None if same else "auto"
     curvature = None if (kind := backend_for(predictor, kind)) is None else curvature_for(predictor, kind)
-    exact = predictor.linear and isinstance(curvature, Full)
+    # the Hessian of K is that of the past only where K has all of it
+    exact = predictor.linear and isinstance(curvature, Full) and method.curvature and method.temperature == 1
     _, gradient, hessian = objective.evaluate(w, cost, hessian=exact)
     if hessian is not None:
         curvature = Full(hessian - torch.diag(objective.delta))
     elif curvature is not None:
         curvature = carried(problem, w, curvature)
+    gradient = settled_gradient(state, problem, w, gradient, method)
     surrogate = problem.surrogate if same else Surrogate.zeros(predictor)
     if surrogate is not None:
         if same:
@@ -258,24 +271,44 @@ def settle(
     return new_state, rows
 
 
+def settled_gradient(state: State, problem: Problem, w: Tensor, gradient: Tensor, method: Method) -> Tensor:
+    """g* of the new state: the gradient of K, less what K has of the method and not of the problem.
+
+    A network's K speaks of mixed inputs; its gradient on the memory alone says little about the past and would be fed
+    back, so nothing is claimed until a pass measures it.
+    """
+    if not problem.predictor.linear:
+        return torch.zeros_like(gradient)
+    if problem.predictor is not state.predictor or not method.anchor:
+        return gradient
+    if not method.gradient:
+        gradient = gradient + state.gradient
+    pull = problem.regularizer.gradient(w) - state.regularizer.gradient(state.w)
+    return gradient - (method.tau - 1) * pull
+
+
 def carried(problem: Problem, w: Tensor, empty: Curvature) -> Curvature:
     """G of the new state where no Hessian is at hand: what was left over, plus all that is read anyway."""
     objective, predictor = problem.objective, problem.predictor
     curvature, weight = empty, problem.importance
     if objective.curvature is not None and objective.curvature.kind == empty.kind:
         curvature, weight = objective.curvature.copy(predictor), problem.counted
-    if len(problem.kept):
+    elif problem.past is not None and problem.past.kind == empty.kind:
+        curvature, weight = problem.past.copy(predictor), torch.zeros_like(problem.importance)
+    if bool((weight != 0).any()):
         curvature.add(predictor, w, problem.kept.x, weight)
     for chunk in (c for data in problem.change.added for c in data):
         curvature.add(predictor, w, chunk.x)
     return curvature
 
 
-def counted_rows(added: Sequence[Data], removed: Tensor) -> int:
-    """How many rows are added; one that is removed as well is a mistake of the caller's."""
+def counted_rows(added: Sequence[Data], removed: Tensor, remembered: Tensor) -> int:
+    """How many rows are added; one that is removed as well, or there already, is a mistake of the caller's."""
     count = 0
-    for chunk in (c for data in added for c in data):
+    for chunk in (c for data in added for c in rereadable(data)):
         count += len(chunk)
         if bool(torch.isin(chunk.key.cpu(), removed).any()):
             raise ValueError("an example is both added and removed: such changes cancel out before they come here")
+        if bool(torch.isin(chunk.key.cpu(), remembered).any()) or len(chunk.key.unique()) != len(chunk.key):
+            raise ValueError("an example is added twice")
     return count

@@ -76,6 +76,8 @@ def prediction_bound(
     inverse = torch.cholesky_solve(eye, factor).view(K, D, K, D)
     largest = None
     for chunk in look_at:
+        if len(chunk) == 0:
+            continue
         phi = predictor.features(chunk.x)
         f = phi @ w.view(K, D).T
         centre = f + phi @ step.view(K, D).T

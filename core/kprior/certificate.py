@@ -6,6 +6,7 @@ The bound of a GLM is in `bounds.py`. For networks nothing of it holds: the resi
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,7 +16,7 @@ from core.kprior.adaptation import adapt
 from core.kprior.bounds import Bounds, bounds, gradient_rounding, grounded, largest_spread, prediction_bound
 from core.kprior.cost import Cost
 from core.kprior.curvature import FULL_LIMIT, Full, LowRank, cholesky, curvature_for
-from core.kprior.examples import Data, Examples
+from core.kprior.examples import Data, Examples, rereadable
 from core.kprior.families import Categorical
 from core.kprior.memory import MemoryPolicy, remember
 from core.kprior.solvers import shift_directions, without_shift
@@ -61,7 +62,7 @@ def certify(state: State, memory: Examples, data: Data, *, look_at: Data = (), p
 
     `memory` holds the rows that the state's memory refers to: their soft labels move with the weights.
     """
-    cost = Cost()
+    cost, data = Cost(), Counted(state, data)
     with cost.timed():
         if not state.predictor.linear:
             result = measure_network(state, data, passes, cost)
@@ -70,6 +71,23 @@ def certify(state: State, memory: Examples, data: Data, *, look_at: Data = (), p
         else:
             result = certify_large(state, data, passes, cost)
     return replace(result, cost=cost)
+
+
+class Counted:
+    """The retained rows, checked against what the state stands for: a bound over other rows would be no bound."""
+
+    def __init__(self, state: State, data: Data) -> None:
+        self.state, self.data = state, rereadable(data)
+
+    def __iter__(self) -> Iterator[Examples]:
+        count = 0
+        for chunk in self.data:
+            if len(chunk):
+                self.state.predictor.check(chunk)
+                count += len(chunk)
+                yield chunk
+        if count != self.state.count:
+            raise ValueError(f"the state stands for {self.state.count} examples, but {count} were given to certify it")
 
 
 def refine(

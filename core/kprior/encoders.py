@@ -19,6 +19,8 @@ class Encoder(nn.Module):
     """Raw inputs (n, ...) -> float tensor (n, *shape)."""
 
     shape: tuple[int, ...]
+    raw_shape: tuple[int, ...]
+    """Of one input before the encoder."""
 
     def fit(self, data: Data) -> None:
         """Learn the buffers in one pass; encoders without buffers read nothing."""
@@ -29,7 +31,7 @@ class VectorEncoder(Encoder):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.shape = (dim,)
+        self.shape = self.raw_shape = (dim,)
 
     def forward(self, x: Tensor) -> Tensor:
         return x
@@ -40,7 +42,7 @@ class ImageEncoder(Encoder):
 
     def __init__(self, shape: tuple[int, int, int]) -> None:
         super().__init__()
-        self.shape = shape
+        self.shape = self.raw_shape = shape
 
     def forward(self, x: Tensor) -> Tensor:
         return x / 255 if x.dtype == torch.uint8 else x
@@ -64,6 +66,7 @@ class TableEncoder(Encoder):
         self.numbers = [i for i, c in enumerate(columns) if c["type"] == "number"]
         self.categories = [(i, len(c["values"])) for i, c in enumerate(columns) if c["type"] == "category"]
         self.shape = (2 * len(self.numbers) + sum(v + 1 for _, v in self.categories),)
+        self.raw_shape = (len(columns),)
         self.register_buffer("mean", torch.zeros(len(self.numbers), dtype=torch.float64))
         self.register_buffer("scale", torch.ones(len(self.numbers), dtype=torch.float64))
 
@@ -73,7 +76,7 @@ class TableEncoder(Encoder):
         square = torch.zeros_like(self.mean)
         for chunk in data:
             # Chan's pairwise update: a plain sum of squares loses all digits of a column like 1e9 + noise
-            x = chunk.x[:, self.numbers].double()
+            x = chunk.x.to(self.mean.device)[:, self.numbers].double()
             seen = ~x.isnan()
             n = seen.sum(0)
             m = torch.where(seen, x, 0.0).sum(0) / n.clamp(min=1)

@@ -50,6 +50,13 @@ class Examples:
 Data = Iterable[Examples]
 
 
+def rereadable(data: Data) -> Data:
+    """The same data, unless it can be read only once: passes after the first would then see nothing."""
+    if iter(data) is data:
+        raise ValueError("data must be readable more than once: give a list of chunks or an object that streams anew")
+    return data
+
+
 def concatenate(parts: Sequence[Examples]) -> Examples:
     """One `Examples` from several; at least one is needed, for the shapes."""
     return Examples(torch.cat([p.key for p in parts]), torch.cat([p.x for p in parts]), torch.cat([p.y for p in parts]))

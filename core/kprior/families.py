@@ -44,6 +44,10 @@ class Family(ABC):
         """B with B B' = h'(f): (n, K) -> (n, K, K)."""
         return torch.diag_embed(self.variance(f).sqrt())
 
+    def admits(self, y: Tensor) -> bool:
+        """Whether targets (n, K), soft ones included, are means of this family (or limits of such)."""
+        return bool(y.isfinite().all())
+
     def spread(self, f: Tensor) -> Tensor:
         """The size of a change of outputs that matters to the curvature: (n, K) -> (n,)."""
         return f.abs().amax(1)
@@ -81,6 +85,9 @@ class Bernoulli(Family):
     def variance(self, f: Tensor) -> Tensor:
         return torch.sigmoid(f) * torch.sigmoid(-f)
 
+    def admits(self, y: Tensor) -> bool:
+        return bool(((y >= 0) & (y <= 1)).all())
+
     def decide(self, f: Tensor) -> Tensor:
         return (f[:, 0] > 0).long()
 
@@ -115,6 +122,9 @@ class Categorical(Family):
         p = self.mean(f)
         r = p.sqrt()
         return torch.diag_embed(r) - p[:, :, None] * r[:, None, :]
+
+    def admits(self, y: Tensor) -> bool:
+        return bool(((y >= 0) & (y <= 1)).all()) and bool(((y.sum(1) - 1).abs() < 1e-3).all())
 
     def spread(self, f: Tensor) -> Tensor:
         return f.amax(1) - f.amin(1)
@@ -152,6 +162,9 @@ class Poisson(Family):
 
     def variance(self, f: Tensor) -> Tensor:
         return f.exp()
+
+    def admits(self, y: Tensor) -> bool:
+        return bool((y >= 0).all()) and bool(y.isfinite().all())
 
 
 def family_of(target: dict[str, object]) -> Family:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.kprior.curvature import Curvature, ggn_rows, row_chunks
+from core.kprior.curvature import Curvature, Full, cholesky, ggn_rows, row_chunks
 from core.kprior.examples import Examples, concatenate
 from core.kprior.predictor import Predictor
 
@@ -110,7 +110,7 @@ class Selector:
         if self.sampled and len(self._rows) > self.size:
             share = (self._priority[:n] * uniform(self._rows.key[:n], self.seed)) / self._priority[self.size]
             weight = weight / share.clamp(max=1)
-        order = torch.argsort(self._rows.key[:n])
+        order = torch.argsort(self._rows.key[:n].cpu())
         return self._rows.take(order), weight[order]
 
 
@@ -146,7 +146,12 @@ class MemorySelection:
             raise ValueError("selection by leverage needs curvature")
         self.select, self.size, self.predictor, self.w, self.seed = select, size, predictor, w, seed
         self.balance = policy.balance and predictor.family.name in ("bernoulli", "categorical")
-        self._leverage = curvature.leverage(delta) if curvature and select is Select.LEVERAGE else None
+        self._leverage, self._inverse = None, None
+        if curvature is not None and select is Select.LEVERAGE:
+            if predictor.linear and isinstance(curvature, Full):
+                self._inverse = torch.cholesky_inverse(cholesky(curvature.matrix + torch.diag(delta)))
+            else:
+                self._leverage = curvature.leverage(delta)
         self._selectors: dict[int, Selector] = {}
 
     def offer(self, examples: Examples, weight: Tensor | None = None) -> None:
@@ -176,12 +181,25 @@ class MemorySelection:
             return torch.ones(n, dtype=torch.float64)
         if self.select is Select.CURVATURE:
             return self.predictor.family.variance(self.predictor.outputs(self.w, examples.x)).sum(1).cpu()
+        if self._inverse is not None:
+            return self._leverage_of_glm(self._inverse, examples)
         assert self._leverage is not None
         parts, step = [], row_chunks(self.predictor, n).step
         for i in range(0, n, step):
             rows = ggn_rows(self.predictor, self.w, examples.x[i : i + step])
             parts.append(self._leverage(rows).reshape(-1, self.predictor.family.outputs).sum(1))
         return torch.cat(parts).cpu() if parts else torch.zeros(0, dtype=torch.float64)
+
+    def _leverage_of_glm(self, inverse: Tensor, examples: Examples) -> Tensor:
+        """sum_kl h'_kl phi' (B^-1)_kl phi: the rows of a GLM's Jacobian are mostly zeros and need not be made."""
+        phi, K = self.predictor.features(examples.x), self.predictor.family.outputs
+        hessian = self.predictor.family.hessian(phi @ self.w.view(K, -1).T)
+        blocks = inverse.view(K, phi.shape[1], K, phi.shape[1])
+        score = torch.zeros(len(phi), dtype=phi.dtype, device=phi.device)
+        for k in range(K):
+            for j in range(K):
+                score += hessian[:, k, j] * ((phi @ blocks[k, :, j]) * phi).sum(1)
+        return score.cpu()
 
     def take(self, generation: int = 0) -> tuple[Memory, Examples]:
         """The memory, with soft labels of the weights at hand, and the rows it refers to."""

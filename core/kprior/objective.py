@@ -17,7 +17,7 @@ from torch import Tensor
 
 from core.kprior.cost import Cost
 from core.kprior.curvature import Curvature, Full, glm_hessian
-from core.kprior.examples import Data
+from core.kprior.examples import Data, rereadable
 from core.kprior.predictor import Predictor
 
 CACHE_BYTES = 2**28
@@ -46,7 +46,7 @@ class Term:
         With a temperature T both sides are divided by it and the loss is multiplied by T^2 (paper, Eq. 27): targets
         are then expected at that temperature. A `teacher` labels mixed inputs afresh in every minibatch.
         """
-        self.predictor, self._data, self._targets, self._weight = predictor, data, targets, weight
+        self.predictor, self._data, self._targets, self._weight = predictor, rereadable(data), targets, weight
         self.past, self.scale, self.temperature, self.teacher = past, scale, temperature, teacher
         self._cache: list[Batch] | None = None
         self.count: int | None = None
@@ -59,16 +59,34 @@ class Term:
         total, start = 0, 0
         for chunk in self._data:
             n = len(chunk)
+            if n == 0:
+                continue
+            if self.count is None:
+                self.predictor.check(chunk)
             z = self.predictor.features(chunk.x) if self.predictor.linear else self.predictor.encode(chunk.x)
             targets = chunk.y if self._targets is None else self._targets[start : start + n]
             weight = None if self._weight is None else self._weight[start : start + n].to(z)
             start += n
             batch = (z, targets.to(z), weight)
             total += z.numel() * z.element_size()
+            if total > CACHE_BYTES and self.teacher is None:
+                kept = None
             if kept is not None:
-                kept = [*kept, batch] if total <= CACHE_BYTES else None
+                kept.append(batch)
             yield batch
         self._cache, self.count = kept, start
+
+    @property
+    def cached(self) -> bool:
+        """Whether the rows are kept between passes."""
+        return self._cache is not None
+
+    def whole(self) -> Batch:
+        """All cached rows as one batch."""
+        assert self._cache is not None
+        if len(self._cache) > 1:
+            self._cache = [join(self._cache)]
+        return self._cache[0]
 
     def stands_for(self) -> int:
         """How many examples an epoch of this term has: mixed inputs are as many as the past they stand for."""
@@ -96,31 +114,39 @@ class Term:
         Mixed inputs are new in every step, however few rows they are mixed from: of them each batch has `size`.
         """
         n = self.rows()
-        if self._cache is not None and self.teacher is not None:
-            z = torch.cat([b[0] for b in self._cache])
-            v = None if self._weight is None else torch.cat([b[2] for b in self._cache if b[2] is not None])
-            for _ in range(steps):
-                yield self.teacher.mix(z, v, size or n, self.temperature, generator)
-            return
-        if self._cache is not None:
-            z, targets = torch.cat([b[0] for b in self._cache]), torch.cat([b[1] for b in self._cache])
-            v = None if self._weight is None else torch.cat([b[2] for b in self._cache if b[2] is not None])
+        if self.cached:
+            z, targets, v = self.whole()
+            if self.teacher is not None:
+                for _ in range(steps):
+                    yield self.teacher.mix(z, v, size or n, self.temperature, generator)
+                return
             order = torch.randperm(n, generator=generator)
             for part in order.tensor_split(steps) if steps <= n else (order[i % n, None] for i in range(steps)):
                 yield (z[part], targets[part], None if v is None else v[part]), n / len(part)
             return
-        size = max(1, round(n / steps))
+        # streamed: shuffled within chunks only, and cut so that every row is in one of the steps
+        ends = [round(n * (i + 1) / steps) for i in range(steps)]
         held: list[Batch] = []
-        have = 0
-        for chunk in self:
-            for part in torch.randperm(len(chunk[0]), generator=generator).split(size):
-                held.append((chunk[0][part], chunk[1][part], None if chunk[2] is None else chunk[2][part]))
-                have += len(part)
-                if have >= size:
-                    z, targets = torch.cat([b[0] for b in held]), torch.cat([b[1] for b in held])
-                    v = None if held[0][2] is None else torch.cat([b[2] for b in held if b[2] is not None])
-                    yield (z, targets, v), n / have
-                    held, have = [], 0
+        have, read, step = 0, 0, 0
+        for z, targets, v in self:
+            order = torch.randperm(len(z), generator=generator)
+            while len(order):
+                part, order = order[: ends[step] - read], order[ends[step] - read :]
+                held.append((z[part], targets[part], None if v is None else v[part]))
+                have, read = have + len(part), read + len(part)
+                if read == ends[step]:
+                    yield join(held), n / have
+                    held, have, step = [], 0, step + 1
+
+
+def join(batches: list[Batch]) -> Batch:
+    """Several batches as one."""
+    weights = [b[2] for b in batches if b[2] is not None]
+    return (
+        torch.cat([b[0] for b in batches]),
+        torch.cat([b[1] for b in batches]),
+        torch.cat(weights) if weights else None,
+    )
 
 
 @dataclass(frozen=True)
@@ -135,9 +161,9 @@ class Teacher:
     def mix(
         self, pool: Tensor, weight: Tensor | None, size: int, temperature: float, generator: torch.Generator
     ) -> tuple[Batch, float]:
-        """`size` inputs x = a u_i + (1 - a) u_j + noise, a uniform, i and j any rows, labelled by the old model."""
-        i = torch.randint(len(pool), (size,), generator=generator)
-        j = torch.randint(len(pool), (size,), generator=generator)
+        """`size` inputs x = a u_i + (1 - a) u_j + noise, a uniform, i and j drawn by weight, old labels."""
+        odds = torch.ones(len(pool)) if weight is None else weight.cpu()
+        i, j = torch.multinomial(odds, 2 * size, replacement=True, generator=generator).view(2, size)
         a = torch.rand(size, generator=generator).to(pool).reshape(-1, *[1] * (pool.ndim - 1))
         mixed = a * pool[i] + (1 - a) * pool[j]
         if self.input_root is not None:
@@ -146,7 +172,7 @@ class Teacher:
         with torch.no_grad():
             f = self.predictor.outputs_of_encoded(self.w, mixed)
         targets = self.predictor.family.mean(f / temperature)
-        return (mixed, targets, None if weight is None else weight[i]), len(pool) / size
+        return (mixed, targets, None), float(odds.sum()) / size
 
 
 @dataclass

@@ -38,6 +38,7 @@ class Forgotten:
         keys, released = [torch.zeros(0, dtype=torch.long)], []
         pull = torch.zeros_like(w)
         for chunk in (c for data in removed for c in data):
+            predictor.check(chunk)
             keys.append(chunk.key.cpu())
             away = torch.full((len(chunk),), -1.0, dtype=predictor.dtype, device=predictor.device)
             z = predictor.encode(chunk.x)

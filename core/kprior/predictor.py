@@ -15,6 +15,7 @@ from torch.func import functional_call, jacrev, vmap
 
 from core.kprior.architectures import Linear, architecture_of
 from core.kprior.encoders import encoder_of
+from core.kprior.examples import Examples
 from core.kprior.families import family_of
 
 
@@ -65,6 +66,18 @@ class Predictor:
             x = x.to(self.dtype)  # before the encoder: an image of floats is large
         out: Tensor = self.encoder(x)
         return out.to(self.dtype)
+
+    def check(self, examples: Examples) -> None:
+        """ValueError if rows cannot be this model's: inputs of another shape, targets outside the family."""
+        y, K = examples.y, self.family.outputs
+        if y.shape[1] != K:
+            raise ValueError(f"targets have {y.shape[1]} columns; this model has {K}")
+        if not self.family.admits(y):
+            raise ValueError(f"targets are not those of a {self.family.name} family, or not finite")
+        if tuple(examples.x.shape[1:]) != self.encoder.raw_shape:
+            raise ValueError(
+                f"inputs have shape {tuple(examples.x.shape[1:])}; this model reads {self.encoder.raw_shape}"
+            )
 
     def features(self, x: Tensor) -> Tensor:
         """phi(x) of a GLM: (n, D), the last column 1."""

@@ -56,6 +56,8 @@ def regularizer_of(spec: dict[str, Any], predictor: Predictor) -> L2:
         raise ValueError(f"delta must be one number or {predictor.size} of them, one per parameter")
     if not bool(torch.isfinite(delta).all()) or bool((delta < 0).any()):
         raise ValueError("delta must be finite and not negative")
+    if delta.ndim == 1:
+        return L2(delta.clone())  # one for each parameter: the biases' are as they stand
     delta = delta.expand(predictor.size).clone()
     if not spec.get("penalize_bias", False):
         delta[predictor.bias()] = 0

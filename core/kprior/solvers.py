@@ -108,7 +108,12 @@ def newton(
         assert H is not None
         if shifts is not None:
             H = H + H.diagonal().mean() * shifts @ shifts.T
-        factor = cholesky(H)
+        try:
+            factor = cholesky(H)
+        except ArithmeticError as error:
+            raise SolverError(
+                "the objective is not convex where it should be: the memory's weights are too large"
+            ) from error
         step = -torch.cholesky_solve(gradient[:, None], factor)[:, 0]
         decrement = -float(gradient @ step)
         if decrement / 2 <= training.tolerance * (1 + abs(value)):
@@ -126,7 +131,7 @@ def newton(
         w, value, gradient, H = w + t * step, new_value, new_gradient, new_H
         if progress:
             progress(min(0.95, (iteration + 1) / 12), f"Newton step {iteration + 1}")
-    return Solution(w, False, H)
+    raise SolverError("no minimum was found in 100 Newton steps: nothing holds the weights where they are")
 
 
 def lbfgs(objective: Objective, start: Tensor, cost: Cost, progress: Progress | None = None) -> Solution:
@@ -173,6 +178,8 @@ def adam(
 ) -> Solution:
     """Adam on minibatches of all terms at once; the learning rate falls when the objective stops falling."""
     predictor = objective.predictor
+    if training.batch_size is not None and training.batch_size < 1:
+        raise ValueError("batch_size must be at least 1, or None for all rows")
     w = start.clone().requires_grad_()
     rows = sum(term.stands_for() for term in objective.terms) + sum(len(z) for z, _ in objective.released)
     steps = 1 if training.batch_size is None else max(1, round(rows / training.batch_size))
@@ -197,6 +204,7 @@ def adam(
                     f = predictor.outputs_of_encoded(w, z, training=True)
                     loss = loss + factor * term.loss(f, targets, weight)
                     cost.backward_passes += len(z)
+                    cost.forward_passes += len(z) if term.teacher is not None else 0
                 for part in released:
                     z, coefficient, factor = next(part)
                     f = predictor.outputs_of_encoded(w, z, training=True)

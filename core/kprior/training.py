@@ -61,6 +61,7 @@ def train(
         term = Term(predictor, data, past=True)
         objective = Objective(predictor, regularizer.delta, torch.zeros_like(w), [term])
         count = term.rows()
+        cost.data_passes += not term.cached
         if count == 0:
             raise ValueError("there is nothing to train on: no examples")
         solution = solve(objective, w, training, cost, progress, watch)
@@ -160,20 +161,21 @@ def summarise(
     return Summary(gradient, curvature, memory, rows, surrogate)
 
 
-def data_gradient(predictor: Predictor, w: Tensor, examples: Examples) -> Tensor:
-    """sum_i J_i' (h(f_i) - y_i): (P,)   (paper, Eq. 5, summed)."""
+def data_gradient(predictor: Predictor, w: Tensor, examples: Examples, weight: Tensor | None = None) -> Tensor:
+    """sum_i v_i J_i' (h(f_i) - y_i): (P,)   (paper, Eq. 5, summed)."""
+    weight = torch.ones(len(examples), dtype=predictor.dtype, device=predictor.device) if weight is None else weight
     if predictor.linear:
         phi = predictor.features(examples.x)
         f = phi @ w.view(predictor.family.outputs, -1).T
-        return ((predictor.family.mean(f) - examples.y.to(f)).T @ phi).reshape(-1)
+        return (((predictor.family.mean(f) - examples.y.to(f)) * weight[:, None]).T @ phi).reshape(-1)
     w = w.detach().requires_grad_()
     f = predictor.outputs(w, examples.x)
-    loss = predictor.family.loss(examples.y.to(f), f).sum()
+    loss = (predictor.family.loss(examples.y.to(f), f) * weight).sum()
     return torch.autograd.grad(loss, w)[0]
 
 
 def reselect(state: State, data: Data, policy: MemoryPolicy, seed: int = 0) -> Result:
-    """Choose memory anew by a pass over all the data a state stands for; the weights stay."""
+    """Choose memory anew by a pass over all the data a state stands for. Weights, g* and G stay: `certify` measures."""
     cost = Cost()
     with cost.timed():
         generation = state.memory.generation + 1
