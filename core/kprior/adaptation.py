@@ -310,5 +310,5 @@ def counted_rows(added: Sequence[Data], removed: Tensor, remembered: Tensor) -> 
         if bool(torch.isin(chunk.key.cpu(), removed).any()):
             raise ValueError("an example is both added and removed: such changes cancel out before they come here")
         if bool(torch.isin(chunk.key.cpu(), remembered).any()) or len(chunk.key.unique()) != len(chunk.key):
-            raise ValueError("an example is added twice")
+            raise ValueError("an example is added that is there already")
     return count

@@ -34,6 +34,8 @@ class Linear(nn.Module):
     ) -> None:
         super().__init__()
         size = math.prod(shape)
+        if features is not None and not all(isinstance(i, int) for i in features):
+            raise ValueError("features are numbers of inputs, counted from 0")
         chosen = list(range(size)) if features is None else sorted(set(features))
         if degree < 1 or not chosen or chosen[0] < 0 or chosen[-1] >= size:
             raise ValueError(f"linear needs degree >= 1 and features within 0..{size - 1}")

@@ -35,6 +35,8 @@ class Bounds:
     """k n: how far, in the norm of H, the retrain can be from the Newton point; infinite if not known."""
     distance: float
     """T / sqrt(lmin), or infinite."""
+    left: float = math.inf
+    """((e^s - 1)/s - 1) n with s = r n: the gradient after the Newton step, in the norm of H^-1."""
 
 
 def bounds(decrement: float, reach: float, smallest: float, concordance: float) -> Bounds:
@@ -45,10 +47,12 @@ def bounds(decrement: float, reach: float, smallest: float, concordance: float) 
     if product >= 1:
         return Bounds(decrement, math.inf, math.inf)
     if product < 1e-12:
-        return Bounds(decrement, product * decrement, decrement * (1 + product) / math.sqrt(smallest))
+        near = product * decrement
+        return Bounds(decrement, near, decrement * (1 + product) / math.sqrt(smallest), near)
     S = -math.log1p(-product)
     k = S / -math.expm1(-S) - 1
-    return Bounds(decrement, k * decrement, S / (concordance * reach) / math.sqrt(smallest))
+    left = (math.expm1(product) / product - 1) * decrement
+    return Bounds(decrement, k * decrement, S / (concordance * reach) / math.sqrt(smallest), left)
 
 
 def largest_spread(phi: Tensor, inverse: Tensor) -> float:

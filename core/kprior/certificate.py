@@ -19,7 +19,7 @@ from core.kprior.curvature import FULL_LIMIT, Full, LowRank, cholesky, curvature
 from core.kprior.examples import Data, Examples, rereadable
 from core.kprior.families import Categorical
 from core.kprior.memory import MemoryPolicy, remember
-from core.kprior.solvers import shift_directions, without_shift
+from core.kprior.shifts import shift_directions, without_shift
 from core.kprior.state import State, aligned
 from core.kprior.training import data_gradient
 
@@ -187,7 +187,9 @@ def certify_dense(state: State, memory: Examples, data: Data, look_at: Data, pas
             next_ = step_to(exact, memory, w + damping * newton, (1 - damping) * gradient)
         return Measurement(certificate, exact, next_, unknown, cost, value)
     stepped = step_to(exact, memory, without_shift(w + newton, shifts), torch.zeros_like(gradient))
+    left = figures.left * math.sqrt(float(spectrum[-1])) + error
     there = finish(stepped, gradient * 0, figures, torch.zeros_like(w), smallest, look_at, factor, None, passes, error)
+    there = replace(there, gradient_norm=left)
     return Measurement(certificate, exact, stepped, there, cost, value)
 
 

@@ -60,7 +60,11 @@ class TableEncoder(Encoder):
 
     def __init__(self, columns: list[dict[str, Any]]) -> None:
         super().__init__()
+        if not columns:
+            raise ValueError("a table needs at least one column")
         for column in columns:
+            if column.get("type") == "category" and not column.get("values"):
+                raise ValueError(f"column {column.get('name')!r}: a category needs its 'values'")
             if column.get("type") not in ("number", "category"):
                 raise ValueError(f"column {column.get('name')!r}: type must be 'number' or 'category'")
         self.numbers = [i for i, c in enumerate(columns) if c["type"] == "number"]
@@ -87,7 +91,8 @@ class TableEncoder(Encoder):
             count += n
         deviation = (square / count.clamp(min=1)).sqrt()
         self.mean.copy_(mean)
-        self.scale.copy_(torch.where(deviation > 0, deviation, torch.ones_like(deviation)))
+        # a constant column has the deviation that rounding gives it
+        self.scale.copy_(torch.where(deviation > 1e-14 * mean.abs(), deviation, torch.ones_like(deviation)))
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.double()
@@ -106,11 +111,21 @@ def encoder_of(spec: dict[str, Any]) -> Encoder:
     """The encoder of a model's input: vector, image or table."""
     kind = spec.get("kind")
     if kind == "vector":
-        return VectorEncoder(int(spec["dim"]))
+        if not isinstance(spec.get("dim"), int) or spec["dim"] < 1:
+            raise ValueError("a vector needs its 'dim', a whole number of at least 1")
+        return VectorEncoder(spec["dim"])
     if kind == "image":
-        channels, height, width = (int(v) for v in spec["shape"])
-        return ImageEncoder((channels, height, width))
+        shape = spec.get("shape")
+        if (
+            not isinstance(shape, (list, tuple))
+            or len(shape) != 3
+            or not all(isinstance(v, int) and v > 0 for v in shape)
+        ):
+            raise ValueError("an image needs its 'shape': channels, height, width")
+        return ImageEncoder((shape[0], shape[1], shape[2]))
     if kind == "table":
+        if not isinstance(spec.get("columns"), (list, tuple)):
+            raise ValueError("a table needs its 'columns'")
         return TableEncoder(list(spec["columns"]))
     raise ValueError(f"unknown input kind {kind!r}; known: vector, image, table")
 

@@ -15,9 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from core.kprior.bounds import grounded
 from core.kprior.curvature import Curvature, Full, cholesky, ggn_rows, row_chunks
 from core.kprior.examples import Examples, concatenate
 from core.kprior.predictor import Predictor
+from core.kprior.shifts import shift_directions
 
 
 class Select(StrEnum):
@@ -71,8 +73,9 @@ class Memory:
 class Selector:
     """Keeps the best of a stream for one class (or for all)."""
 
-    def __init__(self, size: int, sampled: bool, seed: int) -> None:
-        self.size, self.sampled, self.seed = size, sampled, seed
+    def __init__(self, size: int, sampled: bool, seed: int, uniform_scores: bool = False) -> None:
+        self.size, self.sampled, self.seed, self.uniform_scores = size, sampled, seed, uniform_scores
+        self._total = 0.0
         self._rows: Examples | None = None
         self._priority = torch.zeros(0, dtype=torch.float64)
         self._weight = torch.zeros(0, dtype=torch.float64)
@@ -81,6 +84,7 @@ class Selector:
         """Take the next examples of the stream; `weight` is what each stands for already."""
         score = score.double().cpu().clamp(min=1e-300)
         weight = torch.ones_like(score) if weight is None else weight.double().cpu()
+        self._total += float(weight.sum())
         if self.sampled:
             score = score * weight / uniform(examples.key, self.seed)
         rows = examples if self._rows is None else concatenate([self._rows, examples])
@@ -95,6 +99,7 @@ class Selector:
         if other._rows is None:
             return
         mine = self._rows
+        self._total += other._total
         rows = other._rows if mine is None else concatenate([mine, other._rows])
         priority = torch.cat([self._priority, other._priority])
         weight = torch.cat([self._weight, other._weight])
@@ -110,6 +115,8 @@ class Selector:
         if self.sampled and len(self._rows) > self.size:
             share = (self._priority[:n] * uniform(self._rows.key[:n], self.seed)) / self._priority[self.size]
             weight = weight / share.clamp(max=1)
+            if self.uniform_scores:
+                weight = weight * (self._total / weight.sum())  # the count is known: only the choice is left to chance
         order = torch.argsort(self._rows.key[:n].cpu())
         return self._rows.take(order), weight[order]
 
@@ -149,7 +156,8 @@ class MemorySelection:
         self._leverage, self._inverse = None, None
         if curvature is not None and select is Select.LEVERAGE:
             if predictor.linear and isinstance(curvature, Full):
-                self._inverse = torch.cholesky_inverse(cholesky(curvature.matrix + torch.diag(delta)))
+                whole = grounded(curvature.matrix + torch.diag(delta), shift_directions(predictor, delta))
+                self._inverse = torch.cholesky_inverse(cholesky(whole))
             else:
                 self._leverage = curvature.leverage(delta)
         self._selectors: dict[int, Selector] = {}
@@ -172,7 +180,9 @@ class MemorySelection:
                 size = max(1, size // max(2, self.predictor.family.outputs))
             if self.select is Select.COVERAGE:
                 size = max(2_000, 4 * size)  # a pool to find the medoids in
-            self._selectors[label] = Selector(size, self.select is not Select.CURVATURE, self.seed)
+            self._selectors[label] = Selector(
+                size, self.select is not Select.CURVATURE, self.seed, self.select in (Select.RANDOM, Select.COVERAGE)
+            )
         return self._selectors[label]
 
     def _score(self, examples: Examples) -> Tensor:

@@ -170,7 +170,7 @@ class Teacher:
             noise = torch.randn(size, len(self.input_root), generator=generator).to(pool)
             mixed = mixed + (noise @ self.input_root.T.to(pool) * 3**-0.5).view_as(mixed)
         with torch.no_grad():
-            f = self.predictor.outputs_of_encoded(self.w, mixed)
+            f = self.predictor.outputs_of_encoded(self.w, mixed.to(self.w)).to(mixed)
         targets = self.predictor.family.mean(f / temperature)
         return (mixed, targets, None), float(odds.sum()) / size
 

@@ -51,7 +51,10 @@ def regularizer_of(spec: dict[str, Any], predictor: Predictor) -> L2:
     """The regularizer of a spec {"kind": "l2", "delta": number or list, "penalize_bias": bool}."""
     if spec.get("kind", "l2") != "l2":
         raise ValueError(f"unknown regularizer {spec.get('kind')!r}; known: l2")
-    delta = torch.as_tensor(spec.get("delta", 1.0), dtype=predictor.dtype, device=predictor.device)
+    try:
+        delta = torch.as_tensor(spec.get("delta", 1.0), dtype=predictor.dtype, device=predictor.device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"delta must be a number or a list of numbers, not {spec.get('delta')!r}") from error
     if delta.ndim > 1 or (delta.ndim == 1 and delta.shape[0] != predictor.size):
         raise ValueError(f"delta must be one number or {predictor.size} of them, one per parameter")
     if not bool(torch.isfinite(delta).all()) or bool((delta < 0).any()):

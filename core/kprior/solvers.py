@@ -14,9 +14,8 @@ from torch import Tensor
 
 from core.kprior.cost import Cost
 from core.kprior.curvature import FULL_LIMIT, Full, cholesky
-from core.kprior.families import Categorical
 from core.kprior.objective import Objective
-from core.kprior.predictor import Predictor
+from core.kprior.shifts import shift_directions, without_shift
 
 Progress = Callable[[float, str], None]
 """Called with a share of 0..1 and a phrase; may raise to stop the work."""
@@ -67,29 +66,14 @@ def solve(
     if not predictor.linear:
         return adam(objective, start, training, cost, progress, watch)
     if predictor.size <= FULL_LIMIT and (objective.curvature is None or isinstance(objective.curvature, Full)):
-        return newton(objective, start, training, cost, progress)
+        try:
+            return newton(objective, start, training, cost, progress)
+        except SolverError:
+            if not bool(start.any()):
+                raise
+            # a model that is far too sure has no curvature left to start from; at zero there is all of it
+            return newton(objective, torch.zeros_like(start), training, cost, progress)
     return lbfgs(objective, start, cost, progress)
-
-
-def shift_directions(predictor: Predictor, delta: Tensor) -> Tensor | None:
-    """(P, s) orthonormal directions along which a softmax GLM's objective is flat: a constant added to the logits.
-
-    There is one for each feature whose weights no class is penalised for, the unpenalised bias above all.
-    """
-    if not isinstance(predictor.family, Categorical) or not predictor.linear:
-        return None
-    K = predictor.family.outputs
-    free = torch.nonzero((delta.view(K, -1) == 0).all(0))[:, 0]
-    if len(free) == 0:
-        return None
-    directions = torch.zeros(K, delta.shape[0] // K, len(free), dtype=delta.dtype, device=delta.device)
-    directions[:, free, torch.arange(len(free), device=delta.device)] = K**-0.5
-    return directions.reshape(-1, len(free))
-
-
-def without_shift(w: Tensor, directions: Tensor | None) -> Tensor:
-    """The representative of w among the weights that predict the same: logits of free features sum to zero."""
-    return w if directions is None else w - directions @ (directions.T @ w)
 
 
 def newton(
@@ -181,7 +165,9 @@ def adam(
     if training.batch_size is not None and training.batch_size < 1:
         raise ValueError("batch_size must be at least 1, or None for all rows")
     w = start.clone().requires_grad_()
-    rows = sum(term.stands_for() for term in objective.terms) + sum(len(z) for z, _ in objective.released)
+    terms = [term for term in objective.terms if term.rows()]
+    releases = [(z, c) for z, c in objective.released if len(z)]
+    rows = sum(term.stands_for() for term in terms) + sum(len(z) for z, _ in releases)
     steps = 1 if training.batch_size is None else max(1, round(rows / training.batch_size))
     optimizer = torch.optim.Adam([w], lr=training.learning_rate)
     generator = torch.Generator().manual_seed(training.seed)
@@ -192,11 +178,11 @@ def adam(
             for group in optimizer.param_groups:
                 group["lr"] = schedule.learning_rate(epoch)
             total = 0.0
-            streams = [term.minibatches(steps, training.batch_size, generator) for term in objective.terms]
-            released = [released_batches(z, c, steps, generator) for z, c in objective.released]
+            streams = [term.minibatches(steps, training.batch_size, generator) for term in terms]
+            released = [released_batches(z, c, steps, generator) for z, c in releases]
             for _ in range(steps):
                 loss = objective.smooth_part(w)
-                for term, stream in zip(objective.terms, streams, strict=True):
+                for term, stream in zip(terms, streams, strict=True):
                     drawn = next(stream, None)
                     if drawn is None:
                         continue
@@ -216,7 +202,7 @@ def adam(
                 total += float(loss.detach())
                 if watch and watch(cost.backward_passes, w.detach()):
                     return Solution(finite(w.detach().clone()), False)
-            cost.data_passes += sum(term.past for term in objective.terms)
+            cost.data_passes += sum(term.past for term in terms)
             finite(torch.cat([w.detach(), w.detach().new_tensor([total])]))
             if progress:
                 progress((epoch + 1) / training.max_epochs, f"epoch {epoch + 1} of at most {training.max_epochs}")

@@ -46,7 +46,7 @@ class Surrogate:
         if plain or size > LIMIT:
             return None
         square = torch.zeros(size, size, dtype=torch.float64, device=predictor.device)
-        return cls(square, square[:, : predictor.family.outputs].clone(), square.clone())
+        return cls(square, square.new_zeros(size, predictor.family.outputs), square.clone())
 
     def copy(self) -> Surrogate:
         """An independent copy."""

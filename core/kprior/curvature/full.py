@@ -70,8 +70,14 @@ class Full(Curvature):
 
 def balance(total: Tensor, part: Tensor) -> float:
     """The largest c <= 1 for which total - c part stays positive semi-definite."""
+    eye = torch.eye(len(total)).to(total)
     ridge = 1e-9 * total.diagonal().mean().clamp(min=1e-30)
-    factor = cholesky(total + ridge * torch.eye(len(total)).to(total))
+    try:
+        factor = cholesky(total + ridge * eye)
+    except ArithmeticError:  # a model that is sure of everything has nothing but rounding here
+        whole = Full(total.clone())
+        whole.clip()
+        factor = cholesky(whole.matrix + 1e3 * ridge * eye)
     half = torch.linalg.solve_triangular(factor, part, upper=False)
     whole = torch.linalg.solve_triangular(factor, half.T.contiguous(), upper=False)
     top = float(torch.linalg.eigvalsh((whole + whole.T) / 2)[-1])

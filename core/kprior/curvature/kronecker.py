@@ -69,18 +69,24 @@ class Kronecker(Curvature):
                 f = predictor.outputs(w.detach().requires_grad_(), x)
                 root = predictor.family.hessian_root(f.detach())
                 flows = [
-                    torch.autograd.grad(f, list(made.values()), root[:, :, k], retain_graph=True)
+                    dict(
+                        zip(
+                            made,
+                            torch.autograd.grad(f, list(made.values()), root[:, :, k], retain_graph=True),
+                            strict=True,
+                        )
+                    )
                     for k in range(f.shape[1])
                 ]
         finally:
             for hook in hooks:
                 hook.remove()
-        for index, (name, layer) in enumerate(predictor.layers().items()):
+        for name, layer in predictor.layers().items():
             a, positions = layer_inputs(layer, seen[name].detach())
             v = weight.repeat_interleave(positions)
             self.inputs[name] += (a * v[:, None]).T @ a
             for flow in flows:
-                b = flow[index].detach().flatten(2).transpose(1, 2) if flow[index].ndim == 4 else flow[index]
+                b = flow[name].detach().flatten(2).transpose(1, 2) if flow[name].ndim == 4 else flow[name]
                 b = b.reshape(-1, self.outputs[name].shape[0])
                 self.outputs[name] += (b * v[:, None]).T @ b / positions
 

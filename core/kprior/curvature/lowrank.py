@@ -81,6 +81,9 @@ class LowRank(Curvature):
 
         return of
 
+    def copy(self, predictor: Predictor) -> Self:
+        return type(self)(self.factor.clone(), self.rank)
+
     def tensors(self) -> dict[str, Tensor]:
         return {"factor": self.factor}
 

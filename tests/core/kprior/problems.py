@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from core.kprior import Cost, Examples, MemoryPolicy, State, train
-from core.kprior.solvers import shift_directions, without_shift
+from core.kprior.shifts import shift_directions, without_shift
 from core.kprior.training import summarise
 
 FAMILIES = ("binary", "classes", "number", "count")

@@ -22,7 +22,7 @@ from core.kprior import (
 )
 from core.kprior import certificate as certificate_module
 from core.kprior.certificate import certify_large
-from core.kprior.solvers import shift_directions
+from core.kprior.shifts import shift_directions
 from core.kprior.training import data_gradient
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import (

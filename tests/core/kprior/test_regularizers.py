@@ -64,7 +64,8 @@ def test_bias_is_free_unless_it_is_asked_for() -> None:
 def test_deltas_can_differ() -> None:
     predictor = Predictor(spec_of("number", 3))
     assert regularizer_of(l2([1.0, 2.0, 0.0, 4.0], True), predictor).delta.tolist() == [1, 2, 0, 4]
-    assert regularizer_of(l2([1.0, 2.0, 0.0, 4.0], False), predictor).delta.tolist() == [1, 2, 0, 0]
+    # a delta for each parameter is meant for each: only one delta for all leaves the biases out
+    assert regularizer_of(l2([1.0, 2.0, 0.0, 4.0], False), predictor).delta.tolist() == [1, 2, 0, 4]
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_examples_that_are_not_finite_end_in_an_error(
     data = examples_of("number", 40, 2)
     spoilt = getattr(data, where).clone()
     spoilt[7, 0] = value
-    with pytest.raises(SolverError, match="finite"):
+    with pytest.raises(SolverError if where == "x" else ValueError, match="finite"):
         train(spec_of("number", 2, architecture), [replace(data, **{where: spoilt})], training=Training(max_epochs=3))
 
 
