@@ -1,61 +1,27 @@
 """Adaptation: from a state and its memory to the state that a retrain on the changed problem would give.
 
-    K(w) =  sum_M v_i l(h*_i, f_i(w))              function space, on the memory           (paper, Eq. 8)
-          + 1/2 (w-w*)' Q (w-w*)                   what memory leaves out, to second order (Eq. 12)
-          + B_GR(w || w*)                          weight space; new regularizer G, old R  (Eq. 20)
-          + g*' (w-w*)                             what the base had not converged
-          + sum_added l(y_j, f_j(w))               Add Data                                (Eq. 13)
-          + sum_removed (y_k - h*_k)' f_k(w)       Remove Data, with k out of M and out of Q
-
-The removal term is the paper's -l_k + l(h*_k, .) with the parts that cancel cancelled. For GLMs with everything in
-memory K differs from the retained objective by a constant, whatever the tasks (Theorems 1 and 2).
+`problem.py` says what is minimised; here it is solved, and the next version's state made complete from what was read.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from core.kprior.cost import Cost
 from core.kprior.curvature import Curvature, Full, curvature_for
-from core.kprior.examples import Data, Examples, rereadable
+from core.kprior.examples import Examples
 from core.kprior.memory import MemoryPolicy, MemorySelection, remember
-from core.kprior.methods import OURS, Method, Weights
-from core.kprior.objective import Objective, Teacher, Term
-from core.kprior.past import CurvatureSpace, Forgotten
-from core.kprior.predictor import Predictor
-from core.kprior.regularizers import L2
+from core.kprior.methods import OURS, Method
+from core.kprior.problem import Problem, pose
 from core.kprior.solvers import Progress, Training, Watch, solve
-from core.kprior.state import State, aligned
-from core.kprior.succession import new_regularizer, shared_parameters, successor
+from core.kprior.state import State
 from core.kprior.surrogate import Surrogate
-from core.kprior.tasks import Change, Task
-from core.kprior.training import Result, backend_for, data_gradient
-
-
-@dataclass
-class Problem:
-    """An adaptation ready to solve."""
-
-    objective: Objective
-    predictor: Predictor
-    regularizer: L2
-    start: Tensor
-    change: Change
-    kept: Examples
-    """Memory rows that stay."""
-    importance: Tensor
-    """What each of them stands for."""
-    counted: Tensor
-    """What each of them counts in the objective, v."""
-    count: int
-    past: Curvature | None
-    """G without the removed examples, where the model stays the same."""
-    surrogate: Surrogate | None
+from core.kprior.tasks import Task
+from core.kprior.training import Result, backend_for
 
 
 def adapt(
@@ -83,85 +49,6 @@ def adapt(
     return Result(new_state, rows, cost, solution.converged)
 
 
-def pose(
-    state: State, memory: Examples, tasks: Sequence[Task], method: Method, training: Training, cost: Cost
-) -> Problem:
-    """Build K for the given tasks; see the module's formula."""
-    old = state.predictor
-    change = Change.of(tasks)
-    forgotten = Forgotten.of(state, change.removed, cost)
-    stays = ~torch.isin(state.memory.key, forgotten.keys)
-    kept = aligned(state, memory).take(stays)
-    importance = state.memory.weight[stays.to(state.memory.weight.device)]
-    left = state.count - len(forgotten.keys)
-    count = left + counted_rows(change.added, forgotten.keys, state.memory.key)
-    if state.curvature is None and float(importance.sum()) > left:
-        importance = importance * (left / float(importance.sum()))  # what was removed outside memory stood for itself
-    if count <= 0:
-        raise ValueError("no examples are left: there is nothing a model could stand for")
-
-    new = old if change.architecture is None else successor(old, change.architecture, training.seed)
-    regularizer = new_regularizer(state, change, new)
-    shared = shared_parameters(old, new)
-    same = new is old
-
-    f_star = old.outputs(state.w, kept.x)
-    space = CurvatureSpace.of(state, forgotten, new, method, same, shared, kept, f_star)
-    v = weights_of(method, importance, space)
-    delta = regularizer.delta * (method.tau if method.anchor and shared is not None else 1.0)
-    linear = pull_of_the_past(state, new, shared, forgotten, kept, f_star, importance, method)
-    # a state's own network may come from bytes, and so from no seed at all
-    cold = same and not training.warm_start
-    start = (Predictor(new.spec, training.seed, new.device) if cold else new).initial_weights()
-    if shared is not None and training.warm_start:
-        start[shared[0]] = state.w[shared[1]]
-
-    objective = Objective(new, delta, linear)
-    if same and method.anchor and not new.linear:
-        objective.released = forgotten.released
-    if len(kept) and method.memory:
-        root = None if forgotten.surrogate is None else forgotten.surrogate.input_root()
-        teacher = Teacher(old, state.w, root) if method.mixing and not new.linear else None
-        objective.terms += memory_terms(new, old, kept, f_star, v, method, teacher)
-        if method.labels > 0 and method.anchor and method.gradient and same:
-            # g* has the labels already
-            objective.linear = objective.linear - method.labels * data_gradient(old, state.w, kept, v)
-    objective.terms += [Term(new, data) for data in change.added]
-    leftover = space.leftover(v if method.memory else torch.zeros_like(v))
-    if leftover is not None:
-        objective.curvature, objective.centre, offset = leftover
-        objective.linear = objective.linear + offset
-    past = forgotten.curvature if same else None
-    return Problem(objective, new, regularizer, start, change, kept, importance, v, count, past, forgotten.surrogate)
-
-
-def pull_of_the_past(
-    state: State,
-    new: Predictor,
-    shared: tuple[Tensor, Tensor] | None,
-    forgotten: Forgotten,
-    kept: Examples,
-    f_star: Tensor,
-    importance: Tensor,
-    method: Method,
-) -> Tensor:
-    """All of K that is linear in the weights: -grad R(w*) of B_GR, g*, and a GLM's removal term."""
-    linear = torch.zeros(new.size, dtype=new.dtype, device=new.device)
-    if shared is None or not method.anchor:
-        return linear
-    mine, theirs = shared
-    linear[mine] = forgotten.pull[theirs] - method.tau * state.regularizer.gradient(state.w)[theirs]
-    if method.gradient:
-        linear[mine] += state.gradient[theirs]
-    if method.gradient and len(mine) < new.size:
-        # weights the old model did not have: their part of g* was never measured; memory's labels estimate it
-        fresh = torch.ones(new.size, dtype=torch.bool, device=new.device)
-        fresh[mine] = False
-        residual = (new.family.mean(f_star) - kept.y.to(f_star)) * importance[:, None]
-        linear[fresh] += (residual.T @ new.features(kept.x)).reshape(-1)[fresh]
-    return linear
-
-
 def secant_ratio(state: State, problem: Problem, w: Tensor) -> float | None:
     """What to scale Q by: the root of how the mean slope of h between f* and the new outputs compares with h'(f*).
 
@@ -183,45 +70,6 @@ def secant_ratio(state: State, problem: Problem, w: Tensor) -> float | None:
         # over a step this short a tangent cannot be off by more than rounding makes of it
         return None
     return math.sqrt(secant / tangent)
-
-
-def memory_terms(
-    new: Predictor,
-    old: Predictor,
-    kept: Examples,
-    f_star: Tensor,
-    v: Tensor,
-    method: Method,
-    teacher: Teacher | None,
-) -> list[Term]:
-    """(1 - lambda) T^2 sum_M v l(h(f*/T), f/T) + lambda sum_M v l(y, f)."""
-    T, share = method.temperature, method.labels
-    terms = []
-    if share < 1:
-        soft = old.family.mean(f_star / T)
-        itself = v if teacher is None else v.clamp(max=1)
-        terms.append(Term(new, [kept], soft, itself, scale=1 - share, temperature=T))
-        if teacher is not None and bool((v > 1).any()):
-            # an input in memory speaks for itself; mixed inputs for the others that it stands for
-            terms.append(Term(new, [kept], soft, v - itself, scale=1 - share, temperature=T, teacher=teacher))
-    if share > 0:
-        terms.append(Term(new, [kept], None, v, scale=share))
-    return terms
-
-
-def weights_of(method: Method, importance: Tensor, space: CurvatureSpace) -> Tensor:
-    """v: what each memory example counts."""
-    weights = method.weights
-    if weights is Weights.AUTO:
-        known = space.total is not None or space.surrogate is not None
-        weights = Weights.BALANCED if space.dense else Weights.ONE if known else Weights.IMPORTANCE
-    if weights is Weights.ONE:
-        return torch.ones_like(importance)
-    if weights is Weights.IMPORTANCE:
-        return importance
-    if not space.dense:
-        raise ValueError("balanced weights need a full curvature")
-    return space.balance(importance)
 
 
 def settle(
@@ -300,15 +148,3 @@ def carried(problem: Problem, w: Tensor, empty: Curvature) -> Curvature:
     for chunk in (c for data in problem.change.added for c in data):
         curvature.add(predictor, w, chunk.x)
     return curvature
-
-
-def counted_rows(added: Sequence[Data], removed: Tensor, remembered: Tensor) -> int:
-    """How many rows are added; one that is removed as well, or there already, is a mistake of the caller's."""
-    count = 0
-    for chunk in (c for data in added for c in rereadable(data)):
-        count += len(chunk)
-        if bool(torch.isin(chunk.key.cpu(), removed).any()):
-            raise ValueError("an example is both added and removed: such changes cancel out before they come here")
-        if bool(torch.isin(chunk.key.cpu(), remembered).any()) or len(chunk.key.unique()) != len(chunk.key):
-            raise ValueError("an example is added that is there already")
-    return count

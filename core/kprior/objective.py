@@ -4,7 +4,7 @@
          + 1/2 (w - w*)' Q (w - w*) + 1/2 sum_j delta_j w_j^2 + b' w
 
 Full retrains, replay, weight priors, distillation and K-priors differ only in what they put in here, and so all run
-on the same solvers. `adaptation.py` says which term of the paper each part is.
+on the same solvers. `problem.py` says which term of the paper each part is.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.kprior import OURS, Cost, Training, adapt
-from core.kprior.adaptation import pose
+from core.kprior.problem import pose
 from tests.core.kprior import oracles
 from tests.core.kprior.changes import Change, all_changes
 from tests.core.kprior.problems import EVERYTHING, FAMILIES, relative_distance

@@ -27,8 +27,8 @@ from core.kprior import (
     distillation,
     train,
 )
-from core.kprior.adaptation import pose
 from core.kprior.examples import concatenate
+from core.kprior.problem import pose
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import (
     EVERYTHING,

@@ -28,7 +28,7 @@ from core.kprior import (
     refine,
     train,
 )
-from core.kprior.adaptation import pose
+from core.kprior.problem import pose
 from core.kprior.training import data_gradient
 from tests.core.kprior.problems import EVERYTHING, FAMILIES, LINEAR, TENTH, examples_of, l2, rows, spec_of, without
 
