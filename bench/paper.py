@@ -6,7 +6,7 @@ import json as json_module
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from core.kprior import (
     PAPER,
     REPLAY,
     WEIGHT_PRIOR,
+    Cost,
     Data,
     Examples,
     MemoryPolicy,
@@ -37,6 +38,7 @@ from core.kprior import (
     reselect,
     train,
 )
+from core.kprior.training import summarise
 
 FULL_BATCH = Training(learning_rate=0.005, batch_size=None, max_epochs=1000, patience=None)
 """The paper's training of networks: Adam 0.005, 1000 epochs of all rows at once."""
@@ -147,6 +149,8 @@ def compare_network(problem: Problem, seed: int) -> Iterator[Figure]:
     yield say("batch", 1.0, seed, batch)
     ours = retrain(Whole(problem.new_spec, problem.retained), Training(seed=seed + 1000))
     yield say("batch, our solver", 1.0, seed, ours)
+    if problem.task != "model":  # another architecture has no weights in common to have a prior on
+        yield say("weight prior", 0.0, seed, weight_prior(base, problem, seed))
     for fraction in FRACTIONS:
         yield say("ours", fraction, seed, run_method(base, problem, chunks, fraction, Select.AUTO, OURS, seed))
         past = problem.past.chunks(4096)
@@ -175,6 +179,16 @@ class Whole:
 def retrain(whole: Whole, training: Training) -> Result:
     """Train from scratch, once for each problem."""
     return train(whole.spec, [whole.rows], training=training)
+
+
+def weight_prior(base: State, problem: Problem, seed: int) -> Result:
+    """A network's quadratic around w*, with the leading directions of the GGN (one pass makes them)."""
+    policy = MemoryPolicy(0.02, select=Select.RANDOM)
+    data = problem.base.chunks(512)
+    past = summarise(base.predictor, base.regularizer, base.w, data, base.count, policy, "lowrank", Cost())
+    state = replace(base, gradient=past.gradient, curvature=past.curvature, memory=past.memory)
+    training = Training(seed=seed + 500)
+    return adapt(state, past.rows, problem.tasks, method=WEIGHT_PRIOR, training=training, policy=policy)
 
 
 def run_method(
