@@ -13,7 +13,6 @@ from core.kprior.curvature import (
     Curvature,
     Diagonal,
     Full,
-    Kronecker,
     LowRank,
     cholesky,
     curvature_for,
@@ -22,7 +21,6 @@ from core.kprior.curvature import (
 )
 from core.kprior.predictor import Predictor
 from tests.core.kprior.problems import spec_of, target_of
-from tests.core.kprior.test_architectures import offer_plugin
 
 MODELS: dict[str, dict[str, Any]] = {
     "linear": spec_of("classes", 4),
@@ -210,44 +208,6 @@ def test_lowrank_copies_keep_their_rank() -> None:
     copy = low.copy(predictor)
     copy.add(predictor, w, x + 1)
     assert len(copy.factor) <= 3
-
-
-@pytest.mark.parametrize("model", ["linear", "counts"])
-def test_kronecker_is_exact_for_one_example_of_one_layer(model: str) -> None:
-    predictor, w, x = model_of(model, n=1)
-    dense = filled("kronecker", predictor, w, (x, None)).dense(predictor.size)
-    torch.testing.assert_close(dense.double(), explicit(predictor, w, x))
-
-
-def test_kronecker_is_exact_for_the_blocks_of_one_example() -> None:
-    """For one example a block of a fully connected network is a Kronecker product itself."""
-    predictor, w, x = model_of("mlp", n=1)
-    dense = filled("kronecker", predictor, w, (x, None)).dense(predictor.size).double()
-    truth = explicit(predictor, w, x)
-    start = 0
-    for layer in ("1", "3"):
-        size = sum(v.numel() for k, v in predictor.unflatten(w).items() if k.startswith(f"{layer}."))
-        block = slice(start, start + size)
-        torch.testing.assert_close(dense[block, block], truth[block, block], rtol=1e-3, atol=1e-5)
-        start += size
-
-
-def test_kronecker_follows_layers_not_the_order_of_their_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    offer_plugin(monkeypatch)
-    spec = spec_of("classes", 4, {"kind": "plugin", "name": "backwards", "width": 3})
-    predictor = Predictor(spec, seed=1)
-    w, x = predictor.initial_weights(), torch.randn(1, 4, generator=torch.Generator().manual_seed(0))
-    dense = filled("kronecker", predictor, w, (x, None)).dense(predictor.size).double()
-    truth = explicit(predictor, w, x)
-    torch.testing.assert_close(dense.diagonal(), truth.diagonal(), rtol=1e-3, atol=1e-5)
-
-
-def test_kronecker_refuses_layers_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    predictor = Predictor(MODELS["mlp"])
-    monkeypatch.setattr(predictor, "layers", lambda: {"odd": torch.nn.LayerNorm(3)})
-    assert not Kronecker.supports(predictor)
-    with pytest.raises(ValueError, match="kronecker"):
-        curvature_for(predictor, "kronecker")
 
 
 @pytest.mark.parametrize("kind", ["full", "lowrank", "diagonal"])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from core.kprior import AddData, ChangeModel, ChangeRegularizer, RemoveData, Training, adapt, certify, train
+from core.kprior import AddData, ChangeModel, ChangeRegularizer, Examples, RemoveData, Training, adapt, certify, train
 from tests.core.kprior.problems import LINEAR, QUADRATIC, TENTH, examples_of, l2, rows, spec_of
 
 ROOT = Path(__file__).parents[3]
@@ -50,6 +50,18 @@ def test_same_seed_gives_the_same_bytes(model: str) -> None:
 
 def test_other_seeds_give_other_networks() -> None:
     assert not set(hashes("mlp", 0)) & set(hashes("mlp", 1))
+
+
+def test_dropout_draws_from_the_seed_of_training() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(16, 1, 16, 16, generator=generator)
+    data = Examples(torch.arange(16), x, (x.mean((1, 2, 3)) > 0.5).float()[:, None])
+    spec = {**spec_of("binary", 1, {"kind": "cifarnet"}), "input": {"kind": "image", "shape": [1, 16, 16]}}
+    states = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        states.append(train(spec, [data], training=Training(max_epochs=1, batch_size=8)).state.to_bytes())
+    assert states[0] == states[1]
 
 
 def test_another_process_gives_the_same_bytes() -> None:

@@ -57,6 +57,7 @@ def assert_round_trip(state: State, memory: Examples) -> None:
     new = [AddData([Examples(memory.key[:2] + 10_000, memory.x[:2], memory.y[:2])])]
     after = [adapt(s, memory, new, training=SHORT, policy=TENTH).state.to_bytes() for s in (state, again)]
     assert after[0] == after[1]
+    assert State.from_bytes(after[0]).memory.generation == state.memory.generation + 1
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
