@@ -44,5 +44,18 @@ def digits() -> None:
     run()
 
 
+@app.command()
+def ingest(
+    only: Annotated[str, typer.Option(help="part of it: writing, reading, predictions, postgresql or sqlite")] = "",
+    rows: Annotated[int | None, typer.Option(help="examples in the ledger that is read [default: 1000000]")] = None,
+    quick: Annotated[bool, typer.Option(help="a small run: does it work, and roughly how fast")] = False,
+    json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
+) -> None:
+    """The service against the bare database and `mlflow models serve`: examples in, a pass out, predictions."""
+    from bench.ingest import run
+
+    run(only, rows, quick, json)
+
+
 if __name__ == "__main__":
     app()

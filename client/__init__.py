@@ -1,5 +1,5 @@
-"""The user's side of Amend: the ``amend`` command.
+"""The user's side of Amend: a client of its REST API, and the ``amend`` command.
 
-It imports no other package of the project. What it needs of them it gets by starting a process, so
-that the command answers at once and does not load torch to print its help.
+It imports no other package of the project. What it needs of them it gets over REST or by starting
+a process, so that the command answers at once and does not load torch to print its help.
 """

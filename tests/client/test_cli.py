@@ -1,11 +1,10 @@
-"""The `amend` command: it answers at once, hands benchmarks their options, and passes on how they ended."""
+"""The `amend` command: it answers at once, explains itself and needs little to start."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -39,27 +38,22 @@ def test_unknown_command_is_refused() -> None:
     assert runner.invoke(cli.app, ["levitate"]).exit_code == 2
 
 
-@pytest.mark.parametrize("benchmark", ["paper", "scale"])
-def test_benchmarks_get_all_their_options(benchmark: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[tuple[str, ...]] = []
-
-    def run_module(*arguments: str) -> int:
-        calls.append(arguments)
-        return 3
-
-    monkeypatch.setattr(cli, "run_module", run_module)
-    result = runner.invoke(cli.app, ["bench", benchmark, "--data", "some dir", "--help", "-x", "5"])
-    assert calls == [("bench", benchmark, "--data", "some dir", "--help", "-x", "5")]
-    assert result.exit_code == 3
+COMMANDS = {
+    "models": "list show create delete policy change adapt retrain",
+    "examples": "add show list remove",
+    "jobs": "list show wait cancel",
+    "versions": "list show promote weights",
+    "comparisons": "list",
+    "keys": "list create revoke",
+}
+ALL = [(group, name) for group, names in COMMANDS.items() for name in names.split()]
 
 
-@pytest.mark.parametrize(("code", "expected"), [("0", 0), ("7", 7), ("os.kill(os.getpid(), 15)", 143)])
-def test_exit_code_is_the_modules_own(
-    code: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "ends_somehow.py").write_text(f"import os, sys\nsys.exit({code})\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert cli.run_module("ends_somehow") == expected
+@pytest.mark.parametrize("command", [*ALL, ("predict",), ("service",), ("migrate",)], ids=" ".join)
+def test_help_of_every_command_has_an_example_of_it(command: tuple[str, ...]) -> None:
+    result = runner.invoke(cli.app, [*command, "--help"])
+    assert result.exit_code == 0
+    assert f"amend {' '.join(command)}" in result.output.split("Example:")[1]
 
 
 def test_command_starts_without_torch() -> None:

@@ -1,0 +1,179 @@
+"""What Amend is measured against: rows straight into and out of a database, and `mlflow models serve`.
+
+Each writer and reader is what a careful programmer would write for one table and nothing else: no HTTP, no checks, no
+history. `Writer` and `Reader` are also what Amend's own contestants (contestants.py) implement.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import psycopg
+from numpy.typing import NDArray
+
+from bench.wire import child
+from tests.servers import conninfo, free_port
+
+FEATURES = 64
+READ_ROWS = 20_000
+"""Rows that a reader of SQLite fetches at once."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Labelled examples with ids that nobody has used before."""
+
+    ids: list[str]
+    y: NDArray[np.int64]
+    x: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows(self) -> list[tuple[str, float, bytes]]:
+        return list(zip(self.ids, self.y.astype(float).tolist(), map(bytes, self.x), strict=True))
+
+
+class Batches:
+    """As many fresh batches as are asked for."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.random = np.random.default_rng(seed)
+        self.made = 0
+
+    def one(self, size: int) -> Batch:
+        x = self.random.standard_normal((size, FEATURES), dtype=np.float32)
+        ids = [f"example-{i:010d}" for i in range(self.made, self.made + size)]
+        self.made += size
+        return Batch(ids, (x[:, 0] > 0).astype(np.int64), x)
+
+
+class Writer(Protocol):
+    """Somebody who stores batches. Only `write` is timed."""
+
+    name: str
+
+    def payload(self, batch: Batch) -> Any: ...
+
+    def connect(self) -> Any: ...
+
+    def write(self, connection: Any, payload: Any) -> None: ...
+
+
+class PostgresWriter:
+    """One binary COPY and one commit a batch."""
+
+    def __init__(self, url: str, key: bool) -> None:
+        self.name = "plain, primary key" if key else "plain, no index"
+        self.url, self.table = conninfo(url), "plain_key" if key else "plain"
+        with psycopg.connect(self.url) as connection:
+            column = "id text PRIMARY KEY" if key else "id text"
+            connection.execute(f"CREATE TABLE {self.table} ({column}, y float8, x bytea)")
+
+    def payload(self, batch: Batch) -> list[tuple[str, float, bytes]]:
+        return batch.rows()
+
+    def connect(self) -> psycopg.Connection:
+        return psycopg.connect(self.url)
+
+    def write(self, connection: psycopg.Connection, payload: list[tuple[str, float, bytes]]) -> None:
+        with (
+            connection.cursor() as cursor,
+            cursor.copy(f"COPY {self.table} (id, y, x) FROM STDIN (FORMAT BINARY)") as copy,
+        ):
+            copy.set_types(["text", "float8", "bytea"])
+            for row in payload:
+                copy.write_row(row)
+        connection.commit()
+
+
+class SqliteWriter:
+    """One executemany and one transaction a batch, as durable as Amend's own."""
+
+    def __init__(self, path: Path, key: bool) -> None:
+        self.name = "plain, primary key" if key else "plain, no index"
+        self.path, self.table = path, "plain_key" if key else "plain"
+        connection = self.connect()
+        connection.execute(f"CREATE TABLE {self.table} (id TEXT{' PRIMARY KEY' if key else ''}, y REAL, x BLOB)")
+        connection.close()
+
+    def payload(self, batch: Batch) -> list[tuple[str, float, bytes]]:
+        return batch.rows()
+
+    def connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        return connection
+
+    def write(self, connection: sqlite3.Connection, payload: list[tuple[str, float, bytes]]) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany(f"INSERT INTO {self.table} VALUES (?, ?, ?)", payload)
+        connection.execute("COMMIT")
+
+
+class Reader(Protocol):
+    """Somebody who reads every row of a table once, and says how many there were."""
+
+    name: str
+
+    def read(self) -> int: ...
+
+
+class PostgresReader:
+    """COPY TO STDOUT of the ledger's own table; bytes as they come, or parsed into Python rows."""
+
+    def __init__(self, url: str, parsed: bool) -> None:
+        self.name = "plain COPY, parsed rows" if parsed else "plain COPY, unread bytes"
+        self.url, self.parsed = conninfo(url), parsed
+
+    def read(self) -> int:
+        with psycopg.connect(self.url) as connection, connection.cursor() as cursor:
+            with cursor.copy("COPY examples (position, y, x) TO STDOUT (FORMAT BINARY)") as copy:
+                if self.parsed:
+                    copy.set_types(["int8", "float8", "bytea"])
+                    return sum(1 for _ in copy.rows())
+                for _ in copy:
+                    pass
+            return cursor.rowcount
+
+
+class SqliteReader:
+    """A plain SELECT of the ledger's own table."""
+
+    name = "plain SELECT, Python rows"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> int:
+        connection = sqlite3.connect(self.path)
+        cursor = connection.execute("SELECT position, y, x FROM examples")
+        count = 0
+        while rows := cursor.fetchmany(READ_ROWS):
+            count += len(rows)
+        connection.close()
+        return count
+
+
+@contextmanager
+def mlflow_serving(model: Any, folder: Path) -> Iterator[int]:
+    """`mlflow models serve` of a scikit-learn model; its port."""
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    import mlflow.sklearn
+
+    mlflow.sklearn.save_model(model, folder / "model", pip_requirements=["scikit-learn"])
+    port = free_port()
+    command = ["-m", "mlflow", "models", "serve", "-m", "model", "--env-manager", "local", "--port", str(port)]
+    # mlflow looks for uvicorn on the PATH, where it is not when the virtual environment is not activated.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    with child([sys.executable, *command], folder, {**os.environ, "PATH": path}, port, "/ping"):
+        yield port

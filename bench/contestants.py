@@ -1,0 +1,83 @@
+"""Amend's side of the benchmark of ingestion: examples over HTTP in each format, and a pass over the ledger."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from bench.baselines import FEATURES, Batch
+from bench.wire import Connection, Service, request
+
+CONTENT_TYPES = {
+    "Arrow": "application/vnd.apache.arrow.stream",
+    "NDJSON": "application/x-ndjson",
+    "JSON": "application/json",
+}
+
+
+class ServiceWriter:
+    """POST .../examples of the running service."""
+
+    def __init__(self, service: Service, name: str) -> None:
+        self.name, self.service, self.model = name, service, name.lower()
+        service.post("/v1/models", vector_model(self.model))
+
+    def payload(self, batch: Batch) -> bytes:
+        path = f"/v1/models/{self.model}/examples"
+        return request(path, encode(batch, self.name), CONTENT_TYPES[self.name], self.service.key)
+
+    def connect(self) -> Connection:
+        return Connection(self.service.port)
+
+    def write(self, connection: Connection, payload: bytes) -> None:
+        answer = orjson.loads(connection.send(payload))
+        assert answer["duplicates"] == 0, answer
+        assert answer["accepted"] > 0, answer
+
+
+class LedgerReader:
+    """The pass that training and certificates make."""
+
+    name = "Amend's pass, tensors"
+
+    def __init__(self, service: Service, model: str) -> None:
+        from core.database import Database
+        from core.ledger.passes import in_force
+        from core.models import catalog
+        from core.settings import Settings
+
+        os.environ.update(service.environment)
+        self.database = Database(Settings())
+        with self.database.read() as session:
+            found = catalog.find(session, model, None)
+            self.data = in_force(self.database, found.id, found.spec, found.head)
+
+    def read(self) -> int:
+        return sum(len(part) for part in self.data)
+
+
+def vector_model(name: str, holdout: float = 0.1) -> dict[str, Any]:
+    return {
+        "name": name,
+        "input": {"kind": "vector", "dim": FEATURES},
+        "target": {"kind": "binary"},
+        "policy": {"holdout": holdout},
+    }
+
+
+def encode(batch: Batch, form: str) -> bytes:
+    """The body of a request."""
+    if form == "Arrow":
+        x = pa.FixedSizeListArray.from_arrays(pa.array(batch.x.ravel()), FEATURES)
+        table = pa.record_batch({"id": pa.array(batch.ids), "y": pa.array(batch.y), "x": x})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_batch(table)
+        return sink.getvalue().to_pybytes()
+    rows = [{"id": i, "x": x, "y": y} for i, x, y in zip(batch.ids, batch.x, batch.y.tolist(), strict=True)]
+    if form == "NDJSON":
+        return b"".join(orjson.dumps(r, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE) for r in rows)
+    return orjson.dumps({"examples": rows}, option=orjson.OPT_SERIALIZE_NUMPY)

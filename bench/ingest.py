@@ -1,0 +1,231 @@
+"""The service against the bare database: rows/s of examples in over HTTP, and of a pass over the ledger out.
+
+All ratios are taken within a round, in which every contestant has its turn, and the median over the rounds is
+reported: on a noisy machine the figures of one minute say little about those of another.
+"""
+
+from __future__ import annotations
+
+import json as json_module
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.baselines import (
+    FEATURES,
+    Batches,
+    PostgresReader,
+    PostgresWriter,
+    Reader,
+    SqliteReader,
+    SqliteWriter,
+    Writer,
+)
+from bench.contestants import CONTENT_TYPES, LedgerReader, ServiceWriter, encode, vector_model
+from bench.wire import Connection, Service, amend, request
+from tests import servers
+
+DATABASES = ("PostgreSQL", "SQLite")
+TARGETS = {
+    "PostgreSQL": {"Arrow": 0.70, "NDJSON": 0.50, "JSON": 0.35},
+    "SQLite": {"Arrow": 0.50, "NDJSON": 0.35, "JSON": 0.25},
+}
+MAIN_CONNECTIONS = 2
+"""Targets are for two requests in flight, against a baseline with two connections."""
+LOAD = 50_000
+"""Rows of a request that fills the ledger before it is read."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """How fast one contestant was, over all rounds."""
+
+    database: str
+    batch: int
+    connections: int
+    name: str
+    rows_per_second: float
+    ratio: float
+    target: float | None
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much to measure."""
+
+    rounds: int
+    batches: dict[int, int]
+    """Size of a batch -> batches in one turn."""
+    rows: int
+    seconds: float
+    """Of one turn of predictions."""
+
+
+FULL = Effort(7, {1_000: 40, 10_000: 8}, 1_000_000, 1.5)
+QUICK = Effort(3, {1_000: 10}, 100_000, 0.4)
+
+
+@dataclass(frozen=True)
+class Contest:
+    """The service on an empty database, and those who do without it."""
+
+    database: str
+    service: Service
+    writers: list[Writer]
+    readers: list[Reader]
+    """Of the service's own tables."""
+
+
+@contextmanager
+def contest(database: str, folder: Path) -> Iterator[Contest]:
+    home = folder / "home"
+    if database == "SQLite":
+        plain, ours = folder / "plain.db", home / "amend.db"
+        with amend(home) as service:
+            yield Contest(database, service, [SqliteWriter(plain, key) for key in (True, False)], [SqliteReader(ours)])
+        return
+    with servers.postgres(durable=True) as server:
+        url, its = server.create_database("bench_plain"), server.create_database("bench_amend")
+        with amend(home, its) as service:
+            readers: list[Reader] = [PostgresReader(its, parsed) for parsed in (False, True)]
+            yield Contest(database, service, [PostgresWriter(url, key) for key in (True, False)], readers)
+
+
+def turn(writer: Writer, made: Batches, size: int, count: int, connections: int) -> float:
+    """Rows/s of one writer over several connections; everything that can be done beforehand is."""
+    payloads = [writer.payload(made.one(size)) for _ in range(count)]
+    links = [writer.connect() for _ in range(connections)]
+
+    def lane(number: int) -> None:
+        for payload in payloads[number::connections]:
+            writer.write(links[number], payload)
+
+    with ThreadPoolExecutor(connections) as pool:
+        start = time.perf_counter()
+        list(pool.map(lane, range(connections)))
+        seconds = time.perf_counter() - start
+    for link in links:
+        link.close()
+    return size * count / seconds
+
+
+def rounds(count: int, turns: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
+    """The rates of every contestant in every round; a round starts with another contestant each time."""
+    names, rates = list(turns), {name: [0.0] * count for name in turns}
+    for turn_ in turns.values():  # warm-up
+        turn_()
+    for number in range(count):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            rates[name][number] = turns[name]()
+    return rates
+
+
+def middle_ratio(mine: Sequence[float], others: Sequence[float]) -> float:
+    return statistics.median(a / b for a, b in zip(mine, others, strict=True))
+
+
+def write(place: Contest, effort: Effort) -> list[Figure]:
+    """Every format and both plain tables, for all sizes of batches, with one and two connections."""
+    made, figures, database = Batches(), [], place.database
+    writers: list[Writer] = [*place.writers, *(ServiceWriter(place.service, name) for name in CONTENT_TYPES)]
+    for size, count in effort.batches.items():
+        for connections in (1, MAIN_CONNECTIONS):
+            one = partial(turn, made=made, size=size, count=count, connections=connections)
+            rates = rounds(effort.rounds, {writer.name: partial(one, writer) for writer in writers})
+            best = max((w.name for w in place.writers), key=lambda name: statistics.median(rates[name]))
+            for name, mine in rates.items():
+                target = TARGETS[database].get(name) if connections == MAIN_CONNECTIONS else None
+                ratio = middle_ratio(mine, rates[best])
+                figures.append(Figure(database, size, connections, name, statistics.median(mine), ratio, target))
+    return figures
+
+
+def read(place: Contest, effort: Effort) -> list[Figure]:
+    """A pass over the ledger, against the plainest way to get the same columns out of the same table."""
+    service = place.service
+    service.post("/v1/models", vector_model("pass", holdout=0))
+    connection, made = Connection(service.port), Batches(seed=1)
+    for start in range(0, effort.rows, LOAD):
+        body = encode(made.one(min(LOAD, effort.rows - start)), "Arrow")
+        connection.send(request("/v1/models/pass/examples", body, CONTENT_TYPES["Arrow"], service.key))
+    connection.close()
+    readers: list[Reader] = [*place.readers, LedgerReader(service, "pass")]
+
+    def one(reader: Reader) -> float:
+        start = time.perf_counter()
+        count = reader.read()
+        seconds = time.perf_counter() - start
+        assert count == effort.rows, f"{reader.name}: {count} rows"
+        return count / seconds
+
+    rates = rounds(min(5, effort.rounds), {reader.name: partial(one, reader) for reader in readers})
+    plain = rates[place.readers[0].name]
+    return [
+        Figure(place.database, effort.rows, 1, name, statistics.median(mine), middle_ratio(mine, plain), None)
+        for name, mine in rates.items()
+    ]
+
+
+def writing_table(figures: list[Figure]) -> Table:
+    """Of the two plain tables the faster is 100 %."""
+    title = f"Writing examples of {FEATURES} float32; 100 % is the faster of the two plain tables"
+    out = Table(title=title, title_justify="left")
+    for column in ("database", "rows a batch", "connections", "", "rows/s", "of plain", "target", "met"):
+        out.add_column(column, justify="left" if column in ("database", "") else "right")
+    place = None
+    for f in figures:
+        if place not in (None, (f.database, f.batch, f.connections)):
+            out.add_section()
+        place = (f.database, f.batch, f.connections)
+        target = "" if f.target is None else f"{f.target:.0%}"
+        met = "" if f.target is None else "yes" if f.ratio >= f.target else "NO"
+        row = (f.database, f"{f.batch:,}", str(f.connections), f.name, f"{f.rows_per_second:,.0f}", f"{f.ratio:.0%}")
+        out.add_row(*row, target, met)
+    return out
+
+
+def reading_table(figures: list[Figure]) -> Table:
+    title = f"Reading {figures[0].batch:,} examples of {FEATURES} float32; 100 % is the first plain way"
+    out = Table(title=title, title_justify="left")
+    for column in ("database", "", "rows/s", "of plain"):
+        out.add_column(column, justify="right" if column in ("rows/s", "of plain") else "left")
+    for f in figures:
+        out.add_row(f.database, f.name, f"{f.rows_per_second:,.0f}", f"{f.ratio:.0%}")
+    return out
+
+
+def run(only: str, rows: int | None, quick: bool, json: Path | None) -> None:
+    """Writing and reading on both databases, then predictions."""
+    from bench.predictions import predictions, predictions_table
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = 140
+    effort = QUICK if quick else FULL
+    effort = replace(effort, rows=rows or effort.rows)
+    figures: dict[str, list[Any]] = {}
+    for part, measure, table in (("writing", write, writing_table), ("reading", read, reading_table)):
+        for database in DATABASES:
+            if part.startswith(only) or database.lower().startswith(only):
+                console.print(f"{database}: {part} ...")
+                with TemporaryDirectory() as folder, contest(database, Path(folder)) as place:
+                    figures.setdefault(part, []).extend(measure(place, effort))
+        if part in figures:
+            console.print(table(figures[part]))
+    if "predictions".startswith(only):
+        console.print("predictions ...")
+        figures["predictions"] = list(predictions(min(5, effort.rounds), effort.seconds))
+        console.print(predictions_table(figures["predictions"]))
+    if json is not None:
+        json.write_text(json_module.dumps({part: [asdict(f) for f in done] for part, done in figures.items()}))

@@ -1,0 +1,124 @@
+"""How answers are printed: tables and lists of values for people, JSON for programs.
+
+The answer goes to standard output; notes, questions and progress go to standard error, so that a pipe
+gets the answer alone.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+# Heading -> where the value is in an item ("cost.seconds"), or a function that makes it.
+Columns = Mapping[str, str | Callable[[dict[str, Any]], Any]]
+
+# Not a terminal: as wide as it takes, for a program that reads lines must not get them folded.
+WIDE = 10_000
+
+
+def console(stderr: bool = False) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(file=stream, highlight=False, width=None if stream.isatty() else WIDE)
+
+
+def print_json(answer: Any) -> None:
+    print(json.dumps(answer, indent=2, ensure_ascii=False))
+
+
+def note(sentence: str) -> None:
+    print(printable(sentence), file=sys.stderr)
+
+
+def print_table(items: list[dict[str, Any]], columns: Columns) -> None:
+    if not items:
+        note("Nothing to list.")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in columns:
+        table.add_column(heading, overflow="fold")
+    for item in items:
+        values = (source(item) if callable(source) else find(item, source) for source in columns.values())
+        table.add_row(*(cell(value) for value in values))
+    console().print(table)
+
+
+def print_details(answer: dict[str, Any]) -> None:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in flatten(answer).items():
+        table.add_row(Text(printable(name)), cell(value))
+    console().print(table)
+
+
+def find(item: dict[str, Any], place: str) -> Any:
+    """The value at a dotted place, None where a part of the way is missing.
+
+    >>> find({"cost": {"seconds": 3}}, "cost.seconds")
+    3
+    """
+    value: Any = item
+    for name in place.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def moment(place: str) -> Callable[[dict[str, Any]], Any]:
+    """A column of times, to the minute; the seconds are in the details.
+
+    >>> moment("created_at")({"created_at": "2026-03-01T12:30:15.123456Z"})
+    '2026-03-01 12:30Z'
+    """
+
+    def shorten(item: dict[str, Any]) -> str | None:
+        time = find(item, place)
+        return f"{time[:16].replace('T', ' ')}Z" if time else None
+
+    return shorten
+
+
+def flatten(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested objects as dotted names.
+
+    >>> flatten({"policy": {"holdout": 0.1, "retrain": {"every": "24h"}}})
+    {'policy.holdout': 0.1, 'policy.retrain.every': '24h'}
+    """
+    flat: dict[str, Any] = {}
+    for name, inner in value.items():
+        if isinstance(inner, dict) and inner:
+            flat |= flatten(inner, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = inner
+    return flat
+
+
+def cell(value: Any) -> Text:
+    # Text, because a string would be read as markup and lose what it has in brackets.
+    return Text(printable(format_value(value)))
+
+
+def format_value(value: Any) -> str:
+    """
+    >>> [format_value(value) for value in (None, True, 0.123456789, 12, "a", [1, "b"])]
+    ['-', 'yes', '0.1235', '12', 'a', '[1, "b"]']
+    """
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.4g}"
+        case str():
+            return value
+        case _:
+            return json.dumps(value, ensure_ascii=False)
+
+
+def printable(text: str) -> str:
+    """Without control characters: an id in an answer must not be able to steer the terminal."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

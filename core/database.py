@@ -1,0 +1,143 @@
+"""The database: SQLite or PostgreSQL behind one `Database`, and the column types that both share.
+
+Every write is one transaction that the caller opens with `Database.write()`; nothing below it commits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.engine import Dialect
+from sqlalchemy.orm import DeclarativeBase, Session
+from sqlalchemy.types import TypeDecorator
+
+from core.errors import Unavailable
+from core.settings import Settings
+
+
+class Moment(TypeDecorator[datetime]):
+    """A time in UTC. SQLite keeps no zone, so it is put back on the way out."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+Json = sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+BigInteger = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+"""SQLite numbers rows by itself only in a column that is declared INTEGER."""
+ByteOrder = sa.String().with_variant(sa.String(collation="C"), "postgresql")
+"""Text compared by its bytes: the same order everywhere, and a cheaper index."""
+
+
+def named(kind: type[StrEnum]) -> sa.Enum:
+    """A column of an enum's values, as text."""
+    return sa.Enum(kind, native_enum=False, length=20, values_callable=lambda members: [m.value for m in members])
+
+
+class Base(DeclarativeBase):
+    """Base of all tables. Constraints have names, so that migrations can address them."""
+
+    metadata = sa.MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {datetime: Moment, dict[str, Any]: Json, list[str]: Json}
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Database:
+    """An engine with its two kinds of sessions."""
+
+    def __init__(self, settings: Settings) -> None:
+        url = sa.make_url(settings.database)
+        self.sqlite = url.get_backend_name() == "sqlite"
+        patience = settings.database_patience
+        if self.sqlite:
+            arguments: dict[str, Any] = {"timeout": patience}
+        else:
+            # a lost connection is noticed in a minute, not in the two hours that TCP would take
+            options = f"-c lock_timeout={int(patience * 1000)} -c timezone=UTC"
+            arguments = {"options": options, "keepalives_idle": 30, "connect_timeout": max(2, int(patience))}
+        self.engine = sa.create_engine(
+            url,
+            connect_args=arguments,
+            pool_size=settings.pool_size,
+            max_overflow=settings.pool_overflow,
+            pool_timeout=patience,
+            pool_pre_ping=not self.sqlite,
+            hide_parameters=True,  # they are people's data, and errors end up in logs
+        )
+        self._writing = self.engine
+        # SQLite has one writer at a time: waiting for our own threads here is fairer than its timed retries
+        self._turn: AbstractContextManager[Any] = nullcontext()
+        if self.sqlite:
+            self._turn = threading.Lock()
+            event.listen(self.engine, "connect", prepare_sqlite)
+            event.listen(self.engine, "begin", begin_sqlite)
+            self._writing = self.engine.execution_options(writes=True)
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A session that sees committed data and stores nothing."""
+        with told_when_busy(), Session(self.engine, autoflush=False) as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """One transaction: committed at the end, rolled back whole by any exception."""
+        with told_when_busy(), self._turn, Session(self._writing) as session, session.begin():
+            yield session
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def prepare_sqlite(connection: Any, _record: Any) -> None:
+    # transactions are begun by begin_sqlite; left to itself the driver begins them late, and without a lock
+    connection.isolation_level = None
+    for pragma in (
+        "journal_mode=WAL",
+        "synchronous=FULL",  # an answered write survives a power cut
+        "foreign_keys=ON",
+        "secure_delete=ON",  # deleted rows are overwritten
+        "cache_size=-65536",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def begin_sqlite(connection: sa.Connection) -> None:
+    # IMMEDIATE: a transaction that reads first and writes later could find that it may not
+    writes = connection.get_execution_options().get("writes")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+@contextmanager
+def told_when_busy() -> Iterator[None]:
+    """Turn the many ways in which a database says "not now" into one error."""
+    try:
+        yield
+    except sa.exc.TimeoutError as error:
+        raise Unavailable("database_busy", "All database connections are busy; try again.") from error
+    except sa.exc.OperationalError as error:
+        raise Unavailable("database_unavailable", "The database is busy or down; try again.") from error

@@ -1,0 +1,78 @@
+"""Answers kept for repeated requests, written in the transaction of the request itself.
+
+An answer may hold what we store nowhere else (a new key, ids that were unknown), so it is encrypted under the repeated
+request's own credentials: the database alone cannot be read.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cryptography.fernet import Fernet
+from sqlalchemy import LargeBinary, delete
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Mapped, Session, mapped_column
+
+from core.database import Base, now
+from core.errors import Conflict
+
+
+class Answer(Base):
+    """The first answer to a request that carried an Idempotency-Key."""
+
+    __tablename__ = "answers"
+
+    digest: Mapped[bytes] = mapped_column(LargeBinary, primary_key=True)
+    """Of the API key and the Idempotency-Key."""
+    request: Mapped[bytes] = mapped_column(LargeBinary)
+    """Digest of method, path and body: the same key with another request is a mistake."""
+    status: Mapped[int]
+    body: Mapped[bytes] = mapped_column(LargeBinary)
+    created_at: Mapped[datetime] = mapped_column(default=now, index=True)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A request that can be told to be a repetition."""
+
+    credential: str
+    key: str
+    request: bytes
+
+    @property
+    def digest(self) -> bytes:
+        return hashlib.sha256(f"{self.credential}\n{self.key}".encode()).digest()
+
+    @property
+    def cipher(self) -> Fernet:
+        secret = hashlib.sha256(b"answer\n" + f"{self.credential}\n{self.key}".encode()).digest()
+        return Fernet(base64.urlsafe_b64encode(secret))
+
+
+def earlier(session: Session, attempt: Attempt) -> tuple[int, bytes] | None:
+    """Claim the key for this request. The first answer, if there was one; Conflict if it was to another request.
+
+    The claim is a row of this transaction: a request that comes at the same time waits for its end.
+    """
+    upsert = (sqlite if session.get_bind().dialect.name == "sqlite" else postgresql).insert
+    claim = upsert(Answer).values(digest=attempt.digest, request=attempt.request, status=0, body=b"", created_at=now())
+    if session.execute(claim.on_conflict_do_nothing().returning(Answer.status)).first():
+        return None
+    first = session.get_one(Answer, attempt.digest)
+    if first.request != attempt.request:
+        raise Conflict("idempotency_conflict", "This Idempotency-Key was used for another request.")
+    return first.status, attempt.cipher.decrypt(first.body)
+
+
+def keep(session: Session, attempt: Attempt, status: int, body: bytes) -> None:
+    """Store the answer of a claimed request."""
+    answer = session.get_one(Answer, attempt.digest)
+    answer.status, answer.body = status, attempt.cipher.encrypt(body)
+
+
+def forget_old(session: Session, age: timedelta) -> None:
+    """Delete answers that nobody should ask for any more."""
+    session.execute(delete(Answer).where(Answer.created_at < now() - age))

@@ -1,0 +1,54 @@
+"""Making jobs due, finding them, cancelling them. Taking and running them is the worker's."""
+
+from __future__ import annotations
+
+import uuid
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.database import now
+from core.errors import Conflict
+from core.jobs.tables import ENDED, Job, JobKind, JobState, Outbox
+from core.models.table import Model
+from core.versions.tables import Version
+
+
+def due(session: Session, model: Model, kind: JobKind, request_id: str | None = None) -> Job:
+    """The queued job of this kind, up to the head: the one that waits already, or a new one.
+
+    The caller holds the model's lock, so two requests cannot both find none.
+    """
+    queued = select(Job).where(Job.model_id == model.id, Job.kind == kind, Job.state == JobState.QUEUED)
+    job = session.scalar(queued)
+    if job is not None:
+        job.to_position = model.head
+        return job
+    parent = session.get(Version, (model.id, model.champion)) if model.champion else None
+    job = Job(
+        id=str(uuid.uuid4()),
+        model_id=model.id,
+        kind=kind,
+        from_position=parent.position if parent and kind is not JobKind.RETRAIN else 0,
+        to_position=model.head,
+        request_id=request_id,
+    )
+    session.add(job)
+    session.flush()
+    session.add(Outbox(job_id=job.id))
+    return job
+
+
+def adaptation(session: Session, model: Model, request_id: str | None) -> str | None:
+    """The id of the job that adapts the model to its head; None while there is no version to adapt."""
+    return due(session, model, JobKind.ADAPT, request_id).id if model.champion else None
+
+
+def cancel(session: Session, job: Job) -> None:
+    """End a queued job at once; ask a running one to stop. Conflict if it has ended."""
+    if job.state in ENDED:
+        raise Conflict("job_ended", f"The job has {job.state} already.")
+    if job.state is JobState.QUEUED:
+        job.state, job.finished_at, job.message = JobState.CANCELLED, now(), "cancelled before it started"
+    else:
+        job.cancelling, job.message = True, "asked to stop"

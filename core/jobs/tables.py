@@ -1,0 +1,93 @@
+"""The tables of jobs, of the messages about them that are still to be sent, and of the workers' signs of life."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index, String, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from core.database import Base, BigInteger, named, now
+from core.models.table import Model
+
+
+class JobKind(StrEnum):
+    """What a worker can be asked to do."""
+
+    ADAPT = "adapt"
+    RETRAIN = "retrain"
+    ERASE = "erase"
+
+
+class JobState(StrEnum):
+    """Where a job stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+
+
+def only_one(state: JobState) -> Index:
+    """At most one job of a model and kind in this state."""
+    where = text(f"state = '{state}'")
+    return Index(f"uq_jobs_{state}", "model_id", "kind", unique=True, sqlite_where=where, postgresql_where=where)
+
+
+class Job(Base):
+    """One unit of work on one model, from one position to another."""
+
+    __tablename__ = "jobs"
+    # one queued: pending changes become one job; one running: two would start from the same parent
+    __table_args__ = (
+        only_one(JobState.QUEUED),
+        only_one(JobState.RUNNING),
+        Index("ix_jobs_listed", "created_at", "id"),
+    )
+
+    id: Mapped[str] = mapped_column(String(36), primary_key=True)
+    model_id: Mapped[int] = mapped_column(ForeignKey(Model.id, ondelete="CASCADE"), index=True)
+    kind: Mapped[JobKind] = mapped_column(named(JobKind))
+    state: Mapped[JobState] = mapped_column(named(JobState), default=JobState.QUEUED)
+    progress: Mapped[float] = mapped_column(default=0.0)
+    message: Mapped[str] = mapped_column(String(500), default="")
+    attempts: Mapped[int] = mapped_column(default=0)
+    error: Mapped[dict[str, Any] | None]
+    from_position: Mapped[int] = mapped_column(BigInteger)
+    to_position: Mapped[int] = mapped_column(BigInteger)
+    """The head when the job became due; the worker takes the head of the moment it starts."""
+    version: Mapped[int | None]
+    cancelling: Mapped[bool] = mapped_column(default=False)
+    """A running job was asked to stop."""
+    lease_owner: Mapped[str | None] = mapped_column(String(200))
+    lease_until: Mapped[datetime | None]
+    request_id: Mapped[str | None] = mapped_column(String(64))
+    """Of the request that made it due, so that the logs of both can be read together."""
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+
+class Outbox(Base):
+    """A message to the workers that is not sent yet; written with the job, deleted once sent."""
+
+    __tablename__ = "outbox"
+
+    id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey(Job.id, ondelete="CASCADE"), index=True)
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class Worker(Base):
+    """A worker process and when it was last heard of."""
+
+    __tablename__ = "workers"
+
+    name: Mapped[str] = mapped_column(String(200), primary_key=True)
+    seen_at: Mapped[datetime]

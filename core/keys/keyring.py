@@ -1,0 +1,69 @@
+"""Issuing, checking and revoking keys. A key is `amend_<id>_<secret>`; the id finds the row, the secret proves it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Sequence
+from datetime import timedelta
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.database import now
+from core.errors import Invalid, NotFound
+from core.keys.table import Key, Scope
+
+FORM = re.compile(r"amend_([a-z0-9]{8,20})_([A-Za-z0-9_-]{20,100})")
+RARELY = timedelta(minutes=1)
+"""`last_used_at` is at most this much behind: a write for every request would cost more than the request."""
+
+
+def issue(session: Session, name: str, scopes: Sequence[Scope], models: list[str] | None) -> tuple[Key, str]:
+    """A new key, and the text that its owner is shown once."""
+    return enter(session, f"amend_{secrets.token_hex(6)}_{secrets.token_urlsafe(32)}", name, scopes, models)
+
+
+def enter(session: Session, text: str, name: str, scopes: Sequence[Scope], models: list[str] | None) -> tuple[Key, str]:
+    """Enter a key whose text is chosen already, as an operator may do for the first one."""
+    found = FORM.fullmatch(text)
+    if not found:
+        raise Invalid("key_invalid", "A key has the form amend_<8-20 of a-z 0-9>_<20-100 of A-Z a-z 0-9 _ ->.")
+    key = Key(id=found[1], name=name, digest=digest(found[2]), scopes=[s.value for s in scopes], models=models)
+    session.add(key)
+    session.flush()
+    return key, text
+
+
+def digest(secret: str) -> bytes:
+    # secrets have 256 random bits: there is nothing to guess, and so nothing that a slow hash would slow down
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def check(session: Session, text: str) -> Key | None:
+    """The key behind a text, unless unknown, wrong or revoked."""
+    found = FORM.fullmatch(text)
+    key = session.get(Key, found[1]) if found else None
+    # an unknown id costs the same comparison as a wrong secret
+    matches = hmac.compare_digest(key.digest if key else bytes(32), digest(found[2] if found else ""))
+    return key if key is not None and matches and key.revoked_at is None else None
+
+
+def is_stale(key: Key) -> bool:
+    """Whether the time of its last use should be written again."""
+    return key.last_used_at is None or now() - key.last_used_at > RARELY
+
+
+def revoke(session: Session, key_id: str) -> None:
+    key = session.get(Key, key_id)
+    if key is None or key.revoked_at is not None:
+        raise NotFound("key_not_found", "There is no such key.")
+    key.revoked_at = now()
+
+
+def has_admin(session: Session) -> bool:
+    """Whether anybody could still issue keys."""
+    active = session.scalars(select(Key).where(Key.revoked_at.is_(None)))
+    return any(Scope.ADMIN in key.scopes and key.models is None for key in active)

@@ -1,0 +1,40 @@
+"""The table of API keys."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from sqlalchemy import LargeBinary, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from core.database import Base, now
+
+
+class Scope(StrEnum):
+    """What a key may do."""
+
+    READ = "read"
+    """See models, examples, jobs and versions; ask for predictions."""
+    INGEST = "ingest"
+    """Add and remove examples."""
+    ERASE = "erase"
+    """Remove examples; handle erasure requests."""
+    ADMIN = "admin"
+    """Everything."""
+
+
+class Key(Base):
+    """A key, known by the hash of its secret. A revoked key stays in the table for the record."""
+
+    __tablename__ = "keys"
+
+    id: Mapped[str] = mapped_column(String(20), primary_key=True)
+    name: Mapped[str] = mapped_column(String(200))
+    digest: Mapped[bytes] = mapped_column(LargeBinary)
+    scopes: Mapped[list[str]]
+    models: Mapped[list[str] | None]
+    """The only models it can see; None: all."""
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    last_used_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]

@@ -1,0 +1,112 @@
+"""Reading the ledger: passes over the examples in force at a position, as the engine's `Data`.
+
+What is in force at a position never changes, so a pass is a row of short queries, not one long transaction: writers
+go on meanwhile, and the same pass can be read again. Memory holds one chunk at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.database import Database
+from core.kprior import Examples
+from core.kprior.examples import concatenate
+from core.ledger import storage
+from core.ledger.append import few
+from core.ledger.tables import Change, ChangeKind
+
+CHUNK_BYTES = 16 * 2**20
+IN_FORCE = "position <= :at AND (removed IS NULL OR removed > :at)"
+ADDED = f"position > :since AND {IN_FORCE}"
+# one added and removed inside the range cancels out
+REMOVED = "position <= :since AND removed > :since AND removed <= :at"
+
+
+class Layout:
+    """How a model's inputs and targets look as tensors."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        given = spec["input"]
+        self.dtype = given.get("dtype", "float32")
+        self.shape = shape_of(given)
+        target = spec["target"]
+        self.classes = len(target["values"]) if target["kind"] == "classes" else 0
+        self.chunk = max(64, CHUNK_BYTES // (math.prod(self.shape) * np.dtype(self.dtype).itemsize + 64))
+
+    def examples(self, block: storage.Block) -> Examples:
+        """Tensors of a block: inputs in their shape, targets in the family's mean space."""
+        y = torch.from_numpy(block.y)
+        y = torch.nn.functional.one_hot(y.long(), self.classes).double() if self.classes else y[:, None]
+        x = torch.from_numpy(block.x).reshape(-1, *self.shape)
+        return Examples(torch.from_numpy(block.position), x, y)
+
+
+def shape_of(given: dict[str, Any]) -> tuple[int, ...]:
+    """The shape of one raw input."""
+    if given["kind"] == "vector":
+        return (given["dim"],)
+    return tuple(given["shape"]) if given["kind"] == "image" else (len(given["columns"]),)
+
+
+class Pass:
+    """Examples that meet a condition, chunk by chunk, anew on every iteration."""
+
+    def __init__(
+        self, database: Database, model_id: int, spec: dict[str, Any], where: str, holdout: bool, **values: int
+    ) -> None:
+        self.database = database
+        self.layout = Layout(spec)
+        self.where = f"model_id = :model AND holdout = :holdout AND position > :after AND {where}"
+        self.values = {"model": model_id, "holdout": holdout, **values}
+
+    def __iter__(self) -> Iterator[Examples]:
+        after, limit = 0, self.layout.chunk
+        while True:
+            with self.database.read() as session:
+                values = {**self.values, "after": after}
+                block = storage.select(session, self.where, values, self.layout.dtype, limit)
+            if len(block):
+                yield self.layout.examples(block)
+                after = int(block.position[-1])
+            if len(block) < limit:
+                return
+
+
+def in_force(database: Database, model_id: int, spec: dict[str, Any], at: int, holdout: bool = False) -> Pass:
+    """All training (or holdout) examples in force at a position."""
+    return Pass(database, model_id, spec, IN_FORCE, holdout, at=at)
+
+
+def added(database: Database, model_id: int, spec: dict[str, Any], since: int, at: int) -> Pass:
+    """Training examples that are in force at `at` and came after `since`."""
+    return Pass(database, model_id, spec, ADDED, False, since=since, at=at)
+
+
+def removed(database: Database, model_id: int, spec: dict[str, Any], since: int, at: int) -> Pass:
+    """Training examples that were in force at `since` and are not at `at`."""
+    return Pass(database, model_id, spec, REMOVED, False, since=since, at=at)
+
+
+def by_position(session: Session, model_id: int, spec: dict[str, Any], positions: Sequence[int]) -> Examples:
+    """The examples at the given positions, in force or not: what a version's memory refers to."""
+    layout = Layout(spec)
+    parts = []
+    for some in few(sorted(positions)):
+        listed = ", ".join(str(int(position)) for position in some)
+        where = f"model_id = :model AND position IN ({listed})"
+        parts.append(layout.examples(storage.select(session, where, {"model": model_id}, layout.dtype, len(some))))
+    return concatenate(parts) if parts else layout.examples(storage.block_of([], layout.dtype))
+
+
+def spec_at(session: Session, model_id: int, spec: dict[str, Any], at: int) -> dict[str, Any]:
+    """The spec in force at a position: as created, with the changes up to there."""
+    kinds = (ChangeKind.REGULARIZER, ChangeKind.ARCHITECTURE)
+    changes = select(Change).where(Change.model_id == model_id, Change.kind.in_(kinds), Change.last <= at)
+    return {**spec, **{c.kind.value: c.value for c in session.scalars(changes.order_by(Change.last))}}

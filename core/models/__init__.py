@@ -1,0 +1,1 @@
+"""Models: named, continuously updated predictors, each with a spec and a policy."""

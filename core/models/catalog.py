@@ -1,0 +1,49 @@
+"""Creating, finding and deleting models."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from core.errors import Conflict, NotFound
+from core.models.table import Model
+
+NAME = r"^[a-z0-9_-]{1,63}$"
+
+
+def create(
+    session: Session, name: str, spec: dict[str, Any], training: dict[str, Any], policy: dict[str, Any]
+) -> Model:
+    model = Model(name=name, spec=spec, training=training, policy=policy)
+    try:
+        with session.begin_nested():
+            session.add(model)
+    except IntegrityError as error:
+        raise Conflict("model_exists", f"There is a model {name!r} already.") from error
+    return model
+
+
+def find(session: Session, name: str, visible: Collection[str] | None, lock: bool = False) -> Model:
+    """A model by name, among the visible ones (None: all), held until the end of the transaction if asked.
+
+    Writers of one model's ledger wait for each other at this lock; that is what leaves positions without gaps.
+    """
+    query = select(Model).where(Model.name == name)
+    model = None
+    if visible is None or name in visible:
+        model = session.scalar(query.with_for_update() if lock else query)
+    if model is None:
+        raise NotFound("model_not_found", "There is no such model.")
+    return model
+
+
+def page(session: Session, visible: Collection[str] | None, after: str, limit: int) -> list[Model]:
+    """Models in the order of their names."""
+    query = select(Model).where(Model.name > after).order_by(Model.name).limit(limit)
+    if visible is not None:
+        query = query.where(Model.name.in_(visible))
+    return list(session.scalars(query))

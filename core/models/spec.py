@@ -1,0 +1,233 @@
+"""What a model is: input schema, target family, architecture, regularizer. Checked here, built by `core.kprior`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    field_validator,
+    model_validator,
+)
+
+from core.errors import Invalid
+from core.kprior import Predictor
+
+RESERVED = {"id", "subject", "y", "split", "x"}
+"""Columns of an example that are not features, in CSV, Arrow and Parquet."""
+
+PLAIN = r"^[^\x00-\x1f\x7f]+$"
+"""Text without control characters: PostgreSQL stores no NUL, and no reader expects the others."""
+
+
+def exact(value: Any) -> Any:
+    """JSON's true is no number, though Python takes it for one."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number or text, not true or false")
+    return value
+
+
+Text = Annotated[StrictStr, Field(min_length=1, max_length=200, pattern=PLAIN)]
+Value = Annotated[StrictInt | Text, BeforeValidator(exact)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Strict(BaseModel):
+    """Base of all parts of a request: unknown fields and non-finite numbers are refused."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+def distinct(values: list[Any], what: str) -> None:
+    # by their text: CSV and the names of probabilities have no other form
+    if len({str(v) for v in values}) < len(values):
+        raise ValueError(f"{what} must differ from each other")
+
+
+class VectorInput(Strict):
+    """A fixed number of numbers."""
+
+    kind: Literal["vector"]
+    dim: int = Field(ge=1, le=100_000)
+
+
+class ImageInput(Strict):
+    """Pixels by channel, row and column: numbers as they are, or bytes 0-255 that the model reads as 0-1."""
+
+    kind: Literal["image"]
+    shape: list[Annotated[int, Field(ge=1, le=4096)]] = Field(min_length=3, max_length=3)
+    dtype: Literal["float32", "uint8"] = "float32"
+
+    @field_validator("shape")
+    @classmethod
+    def bounded(cls, shape: list[int]) -> list[int]:
+        if shape[0] * shape[1] * shape[2] > 4_000_000:
+            raise ValueError("an image may have 4 000 000 numbers at most")
+        return shape
+
+
+class NumberColumn(Strict):
+    name: Text
+    type: Literal["number"]
+
+
+class CategoryColumn(Strict):
+    name: Text
+    type: Literal["category"]
+    values: list[Value] = Field(min_length=1, max_length=10_000)
+
+    @field_validator("values")
+    @classmethod
+    def differ(cls, values: list[int | str]) -> list[int | str]:
+        distinct(values, "values")
+        return values
+
+
+class TableInput(Strict):
+    """Named columns of numbers and categories; null is a missing value."""
+
+    kind: Literal["table"]
+    columns: list[Annotated[NumberColumn | CategoryColumn, Field(discriminator="type")]] = Field(
+        min_length=1, max_length=10_000
+    )
+
+    @field_validator("columns")
+    @classmethod
+    def named_apart(cls, columns: list[NumberColumn | CategoryColumn]) -> list[NumberColumn | CategoryColumn]:
+        names = [column.name for column in columns]
+        distinct(names, "column names")
+        if taken := RESERVED.intersection(names):
+            raise ValueError(f"column name {min(taken)!r} is taken: it means something else in CSV and Arrow")
+        return columns
+
+
+class BinaryTarget(Strict):
+    """0 or 1."""
+
+    kind: Literal["binary"]
+
+
+class ClassesTarget(Strict):
+    """One of the given values."""
+
+    kind: Literal["classes"]
+    values: list[Value] = Field(min_length=2, max_length=10_000)
+
+    @field_validator("values")
+    @classmethod
+    def differ(cls, values: list[int | str]) -> list[int | str]:
+        distinct(values, "values")
+        return values
+
+
+class NumberTarget(Strict):
+    """Any finite number."""
+
+    kind: Literal["number"]
+
+
+class CountTarget(Strict):
+    """0, 1, 2, ..."""
+
+    kind: Literal["count"]
+
+
+class LinearArchitecture(Strict):
+    """A generalised linear model on monomials of the inputs up to a degree."""
+
+    kind: Literal["linear"]
+    degree: int = Field(1, ge=1, le=10)
+
+
+class MlpArchitecture(Strict):
+    """Fully connected layers with ReLU between them."""
+
+    kind: Literal["mlp"]
+    hidden: list[Annotated[int, Field(ge=1, le=100_000)]] = Field([100], max_length=20)
+
+
+class CifarnetArchitecture(Strict):
+    kind: Literal["cifarnet"]
+
+
+class Lenet5Architecture(Strict):
+    kind: Literal["lenet5"]
+
+
+class PluginArchitecture(Strict):
+    """A network from a package that the operator installed; further fields are its options."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: Literal["plugin"]
+    name: Text
+
+
+class L2Regularizer(Strict):
+    """delta/2 |w|^2, or one delta for each weight."""
+
+    kind: Literal["l2"]
+    delta: Annotated[float, Field(ge=0)] | Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1)] = 1.0
+    penalize_bias: bool = False
+
+
+Input = Annotated[VectorInput | ImageInput | TableInput, Field(discriminator="kind")]
+Target = Annotated[BinaryTarget | ClassesTarget | NumberTarget | CountTarget, Field(discriminator="kind")]
+Architecture = Annotated[
+    LinearArchitecture | MlpArchitecture | CifarnetArchitecture | Lenet5Architecture | PluginArchitecture,
+    Field(discriminator="kind"),
+]
+Regularizer = L2Regularizer
+
+
+class Training(Strict):
+    """How the solver trains; see `core.kprior.Training`. Linear models use the seed alone."""
+
+    learning_rate: Positive = 0.003
+    batch_size: int = Field(256, ge=1, le=1_000_000)
+    max_epochs: int = Field(100, ge=1, le=100_000)
+    patience: int = Field(5, ge=1, le=100_000)
+    seed: int = Field(0, ge=0, lt=2**31)
+
+
+class Spec(Strict):
+    """The parts of a model that make it the predictor it is."""
+
+    input: Input
+    target: Target
+    architecture: Architecture = LinearArchitecture(kind="linear", degree=1)
+    regularizer: Regularizer = L2Regularizer(kind="l2")
+
+    @model_validator(mode="after")
+    def fits(self) -> Spec:
+        if self.architecture.kind in ("cifarnet", "lenet5") and self.input.kind != "image":
+            raise ValueError(f"the architecture {self.architecture.kind!r} needs image input")
+        return self
+
+    def plain(self) -> dict[str, Any]:
+        """The spec as `core.kprior` reads it."""
+        return self.model_dump(mode="json")
+
+
+def check_buildable(spec: dict[str, Any], max_parameters: int) -> None:
+    """Invalid, if the engine could not build the model or its weights are more than an operator allows."""
+    # shapes without memory; other people's networks may need the real thing
+    device = "cpu" if spec["architecture"]["kind"] == "plugin" else "meta"
+    try:
+        with torch.device(device):
+            size = Predictor(spec, device=device).size
+    except (ValueError, RuntimeError) as error:
+        raise Invalid.at(("architecture",), "spec_invalid", str(error)) from error
+    if size > max_parameters:
+        message = f"{size} weights; {max_parameters} are allowed here"
+        raise Invalid.at(("architecture",), "model_too_large", message)
+    delta = spec["regularizer"]["delta"]
+    if isinstance(delta, list) and len(delta) != size:
+        message = f"must be one number or {size} of them, one for each weight"
+        raise Invalid.at(("regularizer", "delta"), "spec_invalid", message)

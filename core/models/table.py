@@ -1,0 +1,34 @@
+"""The table of models. Its rows carry the head of each ledger, and the lock under which positions are handed out."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import CheckConstraint, Integer, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from core.database import Base, BigInteger, now
+
+
+class Model(Base):
+    """A named predictor."""
+
+    __tablename__ = "models"
+    # a number is never used again: files and examples of a deleted model could be taken for the new one's
+    __table_args__ = (CheckConstraint("head >= 0", name="head"), {"sqlite_autoincrement": True})
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    name: Mapped[str] = mapped_column(String(63), unique=True)
+    spec: Mapped[dict[str, Any]]
+    """As created. Changes of regularizer and architecture are in the ledger."""
+    training: Mapped[dict[str, Any]]
+    policy: Mapped[dict[str, Any]]
+    head: Mapped[int] = mapped_column(BigInteger, default=0)
+    """The last position of the ledger."""
+    train_count: Mapped[int] = mapped_column(BigInteger, default=0)
+    holdout_count: Mapped[int] = mapped_column(BigInteger, default=0)
+    removed_count: Mapped[int] = mapped_column(BigInteger, default=0)
+    champion: Mapped[int | None]
+    """The number of the version that answers predictions."""
+    created_at: Mapped[datetime] = mapped_column(default=now)

@@ -1,0 +1,97 @@
+"""All settings, in one typed place: environment variables AMEND_<NAME>, or files amend_<name> in /run/secrets."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+SECRETS = Path("/run/secrets")
+"""Where container engines put secrets that are given as files."""
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Settings(BaseSettings):
+    """What an operator can set. The defaults are the embedded way to run."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="AMEND_", secrets_dir=SECRETS if SECRETS.is_dir() else None, extra="ignore", frozen=True
+    )
+
+    home: Path = Field(Path("~/.amend"), description="Folder of everything that the embedded way to run writes.")
+    database_url: str = Field("", description="SQLAlchemy URL. Empty: SQLite in the home folder.")
+    artifacts_url: str = Field("", description="fsspec URL or folder of version files. Empty: in the home folder.")
+    broker_url: str = Field("", description="Redis or Valkey that carries jobs to the workers.")
+    mlflow_url: str = Field("", description="MLflow tracking server.")
+    secret_key: SecretStr = Field(SecretStr(""), description="Key of subject hashes. Empty: a file in the home folder.")
+    admin_key: SecretStr = Field(SecretStr(""), description="The first admin key. Empty: made, and written to a file.")
+
+    host: str = "127.0.0.1"
+    port: int = Field(8000, ge=0, le=65535)
+    processes: int = Field(1, ge=1, le=256, description="API processes; SQLite and PostgreSQL both serve several.")
+    log_level: str = Field("info", pattern="^(debug|info|warning|error)$")
+
+    pool_size: int = Field(10, ge=1, description="Database connections of one process.")
+    pool_overflow: int = Field(10, ge=0, description="Connections beyond that in a rush.")
+    database_patience: float = Field(
+        30.0, gt=0, description="Seconds to wait for a connection or another's lock before answering 503."
+    )
+
+    max_body_bytes: int = Field(64 * 2**20, ge=1024)
+    max_batch: int = Field(100_000, ge=1, description="Examples, ids or inputs in one request.")
+    max_parameters: int = Field(50_000_000, ge=1, description="Weights of one model.")
+    max_wait: float = Field(60.0, ge=0, description="Longest long poll, in seconds.")
+
+    cache_seconds: float = Field(
+        1.0, ge=0, description="How long a process may go on with a key or champion that another process changed."
+    )
+    idempotency_hours: float = Field(24.0, gt=0, description="How long an answer is kept for a repeated request.")
+    worker_silence: float = Field(30.0, gt=0, description="Seconds without a heartbeat after which a worker is down.")
+
+    @cached_property
+    def folder(self) -> Path:
+        """The home folder, made on first use, readable by its owner alone."""
+        folder = self.home.expanduser().absolute()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
+
+    @property
+    def database(self) -> str:
+        return self.database_url or f"sqlite:///{self.folder / 'amend.db'}"
+
+    @property
+    def artifacts(self) -> str:
+        return self.artifacts_url or str(self.folder / "artifacts")
+
+    @cached_property
+    def secret(self) -> bytes:
+        """The key of keyed hashes; without it no subject can be found again."""
+        return self.secret_key.get_secret_value().encode() or kept_secret(self.folder / "secret.key").encode()
+
+
+def kept_secret(path: Path) -> str:
+    """The secret in a file that only its owner can read; a new one if there is none."""
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        write_private(new, secrets.token_urlsafe(32))
+    try:
+        os.link(new, path)  # unlike a rename it fails if another process was first
+    except FileExistsError:
+        pass
+    finally:
+        new.unlink()
+    return path.read_text().strip()
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, from its first byte on."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text + "\n")

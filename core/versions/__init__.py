@@ -1,0 +1,1 @@
+"""Versions: immutable model states, each standing for the ledger up to one position."""

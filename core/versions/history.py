@@ -1,0 +1,83 @@
+"""Recording versions and promoting them. The caller holds the lock on the model's row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from core.errors import Conflict, NotFound
+from core.kprior import Cost, State
+from core.models.table import Model
+from core.versions.store import Store
+from core.versions.tables import Promotion, Version, VersionKind, VersionState
+
+
+def folder_of(model: Model) -> str:
+    """The model's folder in the store. By number: a name may be used again after a deletion."""
+    return f"models/{model.id}"
+
+
+def record(
+    session: Session,
+    store: Store,
+    model: Model,
+    state: State,
+    *,
+    kind: VersionKind,
+    position: int,
+    cost: Cost,
+    metrics: dict[str, Any],
+    certificate: dict[str, Any] | None = None,
+    parent: int | None = None,
+    job_id: str | None = None,
+) -> Version:
+    """Store a state as the next version, a candidate."""
+    last = session.scalar(select(func.max(Version.number)).where(Version.model_id == model.id)) or 0
+    file, sha256 = store.put(folder_of(model), state.to_bytes())
+    size = len(state.memory)
+    version = Version(
+        model_id=model.id,
+        number=last + 1,
+        kind=kind,
+        parent=parent,
+        position=position,
+        state=VersionState.CANDIDATE,
+        method="kprior" if kind is VersionKind.ADAPTED else "retrain",
+        memory={"size": size, "fraction": size / max(1, state.count)},
+        metrics=metrics,
+        certificate=certificate,
+        cost={
+            "backward_passes": cost.backward_passes,
+            "data_passes": cost.data_passes,
+            "seconds": cost.seconds,
+        },
+        sha256=sha256,
+        file=file,
+        job_id=job_id,
+    )
+    session.add(version)
+    session.flush()
+    return version
+
+
+def find(session: Session, model: Model, number: int) -> Version:
+    version = session.get(Version, (model.id, number))
+    if version is None:
+        raise NotFound("version_not_found", f"The model has no version {number}.")
+    return version
+
+
+def promote(session: Session, model: Model, version: Version, by: str) -> Promotion:
+    """Make a version the champion; promoting an older one is the rollback."""
+    if version.state is VersionState.PURGED:
+        raise Conflict("version_purged", f"Version {version.number} is purged: its weights are gone.")
+    previous = model.champion
+    if previous is not None and previous != version.number:
+        find(session, model, previous).state = VersionState.SUPERSEDED
+    version.state, model.champion = VersionState.CHAMPION, version.number
+    promotion = Promotion(model_id=model.id, version=version.number, previous=previous, by=by)
+    session.add(promotion)
+    session.flush()
+    return promotion

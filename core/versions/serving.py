@@ -1,0 +1,28 @@
+"""A version's weights ready to answer: the predictor alone, without what adaptations need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from core.kprior import State
+
+
+class Served:
+    """Inputs in, predicted means out. Several threads may ask at once."""
+
+    def __init__(self, number: int, data: bytes) -> None:
+        state = State.from_bytes(data)
+        self.number = number
+        self.spec: dict[str, Any] = state.spec
+        self._predictor = state.predictor
+        # installed once: handing weights over at every call would swap them in and out of a shared module
+        self._predictor.body.load_state_dict(self._predictor.unflatten(state.w), strict=False)
+        self._predictor.body.eval()
+
+    def means(self, x: Tensor) -> Tensor:
+        """h(f(x)) for raw inputs (n, ...): (n, K)."""
+        with torch.inference_mode():
+            return self._predictor.family.mean(self._predictor.body(self._predictor.encode(x)))

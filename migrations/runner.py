@@ -1,0 +1,49 @@
+"""Running migrations from code: by `python -m migrations`, by the service's check at its start, and by tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+
+from core.database import Database
+
+
+def config(connection: Connection | None = None) -> Config:
+    made = Config()
+    made.set_main_option("script_location", str(Path(__file__).parent))
+    made.attributes["connection"] = connection
+    return made
+
+
+def newest() -> str | None:
+    """The revision that this code expects."""
+    return ScriptDirectory.from_config(config()).get_current_head()
+
+
+def is_known(revision: str) -> bool:
+    """Whether this code knows how to get from a revision to the newest."""
+    return any(script.revision == revision for script in ScriptDirectory.from_config(config()).walk_revisions())
+
+
+def current(database: Database) -> str | None:
+    """The revision that a database is at; None: empty."""
+    with database.engine.connect() as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def upgrade(database: Database, revision: str = "head") -> None:
+    with database.engine.execution_options(writes=True).begin() as connection:
+        if not database.sqlite:
+            # two replicas that start together: the second waits, then finds nothing to do
+            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(4606)")
+        command.upgrade(config(connection), revision)
+
+
+def downgrade(database: Database, revision: str) -> None:
+    with database.engine.execution_options(writes=True).begin() as connection:
+        command.downgrade(config(connection), revision)

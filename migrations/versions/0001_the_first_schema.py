@@ -1,0 +1,268 @@
+"""The first schema: models, their ledgers, jobs, versions, keys."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy.dialects import postgresql
+
+JSON = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
+MOMENT = sa.DateTime(timezone=True)
+BIG = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_table(
+        "answers",
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("request", sa.LargeBinary(), nullable=False),
+        sa.Column("status", sa.Integer(), nullable=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("digest", name="pk_answers"),
+    )
+    op.create_index("ix_answers_created_at", "answers", ["created_at"], unique=False)
+
+    op.create_table(
+        "examples",
+        sa.Column("model_id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("position", BIG, autoincrement=False, nullable=False),
+        sa.Column("removed", BIG, nullable=True),
+        sa.Column("y", sa.Double(), nullable=False),
+        sa.Column("holdout", sa.Boolean(), nullable=False),
+        sa.Column("id", sa.String().with_variant(sa.String(collation="C"), "postgresql"), nullable=False),
+        sa.Column("subject", sa.LargeBinary(), nullable=True),
+        sa.Column("x", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("model_id", "position", name="pk_examples"),
+        sqlite_with_rowid=False,
+    )
+    op.create_index(
+        "ix_examples_removed",
+        "examples",
+        ["model_id", "removed"],
+        unique=False,
+        sqlite_where=sa.text("removed IS NOT NULL"),
+        postgresql_where=sa.text("removed IS NOT NULL"),
+    )
+    op.create_index(
+        "ix_examples_subject",
+        "examples",
+        ["subject", "model_id"],
+        unique=False,
+        sqlite_where=sa.text("subject IS NOT NULL"),
+        postgresql_where=sa.text("subject IS NOT NULL"),
+    )
+    op.create_index(
+        "uq_examples_id_in_force",
+        "examples",
+        ["model_id", "id"],
+        unique=True,
+        sqlite_where=sa.text("removed IS NULL"),
+        postgresql_where=sa.text("removed IS NULL"),
+    )
+
+    if op.get_bind().dialect.name == "postgresql":
+        # numbers of measurements hardly compress, but trying costs time
+        op.execute("ALTER TABLE examples ALTER COLUMN x SET STORAGE EXTERNAL")
+    op.create_table(
+        "keys",
+        sa.Column("id", sa.String(length=20), nullable=False),
+        sa.Column("name", sa.String(length=200), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("scopes", JSON, nullable=False),
+        sa.Column("models", JSON, nullable=True),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.Column("last_used_at", MOMENT, nullable=True),
+        sa.Column("revoked_at", MOMENT, nullable=True),
+        sa.PrimaryKeyConstraint("id", name="pk_keys"),
+    )
+    op.create_table(
+        "models",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("name", sa.String(length=63), nullable=False),
+        sa.Column("spec", JSON, nullable=False),
+        sa.Column("training", JSON, nullable=False),
+        sa.Column("policy", JSON, nullable=False),
+        sa.Column("head", BIG, nullable=False),
+        sa.Column("train_count", BIG, nullable=False),
+        sa.Column("holdout_count", BIG, nullable=False),
+        sa.Column("removed_count", BIG, nullable=False),
+        sa.Column("champion", sa.Integer(), nullable=True),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.CheckConstraint("head >= 0", name="ck_models_head"),
+        sa.PrimaryKeyConstraint("id", name="pk_models"),
+        sa.UniqueConstraint("name", name="uq_models_name"),
+        sqlite_autoincrement=True,
+    )
+    op.create_table(
+        "workers",
+        sa.Column("name", sa.String(length=200), nullable=False),
+        sa.Column("seen_at", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_workers"),
+    )
+    op.create_table(
+        "changes",
+        sa.Column("model_id", sa.Integer(), nullable=False),
+        sa.Column("last", BIG, autoincrement=False, nullable=False),
+        sa.Column("first", BIG, nullable=False),
+        sa.Column(
+            "kind",
+            sa.Enum("added", "removed", "regularizer", "architecture", name="changekind", native_enum=False, length=20),
+            nullable=False,
+        ),
+        sa.Column("value", JSON, nullable=True),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.ForeignKeyConstraint(["model_id"], ["models.id"], name="fk_changes_model_id", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("model_id", "last", name="pk_changes"),
+    )
+    op.create_table(
+        "comparisons",
+        sa.Column("id", BIG, nullable=False),
+        sa.Column("model_id", sa.Integer(), nullable=False),
+        sa.Column("position", BIG, nullable=False),
+        sa.Column("adapted", sa.Integer(), nullable=False),
+        sa.Column("retrained", sa.Integer(), nullable=False),
+        sa.Column("figures", JSON, nullable=False),
+        sa.Column("within_tolerance", sa.Boolean(), nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.ForeignKeyConstraint(["model_id"], ["models.id"], name="fk_comparisons_model_id", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name="pk_comparisons"),
+    )
+    op.create_index("ix_comparisons_model_id", "comparisons", ["model_id"], unique=False)
+
+    op.create_table(
+        "jobs",
+        sa.Column("id", sa.String(length=36), nullable=False),
+        sa.Column("model_id", sa.Integer(), nullable=False),
+        sa.Column(
+            "kind", sa.Enum("adapt", "retrain", "erase", name="jobkind", native_enum=False, length=20), nullable=False
+        ),
+        sa.Column(
+            "state",
+            sa.Enum(
+                "queued", "running", "succeeded", "failed", "cancelled", name="jobstate", native_enum=False, length=20
+            ),
+            nullable=False,
+        ),
+        sa.Column("progress", sa.Double(), nullable=False),
+        sa.Column("message", sa.String(length=500), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("error", JSON, nullable=True),
+        sa.Column("from_position", BIG, nullable=False),
+        sa.Column("to_position", BIG, nullable=False),
+        sa.Column("version", sa.Integer(), nullable=True),
+        sa.Column("cancelling", sa.Boolean(), nullable=False),
+        sa.Column("lease_owner", sa.String(length=200), nullable=True),
+        sa.Column("lease_until", MOMENT, nullable=True),
+        sa.Column("request_id", sa.String(length=64), nullable=True),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.Column("started_at", MOMENT, nullable=True),
+        sa.Column("finished_at", MOMENT, nullable=True),
+        sa.ForeignKeyConstraint(["model_id"], ["models.id"], name="fk_jobs_model_id", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name="pk_jobs"),
+    )
+    op.create_index("ix_jobs_listed", "jobs", ["created_at", "id"], unique=False)
+    op.create_index("ix_jobs_model_id", "jobs", ["model_id"], unique=False)
+    op.create_index(
+        "uq_jobs_queued",
+        "jobs",
+        ["model_id", "kind"],
+        unique=True,
+        sqlite_where=sa.text("state = 'queued'"),
+        postgresql_where=sa.text("state = 'queued'"),
+    )
+    op.create_index(
+        "uq_jobs_running",
+        "jobs",
+        ["model_id", "kind"],
+        unique=True,
+        sqlite_where=sa.text("state = 'running'"),
+        postgresql_where=sa.text("state = 'running'"),
+    )
+
+    op.create_table(
+        "promotions",
+        sa.Column("id", BIG, nullable=False),
+        sa.Column("model_id", sa.Integer(), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("previous", sa.Integer(), nullable=True),
+        sa.Column("by", sa.String(length=20), nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.ForeignKeyConstraint(["model_id"], ["models.id"], name="fk_promotions_model_id", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name="pk_promotions"),
+    )
+    op.create_index("ix_promotions_model_id", "promotions", ["model_id"], unique=False)
+
+    op.create_table(
+        "outbox",
+        sa.Column("id", BIG, nullable=False),
+        sa.Column("job_id", sa.String(length=36), nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_outbox_job_id", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name="pk_outbox"),
+    )
+    op.create_index("ix_outbox_job_id", "outbox", ["job_id"], unique=False)
+
+    op.create_table(
+        "removals",
+        sa.Column("id", sa.String(length=36), nullable=False),
+        sa.Column("model_id", sa.Integer(), nullable=False),
+        sa.Column("removed", sa.Integer(), nullable=False),
+        sa.Column("unknown", sa.Integer(), nullable=False),
+        sa.Column("position", BIG, nullable=False),
+        sa.Column("job_id", sa.String(length=36), nullable=True),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_removals_job_id", ondelete="SET NULL"),
+        sa.ForeignKeyConstraint(["model_id"], ["models.id"], name="fk_removals_model_id", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name="pk_removals"),
+    )
+    op.create_index("ix_removals_model_id", "removals", ["model_id"], unique=False)
+
+    op.create_table(
+        "versions",
+        sa.Column("model_id", sa.Integer(), nullable=False),
+        sa.Column("number", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column(
+            "kind", sa.Enum("trained", "adapted", name="versionkind", native_enum=False, length=20), nullable=False
+        ),
+        sa.Column("parent", sa.Integer(), nullable=True),
+        sa.Column("position", BIG, nullable=False),
+        sa.Column(
+            "state",
+            sa.Enum("champion", "candidate", "superseded", "purged", name="versionstate", native_enum=False, length=20),
+            nullable=False,
+        ),
+        sa.Column("method", sa.String(length=20), nullable=False),
+        sa.Column("memory", JSON, nullable=False),
+        sa.Column("metrics", JSON, nullable=False),
+        sa.Column("certificate", JSON, nullable=True),
+        sa.Column("cost", JSON, nullable=False),
+        sa.Column("sha256", sa.String(length=64), nullable=False),
+        sa.Column("file", sa.String(length=500), nullable=False),
+        sa.Column("mlflow", JSON, nullable=True),
+        sa.Column("job_id", sa.String(length=36), nullable=True),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_versions_job_id", ondelete="SET NULL"),
+        sa.ForeignKeyConstraint(["model_id"], ["models.id"], name="fk_versions_model_id", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("model_id", "number", name="pk_versions"),
+    )
+
+
+def downgrade() -> None:
+    op.drop_table("versions")
+    op.drop_table("removals")
+    op.drop_table("outbox")
+    op.drop_table("promotions")
+    op.drop_table("jobs")
+    op.drop_table("comparisons")
+    op.drop_table("changes")
+    op.drop_table("workers")
+    op.drop_table("models")
+    op.drop_table("keys")
+    op.drop_table("examples")
+    op.drop_table("answers")

@@ -1,0 +1,61 @@
+"""The application: endpoints, error answers and middleware put together."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from fastapi_offline import FastAPIOffline
+
+from core.settings import Settings
+from service import keys, logs, operations, problems, removals
+from service.context import Context
+from service.examples import endpoints as examples
+from service.jobs import endpoints as jobs
+from service.middleware import Limited, Observed
+from service.models import endpoints as models
+from service.predictions import endpoints as predictions
+from service.predictions.champions import Champions
+from service.versions import endpoints as versions
+
+DESCRIPTION = """
+Keeps a deployed model current, and makes it forget, without retraining it.
+
+Send an API key with everything but `/healthz` and `/readyz`: `Authorization: Bearer amend_...`.
+An `Idempotency-Key` on a POST makes it safe to repeat. Errors are `application/problem+json` with a stable `code`.
+"""
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The service for some settings; those of the environment, if none are given."""
+    settings = settings or Settings()
+    logs.configure(settings.log_level)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.context = Context(settings)
+        app.state.champions = Champions(app.state.context)
+        yield
+        app.state.context.close()
+
+    app = FastAPIOffline(
+        title="Amend",
+        version=importlib.metadata.version("amend"),
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        generate_unique_id_function=operation_id,
+        redoc_url=None,
+    )
+    problems.install(app)
+    app.add_middleware(Limited, limit=settings.max_body_bytes)
+    app.add_middleware(Observed)
+    for resource in (models, examples, removals, jobs, versions, predictions, keys, operations):
+        app.include_router(resource.router)
+    return app
+
+
+def operation_id(route: APIRoute) -> str:
+    return route.name

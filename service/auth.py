@@ -1,0 +1,81 @@
+"""Who is calling, and what they may do."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPBearer
+from starlette.concurrency import run_in_threadpool
+
+from core.database import now
+from core.errors import Forbidden, Unauthorized
+from core.keys import keyring
+from core.keys.table import Key, Scope
+from service.context import Context, context_of
+
+bearer = HTTPBearer(auto_error=False, description="An API key: `amend_<id>_<secret>`.")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The holder of a key."""
+
+    key_id: str
+    credential: str
+    scopes: frozenset[str]
+    models: frozenset[str] | None
+    """The only models that exist for this caller; None: all."""
+
+    def require(self, *scopes: Scope) -> None:
+        """Forbidden, unless the key has one of the scopes."""
+        if not self.scopes.intersection({*scopes, Scope.ADMIN}):
+            wanted = " or ".join(repr(scope.value) for scope in scopes)
+            raise Forbidden("scope_missing", f"This needs a key with the scope {wanted}.")
+
+    def require_all_models(self) -> None:
+        if self.models is not None:
+            raise Forbidden("key_limited", "This needs a key that is not limited to some models.")
+
+
+def allowed(*scopes: Scope) -> Callable[..., Coroutine[Any, Any, Caller]]:
+    """A dependency: the caller, if the key has one of the scopes."""
+
+    async def caller(request: Request, _scheme: Annotated[Any, Depends(bearer)]) -> Caller:
+        kind, _, text = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer":
+            raise Unauthorized("key_missing", "Send an API key: Authorization: Bearer amend_...")
+        context = context_of(request)
+        seen = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+        found: Caller | None = context.callers.get(seen)
+        if found is None:
+            found = await run_in_threadpool(identify, context, text.strip())
+            context.callers.put(seen, found)
+        found.require(*scopes)
+        return found
+
+    return caller
+
+
+def identify(context: Context, text: str) -> Caller:
+    """The holder of a key; Unauthorized if there is none."""
+    with context.database.read() as session:
+        key = keyring.check(session, text)
+        if key is None:
+            raise Unauthorized("key_unknown", "This key is unknown or was revoked.")
+        stale = keyring.is_stale(key)
+        models = None if key.models is None else frozenset(key.models)
+        caller = Caller(key.id, text, frozenset(key.scopes), models)
+    if stale:
+        with context.database.write() as session:
+            session.get_one(Key, caller.key_id).last_used_at = now()
+    return caller
+
+
+Reader = Annotated[Caller, Depends(allowed(Scope.READ))]
+Ingester = Annotated[Caller, Depends(allowed(Scope.INGEST))]
+Remover = Annotated[Caller, Depends(allowed(Scope.INGEST, Scope.ERASE))]
+Admin = Annotated[Caller, Depends(allowed(Scope.ADMIN))]

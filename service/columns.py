@@ -1,0 +1,112 @@
+"""Arrow columns -> NumPy arrays, in bulk, with the index of the first bad row where one is bad."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from core.errors import Invalid
+from core.models.spec import RESERVED
+
+__all__ = ["RESERVED", "codes", "lists", "numbers", "texts"]
+
+
+def one(column: pa.ChunkedArray) -> pa.Array:
+    """The column as one array, dictionaries resolved."""
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):  # a column without chunks
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def numbers(column: pa.ChunkedArray, where: str, name: str, missing: bool = False) -> NDArray[np.float64]:
+    """A column of numbers; null is NaN where a value may be missing."""
+    array = one(column)
+    if not (is_number(array.type) or pa.types.is_null(array.type)):
+        raise Invalid.at((where, 0, name), "example_invalid", f"expected numbers, got {array.type}")
+    absent = array.is_null()
+    if not missing:
+        if array.null_count:
+            row = int(pc.index(absent, True).as_py())
+            raise Invalid.at((where, row, name), "example_invalid", "is missing")
+        return np.asarray(array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+    values = np.array(array.cast(pa.float64(), safe=False).fill_null(0).to_numpy(zero_copy_only=False), np.float64)
+    bad = ~np.isfinite(values)
+    if bad.any():
+        message = "a number is not finite; a missing value is null"
+        raise Invalid.at((where, int(bad.argmax()), name), "number_not_finite", message)
+    values[absent.to_numpy(zero_copy_only=False)] = math.nan
+    return values
+
+
+def texts(column: pa.ChunkedArray, where: str, name: str) -> list[str | None]:
+    """A column of text (whole numbers will do), null as None."""
+    return as_text(one(column), where, name).to_pylist()  # type: ignore[no-any-return]
+
+
+def as_text(array: pa.Array, where: str, name: str) -> pa.Array:
+    if pa.types.is_floating(array.type):
+        try:  # whole numbers become floats where some are missing
+            array = array.cast(pa.int64())
+        except pa.ArrowInvalid as error:
+            raise Invalid.at((where, 0, name), "example_invalid", "expected text, got numbers") from error
+    kind = array.type
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind):
+        return array.cast(pa.string())
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        raise Invalid.at((where, 0, name), "example_invalid", f"expected text, got {kind}")
+    return array.cast(pa.string())
+
+
+def codes(column: pa.ChunkedArray, values: list[Any], where: str, name: str) -> NDArray[np.float64]:
+    """The index of each value among `values`; -1 if it is not among them, NaN if it is null."""
+    array = as_text(one(column), where, name)
+    found = pc.index_in(array, value_set=pa.array([str(v) for v in values], pa.string()))
+    made = np.array(found.fill_null(-1).to_numpy(zero_copy_only=False), np.float64)
+    made[array.is_null().to_numpy(zero_copy_only=False)] = math.nan
+    return made
+
+
+def lists(column: pa.ChunkedArray, width: int, where: str) -> NDArray[Any]:
+    """A column of lists (nested or not, fixed-size or not) of `width` numbers -> (n, width), uncopied if it can be."""
+    array, rows, per_row = one(column), len(column), 1
+    while is_list(array.type):
+        if array.null_count:
+            raise Invalid.at(
+                (where, int(pc.index(array.is_null(), True).as_py()) // per_row, "x"), "example_invalid", "is missing"
+            )
+        if pa.types.is_fixed_size_list(array.type):
+            per_row *= array.type.list_size
+        else:
+            sizes = pc.list_value_length(array).to_numpy(zero_copy_only=False)
+            size = int(sizes[0]) if len(sizes) else 0
+            if (sizes != size).any():
+                raise mismatch(int((sizes != size).argmax()) // per_row, where, width)
+            per_row *= size
+        array = array.flatten()
+    if not is_number(array.type) or pa.types.is_boolean(array.type):
+        raise Invalid.at((where, 0, "x"), "example_invalid", f"expected numbers, got {array.type}")
+    if rows and per_row != width:
+        raise mismatch(0, where, width)
+    if array.null_count:
+        row = int(pc.index(array.is_null(), True).as_py()) // width
+        raise Invalid.at((where, row, "x"), "example_invalid", "a number is missing")
+    made: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    return made.reshape(rows, width)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def mismatch(row: int, where: str, width: int) -> Exception:
+    return Invalid.at((where, row, "x"), "example_shape_mismatch", f"not {width} numbers, as this model has")

@@ -1,0 +1,63 @@
+"""What the endpoints of one process share: settings, database, store, and short-lived caches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable
+from typing import Annotated, Any, Generic, TypeVar
+
+from fastapi import Depends, Request
+
+from core.database import Database
+from core.settings import Settings
+from core.versions.store import Store
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Recent(Generic[K, V]):
+    """Values that may be used again for a moment. Other processes' changes show after that moment at the latest."""
+
+    def __init__(self, seconds: float, size: int = 1000) -> None:
+        self.seconds, self.size = seconds, size
+        self._values: dict[K, tuple[float, V]] = {}
+
+    def get(self, key: K) -> V | None:
+        found = self._values.get(key)
+        return found[1] if found and time.monotonic() < found[0] else None
+
+    def put(self, key: K, value: V) -> None:
+        if len(self._values) >= self.size:
+            self._values.clear()
+        self._values[key] = (time.monotonic() + self.seconds, value)
+
+    def clear(self) -> None:
+        self._values.clear()
+
+
+class Context:
+    """One per process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.database = Database(settings)
+        self.store = Store(settings.artifacts)
+        self.callers: Recent[bytes, Any] = Recent(settings.cache_seconds)
+        self.champions: Recent[Any, Any] = Recent(settings.cache_seconds)
+
+    def close(self) -> None:
+        self.database.close()
+
+
+def context_of(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+async def give_context(request: Request) -> Context:
+    # async: a plain function would be sent to a thread
+    return context_of(request)
+
+
+Shared = Annotated[Context, Depends(give_context)]

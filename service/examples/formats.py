@@ -1,0 +1,207 @@
+"""A request body -> a `Batch`, by its content type. All that can be wrong with a body is found here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, cast
+
+import msgspec
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from core.errors import Invalid, Malformed, TooLarge, Unsupported
+from core.ledger.batch import Batch, Split, subject_hashes
+from service import columns
+from service.inputs import Inputs, inputs_of
+from service.targets import Targets
+
+WHERE = "examples"
+LONGEST = 200
+"""Characters of an id or a subject."""
+SPLITS: dict[str | None, Split] = {None: None, "train": False, "holdout": True}
+ROOMY = 16
+"""A compressed body may unpack to this many times the largest plain body."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What a body is read with: the model's spec, limits, and the key of subject hashes."""
+
+    spec: dict[str, Any]
+    max_batch: int
+    max_bytes: int
+    secret: bytes
+
+    def read(self, content_type: str, body: bytes) -> Batch:
+        kind = content_type.partition(";")[0].strip().lower() or "application/json"
+        if kind not in FORMATS:
+            raise Unsupported("content_type_unsupported", f"Send one of: {', '.join(FORMATS)}.")
+        return FORMATS[kind](self, body)
+
+    def batch(self, ids: Sequence[Any], subjects: Sequence[Any], splits: Sequence[Any], x: Any, y: Any) -> Batch:
+        """The batch of columns whose inputs and targets are checked already."""
+        check_text(ids, "id", "id_invalid")
+        given = subjects if any(subjects) or "" in subjects else None
+        if given is not None:
+            check_text([s if s is not None else "-" for s in given], "subject", "subject_invalid")
+        hashes = subject_hashes(subjects, self.secret) if given is not None else [None] * len(ids)
+        return Batch(ids, hashes, x, y, [SPLITS[s] for s in splits])
+
+    def check_size(self, size: int) -> None:
+        if size == 0:
+            raise Invalid("batch_empty", "There is no example in the body.")
+        if size > self.max_batch:
+            raise TooLarge("batch_too_large", f"{size} examples; {self.max_batch} are allowed in one request.")
+
+
+def check_text(texts: Sequence[Any], name: str, code: str) -> None:
+    """Ids and subjects are 1 to 200 printable characters."""
+    if all(map(str.isprintable, texts)) and "" not in texts and max(map(len, texts)) <= LONGEST:
+        return
+    i = next(i for i, t in enumerate(texts) if not (t.isprintable() and 0 < len(t) <= LONGEST))
+    raise Invalid.at((WHERE, i, name), code, f"must have 1 to {LONGEST} printable characters")
+
+
+@lru_cache(maxsize=256)
+def decoders(inputs: Inputs) -> tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]:
+    """Decoders of a whole JSON body and of JSON lines."""
+    example = msgspec.defstruct(
+        "Example",
+        [
+            ("id", str),
+            ("x", inputs.json_type),
+            ("y", bool | int | float | str),
+            ("subject", str | None, None),
+            ("split", Literal["train", "holdout"] | None, None),
+        ],
+        forbid_unknown_fields=True,
+    )
+    body = msgspec.defstruct("Body", [("examples", list[example])], forbid_unknown_fields=True)  # type: ignore[valid-type]
+    return msgspec.json.Decoder(body), msgspec.json.Decoder(example)
+
+
+def read_json(reader: Reader, body: bytes) -> Batch:
+    inputs = inputs_of(reader.spec)
+    return from_objects(reader, inputs, decoded(lambda: decoders(inputs)[0].decode(body)).examples)
+
+
+def read_ndjson(reader: Reader, body: bytes) -> Batch:
+    inputs = inputs_of(reader.spec)
+    return from_objects(reader, inputs, decoded(lambda: decoders(inputs)[1].decode_lines(body), WHERE))
+
+
+def decoded(decode: Callable[[], Any], where: str | None = None) -> Any:
+    """What msgspec decodes; its errors in our words, with their place."""
+    try:
+        return decode()
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at ")
+        place = place_of(path.strip("`"))
+        raise Invalid.at((where, *place) if where else place, "example_invalid", message) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed("body_malformed", f"The body is not valid JSON: {error}") from None
+
+
+def place_of(path: str) -> tuple[str | int, ...]:
+    """
+    >>> place_of("$.examples[3].x[5]")
+    ('examples', 3, 'x', 5)
+    """
+    steps = re.findall(r"\.([^.\[\]]+)|\[(\d+)\]", path)
+    return tuple(name or int(index) for name, index in steps)
+
+
+def from_objects(reader: Reader, inputs: Inputs, examples: list[Any]) -> Batch:
+    reader.check_size(len(examples))
+    x = inputs.from_json([e.x for e in examples], WHERE)
+    y = Targets(reader.spec["target"]).from_json([e.y for e in examples], WHERE)
+    return reader.batch([e.id for e in examples], [e.subject for e in examples], [e.split for e in examples], x, y)
+
+
+def read_csv(reader: Reader, body: bytes) -> Batch:
+    header = body.partition(b"\n")[0].decode("utf-8", "replace").strip().lstrip("\ufeff")
+    names = [name.strip('"') for name in header.split(",")]
+    types = {**inputs_of(reader.spec).feature_columns(names), **dict.fromkeys(columns.RESERVED - {"x"}, pa.string())}
+    convert = pa.csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True)
+    try:
+        table = pa.csv.read_csv(pa.BufferReader(body), pa.csv.ReadOptions(use_threads=False), convert_options=convert)
+    except pa.ArrowInvalid as error:
+        row = re.search(r"Row #(\d+)", str(error))
+        message = str(error).partition(": Row")[0] if row else str(error)
+        if row and "conversion error" in str(error):
+            raise Invalid.at((WHERE, int(row[1]) - 2), "example_invalid", message) from None
+        raise Malformed("body_malformed", f"The body is not valid CSV: {message}") from None
+    return from_table(reader, table)
+
+
+def read_arrow(reader: Reader, body: bytes) -> Batch:
+    batches, rows, size = [], 0, 0
+    try:
+        with pa.ipc.open_stream(pa.BufferReader(body)) as stream:
+            for batch in stream:
+                batch.validate(full=True)  # offsets in foreign bytes may point anywhere
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+                reader_limits(reader, rows, size)
+                batches.append(batch)
+            table = pa.Table.from_batches(batches, stream.schema)
+    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
+        raise Malformed("body_malformed", f"The body is not a complete Arrow stream: {error}") from None
+    return from_table(reader, table)
+
+
+def read_parquet(reader: Reader, body: bytes) -> Batch:
+    try:
+        file = pa.parquet.ParquetFile(pa.BufferReader(body))
+        unpacked = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+        reader_limits(reader, file.metadata.num_rows, unpacked)
+        table = file.read(use_threads=False)
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise Malformed("body_malformed", f"The body is not a Parquet file: {error}") from None
+    return from_table(reader, table)
+
+
+def reader_limits(reader: Reader, rows: int, size: int) -> None:
+    if rows:
+        reader.check_size(rows)
+    if size > ROOMY * reader.max_bytes:
+        raise TooLarge("body_too_large", f"The body unpacks to more than {ROOMY * reader.max_bytes} bytes.")
+
+
+def from_table(reader: Reader, table: pa.Table) -> Batch:
+    names = table.column_names
+    inputs = inputs_of(reader.spec)
+    reader.check_size(table.num_rows)
+    if len(set(names)) < len(names):
+        raise Invalid("column_invalid", "Two columns have the same name.")
+    for name in ("id", "y"):
+        if name not in names:
+            raise Invalid.at((WHERE,), "example_invalid", f"the column {name!r} is missing")
+    strange = set(names) - columns.RESERVED - set(inputs.feature_columns(names))
+    if strange:
+        raise Invalid.at((WHERE,), "example_invalid", f"the column {min(strange)!r} is none of this model's")
+    ids = columns.texts(table.column("id"), WHERE, "id")
+    if None in ids:
+        raise Invalid.at((WHERE, ids.index(None), "id"), "id_invalid", "is missing")
+    nothing = [None] * table.num_rows
+    subjects = columns.texts(table.column("subject"), WHERE, "subject") if "subject" in names else nothing
+    splits = columns.texts(table.column("split"), WHERE, "split") if "split" in names else nothing
+    for i, split in enumerate(splits):
+        if split not in SPLITS:
+            raise Invalid.at((WHERE, i, "split"), "example_invalid", "must be 'train', 'holdout' or missing")
+    x = inputs.from_columns(table, WHERE)
+    y = Targets(reader.spec["target"]).from_column(table.column("y"), WHERE)
+    return reader.batch(cast(list[str], ids), subjects, splits, x, y)
+
+
+FORMATS: dict[str, Callable[[Reader, bytes], Batch]] = {
+    "application/json": read_json,
+    "application/x-ndjson": read_ndjson,
+    "text/csv": read_csv,
+    "application/vnd.apache.arrow.stream": read_arrow,
+    "application/vnd.apache.parquet": read_parquet,
+}

@@ -1,0 +1,81 @@
+"""Bodies and answers about examples. Bodies are parsed by `formats`; what stands here documents them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from service.examples.formats import FORMATS
+
+EXAMPLE: dict[str, Any] = {
+    "type": "object",
+    "required": ["id", "x", "y"],
+    "additionalProperties": False,
+    "properties": {
+        "id": {"type": "string", "minLength": 1, "maxLength": 200},
+        "subject": {
+            "type": ["string", "null"],
+            "minLength": 1,
+            "maxLength": 200,
+            "description": "The person it is about; stored as a keyed hash only.",
+        },
+        "x": {
+            "anyOf": [{"type": "array"}, {"type": "object"}],
+            "description": "A list of numbers, channels of rows of pixels, or a value for each column.",
+        },
+        "y": {"type": ["integer", "number", "string", "boolean"]},
+        "split": {"enum": ["train", "holdout", None]},
+    },
+}
+SAMPLE: dict[str, Any] = {
+    "examples": [
+        {"id": "a1", "subject": "user-7", "x": [0.1, 0.2, 0.3], "y": 1},
+        {"id": "a2", "x": [0.4, 0.5, 0.6], "y": 0, "split": "train"},
+    ]
+}
+LINES = '{"id": "a3", "x": [0.1, 0.2, 0.3], "y": 1}\n{"id": "a4", "x": [0.4, 0.5, 0.6], "y": 0}\n'
+CSV = "id,subject,y,age,income,visits\na5,user-8,1,0.1,0.2,0.3\na6,,0,0.4,0.5,0.6\n"
+
+BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["examples"],
+                    "additionalProperties": False,
+                    "properties": {"examples": {"type": "array", "minItems": 1, "items": EXAMPLE}},
+                },
+                "example": SAMPLE,
+            },
+            "application/x-ndjson": {"schema": {"type": "string"}, "example": LINES},
+            "text/csv": {"schema": {"type": "string"}, "example": CSV},
+            **{
+                binary: {"schema": {"type": "string", "format": "binary"}}
+                for binary in FORMATS
+                if binary.startswith("application/vnd.apache.")
+            },
+        },
+    }
+}
+
+
+class AddedAnswer(BaseModel):
+    """What came of a batch. A batch is stored whole or not at all."""
+
+    accepted: int
+    duplicates: int = Field(description="Examples that were there already, with the same content.")
+    first_position: int | None
+    last_position: int | None
+
+
+class ExampleAnswer(BaseModel):
+    """A stored example. Its subject is not shown: only a keyed hash of it is stored."""
+
+    id: str
+    x: Any
+    y: int | float | str
+    split: Literal["train", "holdout"]
+    position: int

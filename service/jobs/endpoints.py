@@ -1,0 +1,131 @@
+"""Endpoints of work: adaptations, retrains, and the jobs that carry them out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+from sqlalchemy import select, tuple_
+from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from core.errors import Conflict, Invalid, NotFound
+from core.jobs import queue
+from core.jobs.tables import ENDED, Job, JobKind, JobState
+from core.models import catalog
+from core.models.table import Model
+from service.auth import Admin, Caller, Reader
+from service.context import Context, Shared
+from service.jobs.schemas import JobAnswer, described
+from service.models.endpoints import Name
+from service.pages import After, Limit, Page, page_of
+from service.problems import documented
+from service.writing import Write, Writing
+
+router = APIRouter(prefix="/v1", tags=["Work"])
+
+Id = Annotated[str, Path(description="The job's id.", max_length=36)]
+
+
+def ask(name: str, kind: JobKind, caller: Caller, write: Writing) -> Response:
+    def make_due(session: Session) -> JobAnswer:
+        model = catalog.find(session, name, caller.models, lock=True)
+        if model.train_count == 0:
+            raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
+        return described(queue.due(session, model, kind, write.request_id), model.name)
+
+    return write(caller.credential, 202, make_due)
+
+
+@router.post("/models/{name}/adaptations", status_code=202, response_model=JobAnswer, responses=documented(404, 409))
+def adapt(name: Name, caller: Admin, write: Write) -> Response:
+    """Adapt the model to the head of its ledger now. The first call trains it. A job that waits already is joined."""
+    return ask(name, JobKind.ADAPT, caller, write)
+
+
+@router.post("/models/{name}/retrains", status_code=202, response_model=JobAnswer, responses=documented(404, 409))
+def retrain(name: Name, caller: Admin, write: Write) -> Response:
+    """Retrain from scratch at the head, and compare with the adapted model at the same position."""
+    return ask(name, JobKind.RETRAIN, caller, write)
+
+
+def find(session: Session, id: str, caller: Caller, lock: bool = False) -> tuple[Job, Model]:
+    """A job and its model; NotFound if the caller cannot see the model."""
+    query = select(Job, Model).join(Model, Job.model_id == Model.id).where(Job.id == id)
+    found = session.execute(query.with_for_update() if lock else query).first() if id.isprintable() else None
+    if found is None or (caller.models is not None and found.Model.name not in caller.models):
+        raise NotFound("job_not_found", "There is no such job.")
+    return found.Job, found.Model
+
+
+def load(context: Context, id: str, caller: Caller) -> JobAnswer:
+    with context.database.read() as session:
+        job, model = find(session, id, caller)
+        return described(job, model.name)
+
+
+@router.get("/jobs/{id}", response_model=JobAnswer, responses=documented(404))
+async def show_job(
+    request: Request,
+    id: Id,
+    caller: Reader,
+    context: Shared,
+    wait: Annotated[
+        float, Query(ge=0, le=3600, description="Answer when the job ends, or after this many seconds.")
+    ] = 0,
+) -> JobAnswer:
+    """A job. With `wait` the answer comes when the job ends, or after so many seconds (60 at most)."""
+    end = time.monotonic() + min(wait, context.settings.max_wait)
+    pause = 0.05
+    while True:
+        job = await run_in_threadpool(load, context, id, caller)
+        left = end - time.monotonic()
+        if job.state in ENDED or left <= 0 or await request.is_disconnected():
+            return job
+        await asyncio.sleep(min(pause, left))
+        pause = min(pause * 1.5, 1.0)
+
+
+@router.get("/jobs", response_model=Page[JobAnswer], responses=documented(404))
+def list_jobs(
+    caller: Reader,
+    context: Shared,
+    model: Annotated[str | None, Query(max_length=63)] = None,
+    state: JobState | None = None,
+    kind: JobKind | None = None,
+    limit: Limit = 100,
+    after: After = None,
+) -> Page[JobAnswer]:
+    """Jobs, the newest first."""
+    query = select(Job, Model.name).join(Model, Job.model_id == Model.id)
+    if caller.models is not None:
+        query = query.where(Model.name.in_(caller.models))
+    if state is not None:
+        query = query.where(Job.state == state)
+    if kind is not None:
+        query = query.where(Job.kind == kind)
+    with context.database.read() as session:
+        if model is not None:
+            query = query.where(Job.model_id == catalog.find(session, model, caller.models).id)
+        if after is not None:
+            last = session.get(Job, after) if after.isprintable() else None
+            if last is None:
+                raise Invalid.at(("query", "after"), "cursor_invalid", "is not a cursor of this list")
+            query = query.where(tuple_(Job.created_at, Job.id) < tuple_(last.created_at, last.id))
+        rows = session.execute(query.order_by(Job.created_at.desc(), Job.id.desc()).limit(limit + 1)).all()
+        return page_of(rows, limit, lambda row: described(row.Job, row.name), lambda row: row.Job.id)
+
+
+@router.post("/jobs/{id}/cancel", response_model=JobAnswer, responses=documented(404, 409))
+def cancel_job(id: Id, caller: Admin, write: Write) -> Response:
+    """Cancel a job: a queued one ends at once, a running one is asked to stop."""
+
+    def cancel(session: Session) -> JobAnswer:
+        job, model = find(session, id, caller, lock=True)
+        queue.cancel(session, job)
+        return described(job, model.name)
+
+    return write(caller.credential, 200, cancel)

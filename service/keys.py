@@ -1,0 +1,89 @@
+"""API keys: issued, listed, revoked."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+from starlette.responses import Response
+
+from core.keys import keyring
+from core.keys.table import Key, Scope
+from core.models.spec import Strict, Text
+from service.auth import Admin
+from service.context import Shared
+from service.models.schemas import ModelName
+from service.pages import After, Limit, Page, page_of
+from service.problems import documented
+from service.writing import Write
+
+router = APIRouter(prefix="/v1/keys", tags=["Keys"])
+
+
+class NewKey(Strict):
+    """What a new key may do, and with which models."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"name": "pipeline", "scopes": ["read", "ingest"], "models": ["churn"]}]}
+    )
+
+    name: Text
+    scopes: list[Scope] = Field(min_length=1, max_length=4)
+    models: list[ModelName] | None = Field(None, min_length=1, max_length=1000, description="Null: all models.")
+
+
+class KeyAnswer(BaseModel):
+    """A key. Its secret is not shown again."""
+
+    id: str
+    name: str
+    scopes: list[Scope]
+    models: list[str] | None
+    created_at: datetime
+    last_used_at: datetime | None = Field(description="At most about a minute behind.")
+
+
+class IssuedAnswer(KeyAnswer):
+    """A new key, with the text to send as `Authorization: Bearer ...`. It is shown this once."""
+
+    key: str
+
+
+def values(key: Key) -> dict[str, object]:
+    return {name: getattr(key, name) for name in KeyAnswer.model_fields}
+
+
+@router.post("", status_code=201, response_model=IssuedAnswer, responses=documented(409))
+def issue_key(body: NewKey, caller: Admin, write: Write) -> Response:
+    """Issue a key. Only a hash of it is stored: keep the answer."""
+    caller.require_all_models()
+
+    def issue(session: Session) -> IssuedAnswer:
+        key, text = keyring.issue(session, body.name, body.scopes, body.models)
+        return IssuedAnswer.model_validate({**values(key), "key": text})
+
+    return write(caller.credential, 201, issue)
+
+
+@router.get("", response_model=Page[KeyAnswer], responses=documented())
+def list_keys(caller: Admin, context: Shared, limit: Limit = 100, after: After = None) -> Page[KeyAnswer]:
+    """The keys in use."""
+    caller.require_all_models()
+    with context.database.read() as session:
+        start = after if after and after.isprintable() else ""
+        query = select(Key).where(Key.revoked_at.is_(None), Key.id > start).order_by(Key.id).limit(limit + 1)
+        keys = session.scalars(query).all()
+        return page_of(keys, limit, lambda key: KeyAnswer.model_validate(values(key)), lambda key: key.id)
+
+
+@router.delete("/{id}", status_code=204, response_class=Response, responses=documented(404))
+def revoke_key(id: Annotated[str, Path(max_length=20, pattern="^[a-z0-9]+$")], caller: Admin, context: Shared) -> None:
+    """Revoke a key. Other processes go on accepting it for a second at most."""
+    caller.require_all_models()
+    with context.database.write() as session:
+        keyring.revoke(session, id)
+    context.callers.clear()

@@ -1,0 +1,79 @@
+"""Structured logs: one JSON object a line, with the id of the request. No personal data gets into them.
+
+Paths are logged as their templates (an example's id is part of a path), and exceptions as their types and the lines
+of code they passed (their messages quote data).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections.abc import MutableMapping
+from typing import Any
+
+import structlog
+
+
+def without_messages(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Replace an exception by what it is and where it went."""
+    error = event.pop("exc_info", None)
+    if error is True:
+        error = sys.exc_info()[1]
+    if isinstance(error, tuple):
+        error = error[1]
+    chain = []
+    while isinstance(error, BaseException):
+        frames = traceback.extract_tb(error.__traceback__)
+        chain.append(
+            {
+                "type": f"{type(error).__module__}.{type(error).__qualname__}",
+                "at": [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames[-12:]],
+            }
+        )
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if chain:
+        event["exception"] = chain
+    return event
+
+
+def without_values(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Libraries' own lines keep their text, but not what was formatted into it."""
+    record = event.get("_record")
+    # uvicorn's values are its own address and process number
+    if isinstance(record, logging.LogRecord) and record.name != "uvicorn.error":
+        event["event"] = str(record.msg)
+    return event
+
+
+def configure(level: str) -> None:
+    """Set up logging of this process: ours, and what libraries write, in the same form."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, without_values],
+            processors=[
+                without_messages,
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.JSONRenderer(),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        logging.getLogger(name).handlers = []
+        logging.getLogger(name).propagate = name != "uvicorn.access"

@@ -1,0 +1,63 @@
+"""What Prometheus can ask for: counts of this service's processes, and figures that the database knows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+from sqlalchemy import func, select
+
+from core.database import Database
+from core.jobs.tables import Job, JobState, Outbox
+from core.models.table import Model
+from core.versions.tables import Version
+
+OURS = CollectorRegistry()
+REQUESTS = Counter("amend_requests", "Requests by route and status.", ["method", "route", "status"], registry=OURS)
+SECONDS = Histogram(
+    "amend_request_seconds",
+    "Seconds a request took.",
+    ["method", "route"],
+    registry=OURS,
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+)
+EXAMPLES = Counter("amend_examples", "Examples by what became of them.", ["outcome"], registry=OURS)
+PREDICTIONS = Counter("amend_predictions", "Predictions made.", registry=OURS)
+
+
+class Ledger(Collector):
+    """Figures that are the same whichever process is asked."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        jobs = GaugeMetricFamily("amend_jobs", "Jobs by kind and state.", labels=["kind", "state"])
+        unsent = GaugeMetricFamily("amend_outbox", "Messages to the workers that are not sent yet.")
+        examples = GaugeMetricFamily("amend_ledger_examples", "Examples in force.", labels=["model", "split"])
+        pending = GaugeMetricFamily("amend_pending_changes", "Changes after the champion.", labels=["model"])
+        with self.database.read() as session:
+            waiting = select(Job.kind, Job.state, func.count()).group_by(Job.kind, Job.state)
+            for kind, state, count in session.execute(waiting):
+                jobs.add_metric([kind.value, JobState(state).value], count)
+            unsent.add_metric([], session.scalar(select(func.count()).select_from(Outbox)) or 0)
+            champion = (Version.model_id == Model.id) & (Version.number == Model.champion)
+            for model, position in session.execute(select(Model, Version.position).outerjoin(Version, champion)):
+                examples.add_metric([model.name, "train"], model.train_count)
+                examples.add_metric([model.name, "holdout"], model.holdout_count)
+                pending.add_metric([model.name], model.head - (position or 0))
+        yield from (jobs, unsent, examples, pending)
+
+
+def page(database: Database) -> bytes:
+    """All figures in Prometheus' text format. With several processes their counts are added up."""
+    registry = CollectorRegistry()
+    registry.register(Ledger(database))
+    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
+    return generate_latest(OURS) + generate_latest(registry)

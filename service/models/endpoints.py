@@ -1,0 +1,123 @@
+"""Endpoints of models."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+from sqlalchemy.orm import Session
+from starlette.responses import Response
+
+from core.jobs import queue
+from core.ledger import append
+from core.ledger.passes import spec_at
+from core.ledger.tables import ChangeKind
+from core.models import catalog
+from core.models.policy import patched
+from core.models.spec import check_buildable
+from core.models.table import Model
+from core.versions.history import folder_of
+from core.versions.tables import Version
+from service.auth import Admin, Reader
+from service.context import Shared
+from service.models.schemas import ChangeAnswer, Counts, ModelAnswer, ModelChange, NewModel, PolicyPatch
+from service.pages import After, Limit, Page, page_of
+from service.problems import documented
+from service.writing import Write
+
+router = APIRouter(prefix="/v1/models", tags=["Models"])
+
+Name = Annotated[str, Path(description="The model's name.", max_length=63, examples=["churn"])]
+
+
+def described(session: Session, model: Model) -> ModelAnswer:
+    spec = spec_at(session, model.id, model.spec, model.head)
+    champion = session.get(Version, (model.id, model.champion)) if model.champion else None
+    return ModelAnswer.model_validate(
+        {
+            **spec,
+            "name": model.name,
+            "training": model.training,
+            "policy": model.policy,
+            "counts": Counts(train=model.train_count, holdout=model.holdout_count, removed=model.removed_count),
+            "head": model.head,
+            "champion": model.champion,
+            "pending": model.head - (champion.position if champion else 0),
+            "created_at": model.created_at,
+        }
+    )
+
+
+@router.post("", status_code=201, response_model=ModelAnswer, responses=documented(409))
+def create_model(body: NewModel, caller: Admin, context: Shared, write: Write) -> Response:
+    """Create a model. It is trained by its first adaptation."""
+    plain: dict[str, Any] = body.model_dump(mode="json")
+    spec = {part: plain[part] for part in ("input", "target", "architecture", "regularizer")}
+    check_buildable(spec, context.settings.max_parameters)
+
+    def create(session: Session) -> ModelAnswer:
+        if caller.models is not None and body.name not in caller.models:
+            caller.require_all_models()
+        return described(session, catalog.create(session, body.name, spec, plain["training"], plain["policy"]))
+
+    return write(caller.credential, 201, create)
+
+
+@router.get("", response_model=Page[ModelAnswer], responses=documented())
+def list_models(caller: Reader, context: Shared, limit: Limit = 100, after: After = None) -> Page[ModelAnswer]:
+    """The models that this key can see, by name."""
+    with context.database.read() as session:
+        found = catalog.page(session, caller.models, after or "", limit + 1)
+        return page_of(found, limit, lambda model: described(session, model), lambda model: model.name)
+
+
+@router.get("/{name}", response_model=ModelAnswer, responses=documented(404))
+def show_model(name: Name, caller: Reader, context: Shared) -> ModelAnswer:
+    """Spec, policy, counts, head position, champion and pending changes."""
+    with context.database.read() as session:
+        return described(session, catalog.find(session, name, caller.models))
+
+
+@router.patch("/{name}", response_model=ModelAnswer, responses=documented(404))
+def change_policy(name: Name, body: PolicyPatch, caller: Admin, context: Shared) -> ModelAnswer:
+    """Change some fields of the policy; the others stay."""
+    with context.database.write() as session:
+        model = catalog.find(session, name, caller.models, lock=True)
+        model.policy = patched(model.policy, body.policy)
+        return described(session, model)
+
+
+@router.delete("/{name}", status_code=204, response_class=Response, responses=documented(404))
+def delete_model(name: Name, caller: Admin, context: Shared) -> None:
+    """Delete a model and everything it owns: examples, versions, jobs, files."""
+    with context.database.write() as session:
+        model = catalog.find(session, name, caller.models, lock=True)
+        folder = folder_of(model)
+        append.forget_everything(session, model)
+        session.delete(model)
+    # after the commit: files without a model are litter, a model without its files would be broken
+    context.store.delete_folder(folder)
+    context.champions.clear()
+
+
+@router.post(
+    "/{name}/changes",
+    status_code=202,
+    response_model=ChangeAnswer,
+    responses=documented(404, 409),
+    tags=["Changes of the model"],
+)
+def change_model(name: Name, body: ModelChange, caller: Admin, context: Shared, write: Write) -> Response:
+    """Give the model another regularizer, another architecture, or both."""
+
+    def change(session: Session) -> ChangeAnswer:
+        model = catalog.find(session, name, caller.models, lock=True)
+        spec = spec_at(session, model.id, model.spec, model.head)
+        new = body.model_dump(mode="json", exclude_none=True)
+        check_buildable({**spec, **new}, context.settings.max_parameters)
+        for kind in (ChangeKind.REGULARIZER, ChangeKind.ARCHITECTURE):
+            if kind.value in new:
+                append.change(session, model, kind, new[kind.value])
+        return ChangeAnswer(position=model.head, job=queue.adaptation(session, model, write.request_id))
+
+    return write(caller.credential, 202, change)

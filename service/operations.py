@@ -1,0 +1,125 @@
+"""Health, readiness and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Literal
+
+import httpx
+import redis
+from fastapi import APIRouter
+from pydantic import BaseModel
+from sqlalchemy import func, select
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import JSONResponse, Response
+
+from core.database import now
+from core.jobs.tables import Worker
+from service import metrics
+from service.auth import Reader
+from service.context import Context, Shared
+from service.problems import documented
+
+router = APIRouter(tags=["Operations"])
+
+SOON = 2.0
+"""Seconds that a part has to answer."""
+
+
+class Health(BaseModel):
+    """This process answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Part(BaseModel):
+    """One part that the service leans on."""
+
+    ok: bool
+    detail: str
+
+
+class Readiness(BaseModel):
+    """Whether everything is there: `down` if work cannot be done, `degraded` if only dashboards stand still."""
+
+    status: Literal["ready", "degraded", "down"]
+    database: Part
+    broker: Part
+    worker: Part
+    mlflow: Part
+
+
+def database(context: Context) -> str:
+    with context.database.read() as session:
+        session.execute(select(1))
+    return "answers"
+
+
+def broker(context: Context) -> str:
+    if not context.settings.broker_url:
+        raise LookupError("not configured")
+    with redis.Redis.from_url(context.settings.broker_url, socket_timeout=SOON, socket_connect_timeout=SOON) as client:
+        client.ping()
+    return "answers"
+
+
+def worker(context: Context) -> str:
+    with context.database.read() as session:
+        seen = session.scalar(select(func.max(Worker.seen_at)))
+    if seen is None:
+        raise LookupError("no worker was ever seen")
+    silent = now() - seen
+    if silent > timedelta(seconds=context.settings.worker_silence):
+        raise LookupError(f"last heard of {int(silent.total_seconds())} s ago")
+    return "alive"
+
+
+def mlflow(context: Context) -> str:
+    if not context.settings.mlflow_url:
+        raise LookupError("not configured")
+    httpx.get(f"{context.settings.mlflow_url.rstrip('/')}/health", timeout=SOON).raise_for_status()
+    return "answers"
+
+
+def looked_at(check: Callable[[Context], str], context: Context) -> Part:
+    try:
+        return Part(ok=True, detail=check(context))
+    except LookupError as error:
+        return Part(ok=False, detail=str(error.args[0]))
+    except Exception as error:  # whatever is wrong with a part is for this page to tell, in a word
+        return Part(ok=False, detail=f"does not answer ({type(error).__name__})")
+
+
+@router.get("/healthz", response_model=Health)
+async def health() -> Health:
+    """Whether this process is alive."""
+    return Health()
+
+
+@router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness, "description": "Not ready"}})
+async def readiness(context: Shared) -> Response:
+    """Whether database, broker, worker and MLflow are there, and which is not."""
+    checks = (database, broker, worker, mlflow)
+    parts = await asyncio.gather(*(run_in_threadpool(looked_at, check, context) for check in checks))
+    named = {check.__name__: part for check, part in zip(checks, parts, strict=True)}
+    # without MLflow only the dashboards stand still: no reason to send callers elsewhere
+    down = not all(named[name].ok for name in ("database", "broker", "worker"))
+    status = "down" if down else "ready" if named["mlflow"].ok else "degraded"
+    answer = Readiness.model_validate({"status": status, **named})
+    return JSONResponse(answer.model_dump(), 503 if down else 200)
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Metrics"},
+        **documented(),
+    },
+)
+def show_metrics(caller: Reader, context: Shared) -> Response:
+    """Figures for Prometheus."""
+    caller.require_all_models()
+    return Response(metrics.page(context.database), media_type="text/plain; version=0.0.4; charset=utf-8")

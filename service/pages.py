@@ -1,0 +1,39 @@
+"""Lists in pages: `{"items": [...], "next": cursor}`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Generic, TypeVar
+
+from fastapi import Query
+from pydantic import BaseModel, Field
+
+from core.errors import Invalid
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Limit = Annotated[int, Query(ge=1, le=1000, description="Items on one page.")]
+After = Annotated[str | None, Query(max_length=200, description="`next` of the page before.")]
+
+
+class Page(BaseModel, Generic[T]):
+    """One page of a list."""
+
+    items: list[T]
+    next: str | None = Field(description="Cursor of the next page; null on the last.")
+
+
+def page_of(rows: Sequence[R], limit: int, item: Callable[[R], T], cursor: Callable[[R], object]) -> Page[T]:
+    """A page from up to `limit + 1` rows: one more than fit tells that there is a next page."""
+    shown = rows[:limit]
+    return Page(items=[item(row) for row in shown], next=str(cursor(shown[-1])) if len(rows) > limit else None)
+
+
+def number(after: str | None, default: int) -> int:
+    """A cursor that is a number."""
+    if after is None:
+        return default
+    if not (after.isascii() and after.isdecimal() and len(after) < 19):
+        raise Invalid.at(("query", "after"), "cursor_invalid", "is not a cursor of this list")
+    return int(after)

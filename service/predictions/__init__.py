@@ -1,0 +1,1 @@
+"""Predictions, from the champion's weights or those of any other version."""

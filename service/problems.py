@@ -1,0 +1,131 @@
+"""Every error as RFC 9457 `application/problem+json`, with a stable code. Nothing of the inside is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
+
+from core import errors
+
+STATUS: dict[type[errors.AmendError], int] = {
+    errors.Malformed: 400,
+    errors.Unauthorized: 401,
+    errors.Forbidden: 403,
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.TooLarge: 413,
+    errors.Unsupported: 415,
+    errors.Invalid: 422,
+    errors.Unavailable: 503,
+}
+CODES = {404: "path_not_found", 405: "method_not_allowed", 413: "body_too_large"}
+MEDIA_TYPE = "application/problem+json"
+
+log = structlog.get_logger()
+
+
+class FieldProblem(BaseModel):
+    """One bad place in a request."""
+
+    loc: list[str | int] = Field(description="The way to it, the index of a bad example included.")
+    msg: str
+
+
+class Problem(BaseModel):
+    """What went wrong, for programs (`code`) and for people (`detail`)."""
+
+    type: str = Field(examples=["about:blank"])
+    title: str
+    status: int
+    detail: str
+    code: str = Field(description="A stable word.", examples=["model_not_found"])
+    errors: list[FieldProblem] | None = None
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The error answers of an endpoint, for its OpenAPI entry; every endpoint has 401, 403, 422 and 503."""
+    schema = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+    return {
+        status: {"description": HTTPStatus(status).phrase, **schema}
+        for status in sorted({400, 401, 403, 422, 503, *statuses})
+    }
+
+
+def answer(
+    status: int,
+    code: str,
+    detail: str,
+    places: list[dict[str, Any]] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    body: dict[str, Any] = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": readable(detail),
+        "code": code,
+    }
+    if places:
+        body["errors"] = [
+            {"loc": [readable(p) if isinstance(p, str) else p for p in place["loc"]], "msg": readable(place["msg"])}
+            for place in places
+        ]
+    return JSONResponse(body, status, headers, media_type=MEDIA_TYPE)
+
+
+def readable(text: str) -> str:
+    """Text that can be sent whatever the caller put into it (JSON can smuggle half characters)."""
+    return text[:1000].encode("utf-8", "backslashreplace").decode()
+
+
+def on_amend_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, errors.AmendError)
+    status = STATUS[type(error)]
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {"Retry-After": "1"} if status == 503 else {}
+    if status == 503:
+        log.warning("unavailable", code=error.code)
+    return answer(status, error.code, error.detail, error.errors, headers)
+
+
+def on_invalid_request(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = error.errors()
+    if any(problem["type"] == "json_invalid" for problem in found):
+        return answer(400, "body_malformed", "The body is not valid JSON.")
+    places = [{"loc": [p for p in problem["loc"] if p != "body"], "msg": problem["msg"]} for problem in found[:100]]
+    first = places[0]
+    where = ".".join(str(step) for step in first["loc"]) or "body"
+    return answer(422, "request_invalid", f"{where}: {first['msg']}", places)
+
+
+def on_http_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = CODES.get(error.status_code, "body_malformed" if error.status_code == 400 else "request_refused")
+    return answer(error.status_code, code, str(error.detail), headers=error.headers)
+
+
+def on_disconnect(_request: Request, _error: Exception) -> Response:
+    # nobody reads this; the request broke off and nothing of it was stored
+    return answer(400, "body_incomplete", "The request broke off before its end.")
+
+
+def on_bug(_request: Request, _error: Exception) -> Response:
+    # the server logs it
+    return answer(500, "internal_error", "Something is wrong with the service; the log has the details.")
+
+
+def install(app: FastAPI) -> None:
+    app.add_exception_handler(errors.AmendError, on_amend_error)
+    app.add_exception_handler(RequestValidationError, on_invalid_request)
+    app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(ClientDisconnect, on_disconnect)
+    app.add_exception_handler(Exception, on_bug)

@@ -1,0 +1,115 @@
+"""Removal of data: by the examples' ids or by the subjects they are about."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter
+from fastapi import Path as PathParameter
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from sqlalchemy.orm import Session
+from starlette.responses import Response
+
+from core.errors import Invalid, NotFound, TooLarge
+from core.jobs import queue
+from core.ledger import append
+from core.ledger.batch import subject_hash
+from core.ledger.tables import Example, Removal
+from core.models import catalog
+from core.models.spec import PLAIN, Strict
+from service.auth import Reader, Remover
+from service.context import Shared
+from service.models.endpoints import Name
+from service.problems import documented
+from service.writing import Write
+
+router = APIRouter(prefix="/v1/models/{name}/removals", tags=["Removal of data"])
+
+Text = Annotated[str, Field(min_length=1, max_length=200, pattern=PLAIN)]
+
+
+class NewRemoval(Strict):
+    """Which examples shall go: those with these ids, or all about these subjects."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["a1", "zz"]}]})
+
+    ids: list[Text] | None = Field(None, min_length=1)
+    subjects: list[Text] | None = Field(None, min_length=1)
+
+    @model_validator(mode="after")
+    def one_of_both(self) -> NewRemoval:
+        if (self.ids is None) == (self.subjects is None):
+            raise ValueError("give either ids or subjects")
+        return self
+
+
+class RemovedAnswer(BaseModel):
+    """What came of a removal. From now on the examples are in no new training pass and no listing."""
+
+    id: str
+    removed: int
+    unknown: list[str] = Field(description="Ids or subjects that no example in force has.")
+    position: int = Field(description="The last position that the removal took; the head if it took none.")
+    job: str | None = Field(description="Makes the model forget them. Null while there is no version to adapt.")
+
+
+class RemovalAnswer(BaseModel):
+    """A removal. Unknown names are counted, not kept."""
+
+    id: str
+    model: str
+    removed: int
+    unknown_count: int
+    position: int
+    job: str | None
+    created_at: datetime
+
+
+@router.post("", status_code=202, response_model=RemovedAnswer, responses=documented(404, 409, 413))
+def remove_examples(name: Name, body: NewRemoval, caller: Remover, context: Shared, write: Write) -> Response:
+    """Remove examples, and have the model forget them."""
+    names = body.ids or body.subjects or []
+    if len(names) > context.settings.max_batch:
+        raise TooLarge(
+            "batch_too_large", f"{len(names)} names; {context.settings.max_batch} are allowed in one request."
+        )
+    for i, text in enumerate(names):
+        if not text.isprintable():
+            raise Invalid.at(("ids" if body.ids else "subjects", i), "request_invalid", "must be printable text")
+
+    def remove(session: Session) -> RemovedAnswer:
+        model = catalog.find(session, name, caller.models, lock=True)
+        if body.ids:
+            removed = append.remove(session, model, Example.id, names, names)
+        else:
+            hashes = [subject_hash(subject, context.settings.secret) for subject in names]
+            removed = append.remove(session, model, Example.subject, names, hashes)
+        job = queue.adaptation(session, model, write.request_id) if removed.count else None
+        session.get_one(Removal, removed.id).job_id = job
+        return RemovedAnswer(
+            id=removed.id, removed=removed.count, unknown=removed.unknown, position=removed.position, job=job
+        )
+
+    return write(caller.credential, 202, remove)
+
+
+@router.get("/{id}", response_model=RemovalAnswer, responses=documented(404))
+def show_removal(
+    name: Name, id: Annotated[str, PathParameter(max_length=36)], caller: Reader, context: Shared
+) -> RemovalAnswer:
+    """One removal."""
+    with context.database.read() as session:
+        model = catalog.find(session, name, caller.models)
+        removal = session.get(Removal, id) if id.isprintable() else None
+        if removal is None or removal.model_id != model.id:
+            raise NotFound("removal_not_found", "There is no such removal.")
+        return RemovalAnswer(
+            id=removal.id,
+            model=model.name,
+            removed=removal.removed,
+            unknown_count=removal.unknown,
+            position=removal.position,
+            job=removal.job_id,
+            created_at=removal.created_at,
+        )

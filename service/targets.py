@@ -1,0 +1,106 @@
+"""Targets as callers send them -> the numbers that the ledger stores, and predictions back in the callers' terms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from torch import Tensor
+
+from core.errors import Invalid
+from service import columns
+
+BINARY: dict[Any, float] = {0: 0.0, 1: 1.0}
+"""True and 1.0 are 1 to a dictionary, too."""
+
+
+class Targets:
+    """How one model's targets are read and written."""
+
+    def __init__(self, target: dict[str, Any]) -> None:
+        self.kind: str = target["kind"]
+        self.values: list[Any] = target.get("values", [0, 1])
+        self.codes = {v: float(i) for i, v in enumerate(self.values)} if self.kind == "classes" else BINARY
+
+    def from_json(self, ys: list[Any], where: str) -> NDArray[np.float64]:
+        """Decoded labels -> (n,)."""
+        if self.kind in ("binary", "classes"):
+            codes = self.codes
+            try:
+                return np.array([codes[y] for y in ys], np.float64)
+            except KeyError:
+                raise self.unknown(next(i for i, y in enumerate(ys) if y not in codes), where) from None
+        for i, y in enumerate(ys):
+            if isinstance(y, (bool, str)):
+                raise Invalid.at((where, i, "y"), "example_invalid", "expected a number")
+        try:
+            made = np.array(ys, np.float64)
+        except OverflowError:
+            made = np.array([float(y) if abs(y) < 2**1000 else np.inf for y in ys])
+        return self.checked(made, where)
+
+    def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
+        """A column of labels -> (n,)."""
+        numeric = columns.is_number(column.type)
+        if self.kind == "binary" and numeric:
+            made = columns.numbers(column, where, "y")
+            bad = (made != 0) & (made != 1)
+        elif self.kind in ("binary", "classes"):
+            names = ["0", "1", "0.0", "1.0", "false", "true"] if self.kind == "binary" else self.values
+            made = columns.codes(column, names, where, "y")
+            bad = ~(made >= 0)
+            made = made % 2 if self.kind == "binary" else made
+        else:
+            return self.checked(self.parsed(column, where), where)
+        if bad.any():
+            raise self.unknown(int(bad.argmax()), where)
+        return made
+
+    def parsed(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
+        """Numbers, also where CSV gave text."""
+        if pa.types.is_string(column.type):
+            texts = columns.texts(column, where, "y")
+            made = np.empty(len(texts))
+            for i, text in enumerate(texts):
+                try:
+                    made[i] = float(text or "")
+                except ValueError:
+                    raise Invalid.at((where, i, "y"), "example_invalid", "expected a number") from None
+            return made
+        return columns.numbers(column, where, "y")
+
+    def checked(self, y: NDArray[np.float64], where: str) -> NDArray[np.float64]:
+        bad = ~np.isfinite(y)
+        if bad.any():
+            raise Invalid.at((where, int(bad.argmax()), "y"), "number_not_finite", "is not finite")
+        if self.kind == "count":
+            bad = (y < 0) | (y != np.floor(y))
+            if bad.any():
+                raise Invalid.at((where, int(bad.argmax()), "y"), "label_invalid", "a count is 0, 1, 2, ...")
+        return y
+
+    def unknown(self, i: int, where: str) -> Exception:
+        what = "0 or 1" if self.kind == "binary" else "among the target's values"
+        return Invalid.at((where, i, "y"), "label_invalid", f"is not {what}")
+
+    def to_json(self, y: float) -> Any:
+        """A stored target as it came."""
+        if self.kind == "number":
+            return y
+        return self.values[int(y)] if self.kind == "classes" else int(y)
+
+    def outputs(self, mean: Tensor) -> list[dict[str, Any]]:
+        """Predicted means (n, K) in the caller's terms."""
+        if self.kind == "classes":
+            names = [str(value) for value in self.values]
+            best = mean.argmax(1).tolist()
+            return [
+                {"class": self.values[i], "probabilities": dict(zip(names, p, strict=True))}
+                for i, p in zip(best, mean.tolist(), strict=True)
+            ]
+        values = mean[:, 0].tolist()
+        if self.kind == "binary":
+            return [{"mean": p, "class": int(p > 0.5)} for p in values]
+        return [{"mean": v} for v in values]

@@ -1,0 +1,1 @@
+"""Versions: listed, promoted, compared, downloaded."""

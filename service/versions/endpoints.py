@@ -1,0 +1,119 @@
+"""Endpoints of versions, promotions and comparisons."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+from sqlalchemy import Select, select
+from sqlalchemy.orm import Session
+from starlette.responses import Response
+
+from core.errors import NotFound
+from core.models import catalog
+from core.versions import history
+from core.versions.tables import Comparison, Promotion, Version, VersionState
+from service.auth import Admin, Reader
+from service.context import Shared
+from service.models.endpoints import Name
+from service.pages import After, Limit, Page, number, page_of
+from service.problems import documented
+from service.versions.schemas import (
+    ComparisonAnswer,
+    PromotionAnswer,
+    VersionAnswer,
+    of_comparison,
+    of_promotion,
+    of_version,
+)
+from service.writing import Write
+
+router = APIRouter(prefix="/v1/models/{name}", tags=["Versions"])
+
+LAST = 2**31 - 1
+"""The largest number that a version can have."""
+Number = Annotated[int, Path(ge=1, le=LAST, description="The version's number.", examples=[1])]
+
+
+def newest_first(query: Select[Any], key: Any, after: str | None, limit: int) -> Select[Any]:
+    return query.where(key <= min(number(after, LAST + 1) - 1, LAST)).order_by(key.desc()).limit(limit + 1)
+
+
+@router.get("/versions", response_model=Page[VersionAnswer], responses=documented(404))
+def list_versions(
+    name: Name, caller: Reader, context: Shared, limit: Limit = 100, after: After = None
+) -> Page[VersionAnswer]:
+    """Versions, the newest first."""
+    with context.database.read() as session:
+        model = catalog.find(session, name, caller.models)
+        query = select(Version).where(Version.model_id == model.id)
+        rows = session.scalars(newest_first(query, Version.number, after, limit)).all()
+        return page_of(rows, limit, of_version, lambda row: row.number)
+
+
+@router.get("/versions/{n}", response_model=VersionAnswer, responses=documented(404))
+def show_version(name: Name, n: Number, caller: Reader, context: Shared) -> VersionAnswer:
+    """One version."""
+    with context.database.read() as session:
+        return of_version(history.find(session, catalog.find(session, name, caller.models), n))
+
+
+@router.post("/versions/{n}/promote", response_model=VersionAnswer, responses=documented(404, 409))
+def promote_version(name: Name, n: Number, caller: Admin, context: Shared, write: Write) -> Response:
+    """Make a version the champion. Promoting an older one is the rollback."""
+
+    def promote(session: Session) -> VersionAnswer:
+        model = catalog.find(session, name, caller.models, lock=True)
+        version = history.find(session, model, n)
+        history.promote(session, model, version, by=caller.key_id)
+        return of_version(version)
+
+    answer = write(caller.credential, 200, promote)
+    context.champions.clear()
+    return answer
+
+
+@router.get(
+    "/versions/{n}/weights",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The safetensors file.",
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        },
+        **documented(404),
+    },
+)
+def download_weights(name: Name, n: Number, caller: Reader, context: Shared) -> Response:
+    """The version's state as a safetensors file."""
+    with context.database.read() as session:
+        version = history.find(session, catalog.find(session, name, caller.models), n)
+        if version.state is VersionState.PURGED:
+            raise NotFound("version_purged", f"Version {n} is purged: its weights are gone.")
+        file, sha256 = version.file, version.sha256
+    headers = {"Content-Disposition": f'attachment; filename="{name}-{n}.safetensors"', "ETag": f'"{sha256}"'}
+    return Response(context.store.get(file), headers=headers, media_type="application/octet-stream")
+
+
+@router.get("/promotions", response_model=Page[PromotionAnswer], responses=documented(404))
+def list_promotions(
+    name: Name, caller: Reader, context: Shared, limit: Limit = 100, after: After = None
+) -> Page[PromotionAnswer]:
+    """What was champion when, the newest first."""
+    with context.database.read() as session:
+        model = catalog.find(session, name, caller.models)
+        query = select(Promotion).where(Promotion.model_id == model.id)
+        rows = session.scalars(newest_first(query, Promotion.id, after, limit)).all()
+        return page_of(rows, limit, of_promotion, lambda row: row.id)
+
+
+@router.get("/comparisons", response_model=Page[ComparisonAnswer], responses=documented(404))
+def list_comparisons(
+    name: Name, caller: Reader, context: Shared, limit: Limit = 100, after: After = None
+) -> Page[ComparisonAnswer]:
+    """Adapted versions next to full retrains at the same positions, the newest first."""
+    with context.database.read() as session:
+        model = catalog.find(session, name, caller.models)
+        query = select(Comparison).where(Comparison.model_id == model.id)
+        rows = session.scalars(newest_first(query, Comparison.id, after, limit)).all()
+        return page_of(rows, limit, of_comparison, lambda row: row.id)

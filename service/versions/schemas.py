@@ -1,0 +1,110 @@
+"""Answers about versions, promotions and comparisons."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from core.versions.tables import Comparison, Promotion, Version, VersionKind, VersionState
+
+
+class MemoryAnswer(BaseModel):
+    """How much of the past a version remembers."""
+
+    size: int
+    fraction: float
+
+
+class CertificateAnswer(BaseModel):
+    """How far the version can be from the retrain that nobody ran."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: str = Field(description='"bound" or "measured".')
+    bound: float | None = Field(None, description="Covers |w - w_retrain|; null: no bound.")
+    relative: float | None = Field(None, description="bound / |w|.")
+    prediction_bound: float | None = Field(None, description="Covers the change of any holdout prediction.")
+    gradient_norm: float | None = None
+    passes: int = 0
+
+
+class CostAnswer(BaseModel):
+    """What making the version cost."""
+
+    backward_passes: float
+    data_passes: float
+    seconds: float
+
+
+class MlflowAnswer(BaseModel):
+    """Where MLflow shows it."""
+
+    run_id: str | None = None
+    version: str | None = None
+
+
+class VersionAnswer(BaseModel):
+    """A model state that stands for the ledger up to one position."""
+
+    version: int
+    kind: VersionKind
+    parent: int | None
+    position: int
+    state: VersionState
+    method: str = Field(description='"kprior" or "retrain".')
+    memory: MemoryAnswer
+    metrics: dict[str, float | None] = Field(description="On the holdout.")
+    certificate: CertificateAnswer | None
+    cost: CostAnswer
+    sha256: str
+    mlflow: MlflowAnswer | None
+    created_at: datetime
+
+
+class PromotionAnswer(BaseModel):
+    """A version became champion."""
+
+    version: int
+    previous: int | None
+    by: str = Field(description='Id of the key that asked for it, or "policy".')
+    created_at: datetime
+
+
+class ComparisonAnswer(BaseModel):
+    """An adapted version and a full retrain at the same position."""
+
+    model_config = ConfigDict(extra="allow")
+
+    position: int
+    adapted: int
+    retrained: int
+    accuracy: dict[str, float] | None = None
+    loss: dict[str, float] | None = None
+    disagreement: float | None = None
+    weight_distance: float | None = None
+    cost: dict[str, CostAnswer] | None = None
+    speedup: float | None = None
+    within_tolerance: bool
+    created_at: datetime
+
+
+def of_version(version: Version) -> VersionAnswer:
+    values: dict[str, Any] = {n: getattr(version, n) for n in VersionAnswer.model_fields if n != "version"}
+    return VersionAnswer(version=version.number, **values)
+
+
+def of_promotion(promotion: Promotion) -> PromotionAnswer:
+    return PromotionAnswer(**{n: getattr(promotion, n) for n in PromotionAnswer.model_fields})
+
+
+def of_comparison(row: Comparison) -> ComparisonAnswer:
+    return ComparisonAnswer(
+        position=row.position,
+        adapted=row.adapted,
+        retrained=row.retrained,
+        within_tolerance=row.within_tolerance,
+        created_at=row.created_at,
+        **row.figures,
+    )

@@ -1,0 +1,84 @@
+"""Versions, comparisons, predictions and keys: what is asked of the service and what is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client.conftest import StandIn
+
+
+def test_weights_are_written_as_they_come(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in.answer(b"\x00\xffweights")
+    file = tmp_path / "w.safetensors"
+    assert stand_in.run("versions", "weights", "churn", "7", "--output", str(file)).exit_code == 0
+    assert file.read_bytes() == b"\x00\xffweights"
+    assert stand_in.run("versions", "weights", "churn", "7", "--output", "-").stdout_bytes == b"\x00\xffweights"
+    assert stand_in.asked[0].path == "/v1/models/churn/versions/7/weights"
+
+
+def test_promote_posts(stand_in: StandIn) -> None:
+    stand_in.answer({"version": 6, "state": "champion"})
+    result = stand_in.run("versions", "promote", "churn", "6")
+    assert result.stdout == "Version 6 is the champion of churn.\n"
+    assert (stand_in.asked[0].method, stand_in.asked[0].path) == ("POST", "/v1/models/churn/versions/6/promote")
+
+
+def test_versions_without_a_bound_are_listed(stand_in: StandIn) -> None:
+    bound = {"version": 2, "kind": "adapted", "certificate": {"kind": "bound", "relative": 0.00041}}
+    stand_in.answer({"items": [{"version": 1, "kind": "trained", "certificate": None}, bound], "next": None})
+    result = stand_in.run("versions", "list", "churn")
+    assert result.exit_code == 0
+    assert "0.00041" in result.stdout
+
+
+def test_comparisons_show_both_figures(stand_in: StandIn) -> None:
+    item = {"position": 9, "adapted": 2, "retrained": 3, "accuracy": {"adapted": 0.95, "retrained": 0.96}}
+    stand_in.answer({"items": [item | {"within_tolerance": True}], "next": None})
+    printed = stand_in.run("comparisons", "list", "churn").stdout
+    assert "0.95 / 0.96" in printed
+    assert "yes" in printed
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ("[[1, 2], [3, 4]]", {"inputs": [[1, 2], [3, 4]]}),
+        ("[1.5, 2]", {"inputs": [[1.5, 2]]}),
+        ('{"age": 39}', {"inputs": [{"age": 39}]}),
+        ('{"inputs": [[1]], "version": 2}', {"inputs": [[1]], "version": 2}),
+    ],
+)
+def test_predict_takes_one_input_or_many(given: str, sent: dict[str, Any], stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in.answer({"version": 7, "outputs": [{"mean": 0.93, "class": 1}]})
+    (tmp_path / "inputs.json").write_text(given)
+    for argument in (given, str(tmp_path / "inputs.json")):
+        result = stand_in.run("predict", "churn", argument)
+        assert result.stdout.splitlines()[1].split() == ["1", "0.93", "1"]
+    assert stand_in.run("predict", "churn", "-", stdin=given).exit_code == 0
+    assert [asked.json() for asked in stand_in.asked] == [sent] * 3
+
+
+def test_predict_with_a_version(stand_in: StandIn) -> None:
+    stand_in.answer({"version": 3, "outputs": []})
+    stand_in.run("predict", "churn", "[[1]]", "--version", "3")
+    assert stand_in.asked[0].json() == {"inputs": [[1]], "version": 3}
+
+
+def test_a_new_key_is_shown_and_the_old_ones_listed(stand_in: StandIn) -> None:
+    key = {"id": "k2", "name": "pipeline", "scopes": ["read", "ingest"], "models": ["churn"], "last_used_at": None}
+    stand_in.answer(key | {"key": "amend_k2_secret"}, {"items": [key | {"models": None}], "next": None})
+    created = stand_in.run("keys", "create", "pipeline", "--scope", "read", "--scope", "ingest", "--model", "churn")
+    assert stand_in.asked[0].json() == {"name": "pipeline", "scopes": ["read", "ingest"], "models": ["churn"]}
+    assert "amend_k2_secret" in created.stdout
+    assert "all" in stand_in.run("keys", "list").stdout.split()
+
+
+def test_revoking_a_key_asks(stand_in: StandIn) -> None:
+    stand_in.answer(b"", status=204)
+    assert stand_in.run("keys", "revoke", "k2", stdin="n\n").exit_code == 1
+    assert stand_in.asked == []
+    assert stand_in.run("keys", "revoke", "k2", "--yes").exit_code == 0
+    assert (stand_in.asked[0].method, stand_in.asked[0].path) == ("DELETE", "/v1/keys/k2")

@@ -1,0 +1,129 @@
+"""The service as its users have it: migrated, started as a process of its own, on a real database."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from core.database import Database
+from core.kprior import MemoryPolicy, train
+from core.ledger import passes
+from core.models import catalog
+from core.settings import Settings
+from core.versions import history
+from core.versions.store import Store
+from core.versions.tables import VersionKind
+from tests.servers import die_with_parent, free_port
+
+START_SECONDS = 60
+
+
+class Stack:
+    """One service with its database. Tests share it, and keep out of each other's way by models of their own."""
+
+    def __init__(self, folder: Path, database_url: str = "", **environment: str) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder / "service.log"
+        self.environment = {
+            "AMEND_HOME": str(folder / "home"),
+            "AMEND_PORT": str(self.port),
+            "AMEND_DATABASE_URL": database_url,
+            "OMP_NUM_THREADS": "1",
+            **environment,
+        }
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Stack:
+        """Migrate and start, and wait until the service answers."""
+        subprocess.run(self.command("migrations"), env=self.complete(), check=True, stdout=subprocess.DEVNULL)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command("service"), env=self.complete(), stdout=log, stderr=log, preexec_fn=die_with_parent
+            )
+        end = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                httpx.get(f"{self.url}/healthz").raise_for_status()
+                return self
+            except httpx.HTTPError:
+                if self.process.poll() is not None or time.monotonic() > end:
+                    raise RuntimeError(f"the service did not start:\n{self.log.read_text()}") from None
+                time.sleep(0.05)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(how)
+            self.process.wait(30)
+
+    def command(self, module: str) -> list[str]:
+        return [sys.executable, "-P", "-m", module]
+
+    def complete(self) -> dict[str, str]:
+        """The environment of a process: nobody's own settings, and ours."""
+        return {k: v for k, v in os.environ.items() if not k.startswith("AMEND_")} | self.environment
+
+    @cached_property
+    def settings(self) -> Settings:
+        given = {name.removeprefix("AMEND_").lower(): v for name, v in self.environment.items() if "AMEND_" in name}
+        return Settings(**given)
+
+    @cached_property
+    def database(self) -> Database:
+        return Database(self.settings)
+
+    @property
+    def admin_key(self) -> str:
+        return (self.folder / "home" / "admin.key").read_text().strip()
+
+    def client(self, key: str | None = None, **options: Any) -> httpx.Client:
+        """A client that sends a key: the admin's, unless another is given."""
+        headers = {"Authorization": f"Bearer {key or self.admin_key}"}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=60, **options)
+
+    def key(self, *scopes: str, models: list[str] | None = None) -> str:
+        """A new key with these scopes."""
+        with self.client() as admin:
+            answer = admin.post("/v1/keys", json={"name": "test", "scopes": scopes, "models": models})
+        return str(answer.raise_for_status().json()["key"])
+
+    def model(self, **spec: Any) -> str:
+        """A new model of two numbers and a yes/no target, unless told otherwise; its name."""
+        name = f"m-{uuid.uuid4().hex[:12]}"
+        body = {"name": name, "input": {"kind": "vector", "dim": 2}, "target": {"kind": "binary"}, **spec}
+        with self.client() as admin:
+            admin.post("/v1/models", json=body).raise_for_status()
+        return name
+
+    def train(self, name: str) -> int:
+        """Train a model on its ledger and make the version champion, as a worker would; its number."""
+        with self.database.write() as session:
+            model = catalog.find(session, name, None, lock=True)
+            spec = passes.spec_at(session, model.id, model.spec, model.head)
+            model_id, head = model.id, model.head
+        data = passes.in_force(self.database, model_id, spec, head)
+        result = train(spec, data, policy=MemoryPolicy(fraction=0.5))
+        with self.database.write() as session:
+            model = catalog.find(session, name, None, lock=True)
+            version = history.record(
+                session,
+                Store(self.settings.artifacts),
+                model,
+                result.state,
+                kind=VersionKind.TRAINED,
+                position=head,
+                cost=result.cost,
+                metrics={"loss": 0.5},
+            )
+            history.promote(session, model, version, by="policy")
+            return version.number
