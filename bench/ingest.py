@@ -71,7 +71,7 @@ class Effort:
     """Of one turn of predictions."""
 
 
-FULL = Effort(7, {1_000: 40, 10_000: 8}, 1_000_000, 1.5)
+FULL = Effort(5, {1_000: 40, 10_000: 8}, 1_000_000, 1.0)
 QUICK = Effort(3, {1_000: 10}, 100_000, 0.4)
 
 

@@ -71,7 +71,7 @@ class Client:
                 timeout=TIMEOUT,
                 transport=transport,
                 # A proxy from the environment is for the world outside, not for this machine.
-                trust_env=httpx.URL(self.url).host not in LOOPBACK,
+                trust_env=not on_this_machine(self.url),
             )
         except (httpx.InvalidURL, UnicodeEncodeError) as error:
             raise UnreachableError(f"cannot call {self.url}: {error}") from error
@@ -142,6 +142,13 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def on_this_machine(url: str) -> bool:
+    try:
+        return httpx.URL(url).host in LOOPBACK
+    except httpx.InvalidURL:
+        return False
 
 
 def path(*parts: str | int) -> str:

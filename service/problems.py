@@ -92,7 +92,7 @@ def on_amend_error(_request: Request, error: Exception) -> Response:
     status = STATUS[type(error)]
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {"Retry-After": "1"} if status == 503 else {}
     if status == 503:
-        log.warning("unavailable", code=error.code)
+        log.warning("unavailable", code=error.code, exc_info=error)
     return answer(status, error.code, error.detail, error.errors, headers)
 
 

@@ -28,6 +28,8 @@ class Targets:
         """Decoded labels -> (n,)."""
         if self.kind in ("binary", "classes"):
             codes = self.codes
+            if self.kind == "classes" and bool in set(map(type, ys)):
+                raise self.unknown(next(i for i, y in enumerate(ys) if isinstance(y, bool)), where)
             try:
                 return np.array([codes[y] for y in ys], np.float64)
             except KeyError:

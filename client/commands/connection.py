@@ -13,7 +13,7 @@ from typing import Annotated, Any, Concatenate, NoReturn, ParamSpec
 
 import typer
 
-from client.api import ApiError, Client, UnreachableError
+from client.api import ApiError, Client, UnreachableError, on_this_machine
 from client.commands import output
 
 PANEL = "Connection and output"
@@ -34,7 +34,7 @@ Key = Annotated[
     typer.Option(
         "--key",
         envvar="AMEND_KEY",
-        help="Your key. Default: the one in $AMEND_HOME/admin.key.",
+        help="Your key. Default, for a service on this machine: the one in $AMEND_HOME/admin.key.",
         show_envvar=True,
         rich_help_panel=PANEL,
     ),
@@ -89,7 +89,8 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[Con
         @functools.wraps(function)
         def run(*, url: str | None, key: str | None, as_json: bool, **arguments: Any) -> None:
             try:
-                with Client(find_url(url), find_key(key)) as client:
+                address = find_url(url)
+                with Client(address, find_key(key, address)) as client:
                     function(Connection(client, as_json), **arguments)  # type: ignore[call-arg]
             except (ApiError, UnreachableError) as error:
                 fail(describe(error))
@@ -107,9 +108,12 @@ def find_url(given: str | None) -> str:
     return given or f"http://127.0.0.1:{os.environ.get('AMEND_PORT') or 8000}"
 
 
-def find_key(given: str | None) -> str:
+def find_key(given: str | None, url: str) -> str:
     if given:
         return given.strip()
+    if not on_this_machine(url):
+        # whoever listens there would be handed the keys to everything here
+        fail("no key: give --key or set AMEND_KEY (the admin key of this machine is not sent to others)")
     file = Path(os.environ.get("AMEND_HOME") or "~/.amend").expanduser() / "admin.key"
     try:
         return file.read_text().strip()

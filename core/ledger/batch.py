@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,16 +45,16 @@ class Batch:
         return [data[i : i + size] for i in range(0, len(data), size)]
 
     def holdouts(self, share: float) -> list[bool]:
-        """Which examples are held out, those without a split by the hash of their id."""
+        """Which examples are held out, those without a split by the hash of their id.
+
+        The same for the same id, whoever asks and whenever.
+        """
+        # bytes compare as the numbers they are
+        limit = min(int(share * 2**64), 2**64 - 1).to_bytes(8, "big")
         return [
-            in_holdout(id_, share) if split is None else split for id_, split in zip(self.ids, self.splits, strict=True)
+            blake2b(id_.encode(), digest_size=8).digest() < limit if split is None else split
+            for id_, split in zip(self.ids, self.splits, strict=True)
         ]
-
-
-def in_holdout(id_: str, share: float) -> bool:
-    """The same for the same id, whoever asks and whenever."""
-    digest = hashlib.blake2b(id_.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") < share * 2**64
 
 
 def subject_hash(subject: str, secret: bytes) -> bytes:

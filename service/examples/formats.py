@@ -130,11 +130,12 @@ def read_csv(reader: Reader, body: bytes) -> Batch:
     try:
         table = pa.csv.read_csv(pa.BufferReader(body), pa.csv.ReadOptions(use_threads=False), convert_options=convert)
     except pa.ArrowInvalid as error:
-        row = re.search(r"Row #(\d+)", str(error))
-        message = str(error).partition(": Row")[0] if row else str(error)
-        if row and "conversion error" in str(error):
-            raise Invalid.at((WHERE, int(row[1]) - 2), "example_invalid", message) from None
-        raise Malformed("body_malformed", f"The body is not valid CSV: {message}") from None
+        bad = re.search(r"column #(\d+): Row #(\d+): CSV conversion error", str(error))
+        if bad is None:
+            raise Malformed("body_malformed", f"The body is not valid CSV: {error}") from None
+        column = names[int(bad[1])] if int(bad[1]) < len(names) else int(bad[1])
+        # the header is row 1, the first example row 2
+        raise Invalid.at((WHERE, int(bad[2]) - 2, column), "example_invalid", "expected a number") from None
     return from_table(reader, table)
 
 

@@ -34,6 +34,9 @@ def test_url_is_the_given_one_else_the_port_else_8000(monkeypatch: pytest.Monkey
     assert find_url("https://amend.example.org") == "https://amend.example.org"
 
 
+HERE = "http://127.0.0.1:8000"
+
+
 def test_url_and_key_come_from_the_environment(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in.answer(LIST)
     monkeypatch.setenv("AMEND_URL", stand_in.url + "/")
@@ -45,8 +48,15 @@ def test_url_and_key_come_from_the_environment(stand_in: StandIn, monkeypatch: p
 
 def test_key_is_the_admin_key_of_the_home_if_none_is_given(tmp_path: Path) -> None:
     (tmp_path / "admin.key").write_text("amend_1_first\n")
-    assert find_key(None) == "amend_1_first"
-    assert find_key("amend_3_given") == "amend_3_given"
+    assert find_key(None, HERE) == "amend_1_first"
+    assert find_key("amend_3_given", HERE) == "amend_3_given"
+
+
+def test_admin_key_is_not_sent_to_another_machine(tmp_path: Path) -> None:
+    (tmp_path / "admin.key").write_text("amend_1_first\n")
+    result = amend("models", "list", "--url", "http://elsewhere.example")
+    assert result.exit_code == 1
+    assert "not sent to others" in result.stderr
 
 
 def test_home_is_in_the_users_home_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +64,7 @@ def test_home_is_in_the_users_home_by_default(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".amend").mkdir()
     (tmp_path / ".amend" / "admin.key").write_text("amend_1_first\n")
-    assert find_key(None) == "amend_1_first"
+    assert find_key(None, HERE) == "amend_1_first"
 
 
 def test_no_key_is_one_clear_line() -> None:
