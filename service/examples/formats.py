@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -123,8 +124,11 @@ def from_objects(reader: Reader, inputs: Inputs, examples: list[Any]) -> Batch:
 
 
 def read_csv(reader: Reader, body: bytes) -> Batch:
-    header = body.partition(b"\n")[0].decode("utf-8", "replace").strip().lstrip("\ufeff")
-    names = [name.strip('"') for name in header.split(",")]
+    header = body[: 2**20].partition(b"\n")[0].decode("utf-8-sig", "replace")
+    try:
+        names = next(csv.reader([header.strip()]), [])
+    except csv.Error as error:
+        raise Malformed("body_malformed", f"The body is not valid CSV: {error}") from None
     types = {**inputs_of(reader.spec).feature_columns(names), **dict.fromkeys(columns.RESERVED - {"x"}, pa.string())}
     convert = pa.csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True)
     try:
