@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from sqlalchemy.orm import Session
 from core.database import Database
 from core.ledger import append
 from core.ledger.append import Added, Removed
-from core.ledger.batch import Batch, in_holdout, subject_hash
+from core.ledger.batch import Batch, subject_hash
 from core.ledger.passes import Pass
 from core.ledger.tables import Change, Example
 from core.models import catalog
@@ -38,7 +39,10 @@ class Row:
 
     @property
     def holdout(self) -> bool:
-        return in_holdout(self.id, HOLDOUT) if self.split is None else self.split
+        if self.split is not None:
+            return self.split
+        digest = hashlib.blake2b(self.id.encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") < HOLDOUT * 2**64
 
     def agrees(self, other: Row) -> bool:
         split = None in (self.split, other.split) or self.split == other.split
@@ -133,7 +137,7 @@ def contents(found: Pass) -> dict[int, tuple[tuple[float, ...], float]]:
     """What a pass reads: x and y by position."""
     rows = {}
     for chunk in found:
-        for position, x, y in zip(chunk.keys.tolist(), chunk.x.tolist(), chunk.y.tolist(), strict=True):
+        for position, x, y in zip(chunk.key.tolist(), chunk.x.tolist(), chunk.y.tolist(), strict=True):
             assert position not in rows
             rows[position] = (tuple(x), y[0])
     assert list(rows) == sorted(rows)

@@ -1,0 +1,130 @@
+"""Writing the ledger: what is stored, what is counted, what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.database import Database
+from core.errors import Conflict
+from core.ledger import append, passes
+from core.ledger.append import Added
+from core.ledger.tables import ChangeKind
+from core.models.table import Model
+from tests.core.ledger.plain import (
+    HOLDOUT,
+    Row,
+    add,
+    contents,
+    gap_free,
+    locked,
+    new_model,
+    remove,
+    remove_subjects,
+    runs,
+    stored,
+)
+
+ABC = [Row("a", split=False), Row("b", split=False), Row("c", split=True)]
+
+
+@pytest.fixture
+def model(database: Database) -> Model:
+    return new_model(database)
+
+
+def test_every_change_has_a_position_of_its_own_without_gaps(database: Database, model: Model) -> None:
+    assert add(database, model, ABC) == Added(3, 0, 1, 3)
+    assert remove(database, model, ["a", "c"]).position == 5
+    regularizer = {"kind": "l2", "delta": 2.0, "penalize_bias": False}
+    assert locked(database, model, lambda s, m: append.change(s, m, ChangeKind.REGULARIZER, regularizer)) == 6
+    assert add(database, model, [Row("d")]) == Added(1, 0, 7, 7)
+    assert runs(database, model) == [(1, 3, "added"), (4, 5, "removed"), (6, 6, "regularizer"), (7, 7, "added")]
+    assert gap_free(runs(database, model), stored(database, model).head)
+
+
+def test_counts_say_what_is_in_force(database: Database, model: Model) -> None:
+    add(database, model, ABC)
+    remove(database, model, ["b", "c"])
+    now = stored(database, model)
+    assert (now.train_count, now.holdout_count, now.removed_count) == (1, 0, 2)
+
+
+def test_the_same_example_again_is_a_duplicate(database: Database, model: Model) -> None:
+    add(database, model, ABC)
+    assert add(database, model, ABC) == Added(0, 3, None, None)
+    assert add(database, model, [*ABC, Row("d"), Row("d")]) == Added(1, 4, 4, 4)
+    assert stored(database, model).head == 4
+
+
+@pytest.mark.parametrize(
+    "other",
+    [Row("a", x=(1.0, 3.0), split=False), Row("a", y=1.0, split=False), Row("a", subject="s"), Row("a", split=True)],
+    ids=["input", "target", "subject", "split"],
+)
+def test_an_id_with_other_content_is_refused_with_the_whole_batch(database: Database, model: Model, other: Row) -> None:
+    add(database, model, ABC)
+    with pytest.raises(Conflict) as refused:
+        add(database, model, [Row("new"), other])
+    assert refused.value.code == "example_conflict"
+    assert refused.value.errors[0]["loc"] == ["examples", 1]
+    assert stored(database, model).head == 3
+    assert len(contents(passes.in_force(database, model.id, model.spec, 3))) == 2
+
+
+def test_two_contents_of_one_id_in_one_batch_are_refused(database: Database, model: Model) -> None:
+    with pytest.raises(Conflict):
+        add(database, model, [Row("a"), Row("a", y=1.0)])
+    assert stored(database, model).head == 0
+
+
+def test_an_id_may_come_back_after_its_removal_as_another_example(database: Database, model: Model) -> None:
+    add(database, model, ABC)
+    remove(database, model, ["a"])
+    assert add(database, model, [Row("a", x=(7.0, 7.0), split=False)]) == Added(1, 0, 5, 5)
+    assert contents(passes.in_force(database, model.id, model.spec, 3)).keys() == {1, 2}
+    assert contents(passes.in_force(database, model.id, model.spec, 5)).keys() == {2, 5}
+
+
+def test_a_subjects_examples_go_together(database: Database, model: Model) -> None:
+    add(database, model, [Row("a", subject="s"), Row("b", subject="t"), Row("c", subject="s"), Row("d")])
+    removed = remove_subjects(database, model, ["s", "nobody", "s"])
+    assert (removed.count, removed.unknown, removed.position) == (2, ["nobody"], 6)
+
+
+def test_unknown_and_repeated_names_are_harmless(database: Database, model: Model) -> None:
+    add(database, model, ABC)
+    removed = remove(database, model, ["zz", "a", "a", "zz"])
+    assert (removed.count, removed.unknown, removed.position) == (1, ["zz"], 4)
+    again = remove(database, model, ["a"])
+    assert (again.count, again.unknown, again.position) == (0, ["a"], 4)
+
+
+def test_models_do_not_see_each_others_examples(database: Database, model: Model) -> None:
+    other = new_model(database)
+    add(database, model, ABC)
+    add(database, other, [Row("a", y=1.0)])
+    assert remove(database, other, ["b"]).count == 0
+    assert stored(database, model).train_count == 2
+
+
+def test_a_missing_split_is_chosen_by_the_id_and_about_the_policys_share_is_held_out(
+    database: Database, model: Model
+) -> None:
+    add(database, model, [Row(f"e{i}") for i in range(2000)])
+    other = new_model(database)
+    add(database, other, [Row(f"e{i}") for i in reversed(range(2000))])
+    held = [stored(database, m).holdout_count for m in (model, other)]
+    assert held[0] == held[1] == pytest.approx(2000 * HOLDOUT, abs=100)
+
+
+def test_batches_beyond_one_query_of_names(database: Database, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(append, "FEW", 7)
+    rows = [Row(f"e{i}", split=i % 2 == 0) for i in range(50)]
+    add(database, model, rows[:30])
+    assert add(database, model, rows) == Added(20, 30, 31, 50)
+    removed = remove(database, model, [row.id for row in rows[::-1]])
+    assert (removed.count, removed.position) == (50, 100)
+    assert [len(contents(passes.in_force(database, model.id, model.spec, at))) for at in (50, 100)] == [25, 0]
+    # each removal has a position of its own
+    assert len(contents(passes.in_force(database, model.id, model.spec, 51))) in (24, 25)
+    assert gap_free(runs(database, model), 100)

@@ -1,0 +1,134 @@
+"""Reading the ledger: which examples a pass holds, in which chunks, as which tensors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from core.database import Database
+from core.ledger import append, passes
+from core.ledger.tables import ChangeKind
+from core.models.table import Model
+from tests.core.ledger.plain import Row, add, contents, locked, new_model, remove
+
+
+@pytest.fixture
+def model(database: Database) -> Model:
+    return new_model(database)
+
+
+def test_training_and_holdout_are_apart(database: Database, model: Model) -> None:
+    add(database, model, [Row("a", split=False), Row("b", split=True), Row("c", split=False)])
+    assert contents(passes.in_force(database, model.id, model.spec, 3)).keys() == {1, 3}
+    assert contents(passes.in_force(database, model.id, model.spec, 3, holdout=True)).keys() == {2}
+
+
+def test_a_pass_is_read_in_bounded_chunks_and_can_be_read_again(
+    database: Database, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passes, "CHUNK_BYTES", 1)  # the smallest chunk has 64 rows
+    rows = [Row(f"e{i}", x=(i, -i), y=i % 2, split=False) for i in range(64 * 2 + 5)]
+    add(database, model, rows)
+    found = passes.in_force(database, model.id, model.spec, len(rows))
+    assert [len(chunk) for chunk in found] == [64, 64, 5]
+    assert contents(found) == contents(found) == {i: (row.x, row.y) for i, row in enumerate(rows, 1)}
+
+
+def test_a_pass_that_ends_with_a_full_chunk(database: Database, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "CHUNK_BYTES", 1)
+    add(database, model, [Row(f"e{i}", split=False) for i in range(128)])
+    assert [len(chunk) for chunk in passes.in_force(database, model.id, model.spec, 128)] == [64, 64]
+
+
+def test_a_past_position_is_read_as_it_was(database: Database, model: Model) -> None:
+    add(database, model, [Row("a", split=False), Row("b", split=False)])
+    before = contents(passes.in_force(database, model.id, model.spec, 2))
+    remove(database, model, ["a"])
+    add(database, model, [Row("a", y=1.0, split=False)])
+    assert contents(passes.in_force(database, model.id, model.spec, 2)) == before
+    assert contents(passes.in_force(database, model.id, model.spec, 0)) == {}
+
+
+def test_added_and_removed_are_the_difference_of_two_positions(database: Database, model: Model) -> None:
+    add(database, model, [Row("a", split=False), Row("b", split=False), Row("held", split=True)])  # 1 2 3
+    remove(database, model, ["a"])  # 4
+    add(database, model, [Row("c", split=False), Row("d", split=False)])  # 5 6
+    remove(database, model, ["c", "held"])  # 7 8
+    for since, at, added, removed in [
+        (0, 8, {2, 6}, set()),  # a and c came and went
+        (3, 8, {6}, {1}),
+        (6, 8, set(), {5}),
+        (3, 6, {5, 6}, {1}),
+        (8, 8, set(), set()),
+    ]:
+        assert contents(passes.added(database, model.id, model.spec, since, at)).keys() == added
+        assert contents(passes.removed(database, model.id, model.spec, since, at)).keys() == removed
+
+
+def test_by_position_finds_examples_in_force_or_not(
+    database: Database, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(append, "FEW", 2)
+    add(database, model, [Row(f"e{i}", x=(i, 0), split=i % 2 == 0) for i in range(1, 8)])
+    remove(database, model, ["e5"])
+    with database.read() as session:
+        found = passes.by_position(session, model.id, model.spec, [7, 5, 2, 1, 99])
+        nothing = passes.by_position(session, model.id, model.spec, [])
+    assert found.key.tolist() == [1, 2, 5, 7]
+    assert found.x[:, 0].tolist() == [1, 2, 5, 7]
+    assert (len(nothing), nothing.x.shape, nothing.y.shape) == (0, (0, 2), (0, 1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_images_keep_their_shape_and_type(database: Database, dtype: str) -> None:
+    model = new_model(database, input={"kind": "image", "shape": [3, 2, 4], "dtype": dtype})
+    pixels = np.arange(24) * 10 + (0.5 if dtype == "float32" else 0)
+    add(database, model, [Row("a", x=tuple(pixels), split=False)], dtype)
+    (chunk,) = passes.in_force(database, model.id, model.spec, 1)
+    assert chunk.x.shape == (1, 3, 2, 4)
+    assert str(chunk.x.dtype) == f"torch.{dtype}"
+    assert chunk.x.flatten().tolist() == pixels.tolist()
+
+
+def test_missing_values_of_tables_are_nan(database: Database) -> None:
+    columns = [{"name": "age", "type": "number"}, {"name": "job", "type": "category", "values": ["x", "y"]}]
+    model = new_model(database, input={"kind": "table", "columns": columns})
+    rows = [Row("a", x=(39.0, math.nan), split=False), Row("b", x=(math.nan, 1.0), split=False)]
+    add(database, model, rows)
+    (chunk,) = passes.in_force(database, model.id, model.spec, 2)
+    assert torch.equal(chunk.x.isnan(), torch.tensor([[False, True], [True, False]]))
+    assert chunk.x[0, 0], chunk.x[1, 1] == (39.0, 1.0)
+    assert add(database, model, rows).duplicates == 2  # a missing value equals itself
+
+
+def test_classes_are_one_hot(database: Database) -> None:
+    model = new_model(database, target={"kind": "classes", "values": ["x", "y", "z"]})
+    add(database, model, [Row("a", y=2, split=False), Row("b", y=0, split=False)])
+    (chunk,) = passes.in_force(database, model.id, model.spec, 2)
+    assert chunk.y.tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert chunk.y.dtype == torch.float64
+
+
+def test_numbers_keep_every_bit(database: Database) -> None:
+    model = new_model(database, target={"kind": "number"})
+    smallest, largest = float(np.finfo(np.float32).smallest_subnormal), float(np.finfo(np.float32).max)
+    add(database, model, [Row("a", x=(smallest, largest), y=math.pi, split=False)])
+    assert contents(passes.in_force(database, model.id, model.spec, 1)) == {1: ((smallest, largest), math.pi)}
+
+
+def test_the_spec_is_that_of_the_position(database: Database, model: Model) -> None:
+    l2 = {"kind": "l2", "delta": 9.0, "penalize_bias": True}
+    mlp = {"kind": "mlp", "hidden": [3]}
+    add(database, model, [Row("a")])
+    locked(database, model, lambda s, m: append.change(s, m, ChangeKind.REGULARIZER, l2))
+    locked(database, model, lambda s, m: append.change(s, m, ChangeKind.ARCHITECTURE, mlp))
+    locked(database, model, lambda s, m: append.change(s, m, ChangeKind.REGULARIZER, {**l2, "delta": 1.5}))
+    with database.read() as session:
+        specs = [passes.spec_at(session, model.id, model.spec, at) for at in range(5)]
+    assert specs[0] == specs[1] == model.spec
+    assert specs[2] == {**model.spec, "regularizer": l2}
+    assert specs[3] == {**model.spec, "regularizer": l2, "architecture": mlp}
+    assert specs[4]["regularizer"]["delta"] == 1.5
