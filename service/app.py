@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
@@ -52,9 +53,20 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     problems.install(app)
     app.add_middleware(Limited, limit=settings.max_body_bytes)
     app.add_middleware(Observed)
+    app.openapi = lambda: with_problems(app)  # type: ignore[method-assign]
     for resource in (models, examples, removals, jobs, versions, predictions, keys, operations):
         app.include_router(resource.router)
     return app
+
+
+def with_problems(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, with the shape of errors that every endpoint refers to."""
+    if not app.openapi_schema:
+        document = FastAPI.openapi(app)
+        shapes = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        document["components"]["schemas"] |= {**shapes.pop("$defs"), "Problem": shapes}
+    assert app.openapi_schema
+    return app.openapi_schema
 
 
 def operation_id(route: APIRoute) -> str:

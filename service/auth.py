@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
 
 from core.database import now
 from core.errors import Forbidden, Unauthorized
@@ -45,19 +47,38 @@ def allowed(*scopes: Scope) -> Callable[..., Coroutine[Any, Any, Caller]]:
     """A dependency: the caller, if the key has one of the scopes."""
 
     async def caller(request: Request, _scheme: Annotated[Any, Depends(bearer)]) -> Caller:
-        kind, _, text = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer":
-            raise Unauthorized("key_missing", "Send an API key: Authorization: Bearer amend_...")
-        context = context_of(request)
-        seen = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
-        found: Caller | None = context.callers.get(seen)
-        if found is None:
-            found = await run_in_threadpool(identify, context, text.strip())
-            context.callers.put(seen, found)
+        found: Caller = getattr(request.state, "caller", None) or await authenticate(request)
         found.require(*scopes)
         return found
 
     return caller
+
+
+async def authenticate(request: Request) -> Caller:
+    """Who sends a request; Unauthorized if nobody that we know."""
+    kind, _, text = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() != "bearer":
+        raise Unauthorized("key_missing", "Send an API key: Authorization: Bearer amend_...")
+    context = context_of(request)
+    seen = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+    found: Caller | None = context.callers.get(seen)
+    if found is None:
+        found = await run_in_threadpool(identify, context, text.strip())
+        context.callers.put(seen, found)
+    return found
+
+
+class Guarded(APIRoute):
+    """A route that looks at the key before it reads a body: strangers have nothing parsed for them."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def guarded(request: Request) -> Response:
+            request.state.caller = await authenticate(request)
+            return await handle(request)
+
+        return guarded
 
 
 def identify(context: Context, text: str) -> Caller:

@@ -88,7 +88,8 @@ def lists(column: pa.ChunkedArray, width: int, where: str) -> NDArray[Any]:
             per_row *= array.type.list_size
         else:
             sizes = pc.list_value_length(array).to_numpy(zero_copy_only=False)
-            size = int(sizes[0]) if len(sizes) else 0
+            flat = not is_list(array.type.value_type)
+            size = width // per_row if flat else int(sizes[0]) if len(sizes) else 0
             if (sizes != size).any():
                 raise mismatch(int((sizes != size).argmax()) // per_row, where, width)
             per_row *= size

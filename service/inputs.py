@@ -42,9 +42,11 @@ class Inputs(ABC):
 
     def from_columns(self, table: pa.Table, where: str) -> Matrix:
         """Columns (`x` as a list, or one for each feature) -> (n, width)."""
-        if "x" in table.column_names:
-            return self.checked(columns.lists(table.column("x"), self.width, where), where)
         features = [name for name in table.column_names if name in self.feature_columns(table.column_names)]
+        if "x" in table.column_names:
+            if features:
+                raise Invalid.at((where,), "example_invalid", "give x or a column for each feature, not both")
+            return self.checked(columns.lists(table.column("x"), self.width, where), where)
         if len(features) != self.width:
             raise shape_mismatch((where,), f"{len(features)} feature columns; this model has {self.width}")
         made = np.empty((table.num_rows, self.width), np.float64)

@@ -14,14 +14,14 @@ from starlette.responses import Response
 from core.keys import keyring
 from core.keys.table import Key, Scope
 from core.models.spec import Strict, Text
-from service.auth import Admin
+from service.auth import Admin, Guarded
 from service.context import Shared
 from service.models.schemas import ModelName
 from service.pages import After, Limit, Page, page_of
 from service.problems import documented
 from service.writing import Write
 
-router = APIRouter(prefix="/v1/keys", tags=["Keys"])
+router = APIRouter(prefix="/v1/keys", tags=["Keys"], route_class=Guarded)
 
 
 class NewKey(Strict):

@@ -18,13 +18,13 @@ from core.ledger.batch import subject_hash
 from core.ledger.tables import Example, Removal
 from core.models import catalog
 from core.models.spec import PLAIN, Strict
-from service.auth import Reader, Remover
+from service.auth import Guarded, Reader, Remover
 from service.context import Shared
 from service.models.endpoints import Name
 from service.problems import documented
 from service.writing import Write
 
-router = APIRouter(prefix="/v1/models/{name}/removals", tags=["Removal of data"])
+router = APIRouter(prefix="/v1/models/{name}/removals", tags=["Removal of data"], route_class=Guarded)
 
 Text = Annotated[str, Field(min_length=1, max_length=200, pattern=PLAIN)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Any
 
@@ -9,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.errors import Conflict, NotFound
+from core.errors import Conflict, Invalid, NotFound
 from core.models.table import Model
 
 NAME = r"^[a-z0-9_-]{1,63}$"
@@ -34,7 +35,8 @@ def find(session: Session, name: str, visible: Collection[str] | None, lock: boo
     """
     query = select(Model).where(Model.name == name)
     model = None
-    if visible is None or name in visible:
+    # what cannot be a name is not asked for: PostgreSQL refuses some of it
+    if re.fullmatch(NAME, name) and (visible is None or name in visible):
         model = session.scalar(query.with_for_update() if lock else query)
     if model is None:
         raise NotFound("model_not_found", "There is no such model.")
@@ -43,6 +45,8 @@ def find(session: Session, name: str, visible: Collection[str] | None, lock: boo
 
 def page(session: Session, visible: Collection[str] | None, after: str, limit: int) -> list[Model]:
     """Models in the order of their names."""
+    if after and not re.fullmatch(NAME, after):
+        raise Invalid.at(("query", "after"), "cursor_invalid", "is not a cursor of this list")
     query = select(Model).where(Model.name > after).order_by(Model.name).limit(limit)
     if visible is not None:
         query = query.where(Model.name.in_(visible))

@@ -35,6 +35,8 @@ def exact(value: Any) -> Any:
 
 Text = Annotated[StrictStr, Field(min_length=1, max_length=200, pattern=PLAIN)]
 Value = Annotated[StrictInt | Text, BeforeValidator(exact)]
+Option = bool | int | float | Text | Annotated[list[int | float | Text], Field(max_length=1000)] | None
+"""What an option of a plugin may be: nothing nested."""
 Positive = Annotated[float, Field(gt=0)]
 
 
@@ -164,6 +166,7 @@ class PluginArchitecture(Strict):
     """A network from a package that the operator installed; further fields are its options."""
 
     model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Option]
 
     kind: Literal["plugin"]
     name: Text

@@ -16,7 +16,7 @@ from core.ledger import append
 from core.ledger.tables import Example
 from core.models import catalog
 from service import metrics
-from service.auth import Caller, Ingester, Reader
+from service.auth import Caller, Guarded, Ingester, Reader
 from service.context import Context, Shared
 from service.examples import formats
 from service.examples.schemas import BODY, AddedAnswer, ExampleAnswer
@@ -27,7 +27,7 @@ from service.problems import documented
 from service.targets import Targets
 from service.writing import Write, Writing
 
-router = APIRouter(prefix="/v1/models/{name}/examples", tags=["Examples"])
+router = APIRouter(prefix="/v1/models/{name}/examples", tags=["Examples"], route_class=Guarded)
 
 
 @router.post(

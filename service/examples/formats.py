@@ -138,8 +138,9 @@ def read_csv(reader: Reader, body: bytes) -> Batch:
         if bad is None:
             raise Malformed("body_malformed", f"The body is not valid CSV: {error}") from None
         column = names[int(bad[1])] if int(bad[1]) < len(names) else int(bad[1])
+        wrong = "is not UTF-8 text" if "UTF8" in str(error) else "expected a number"
         # the header is row 1, the first example row 2
-        raise Invalid.at((WHERE, int(bad[2]) - 2, column), "example_invalid", "expected a number") from None
+        raise Invalid.at((WHERE, int(bad[2]) - 2, column), "example_invalid", wrong) from None
     return from_table(reader, table)
 
 
@@ -178,15 +179,19 @@ def reader_limits(reader: Reader, rows: int, size: int) -> None:
 
 
 def from_table(reader: Reader, table: pa.Table) -> Batch:
-    names = table.column_names
     inputs = inputs_of(reader.spec)
     reader.check_size(table.num_rows)
+    try:
+        names = table.column_names
+    except UnicodeDecodeError:
+        raise Malformed("body_malformed", "A column's name is not UTF-8.") from None
     if len(set(names)) < len(names):
         raise Invalid("column_invalid", "Two columns have the same name.")
     for name in ("id", "y"):
         if name not in names:
             raise Invalid.at((WHERE,), "example_invalid", f"the column {name!r} is missing")
-    strange = set(names) - columns.RESERVED - set(inputs.feature_columns(names))
+    known = columns.RESERVED if reader.spec["input"]["kind"] != "table" else columns.RESERVED - {"x"}
+    strange = set(names) - known - set(inputs.feature_columns(names))
     if strange:
         raise Invalid.at((WHERE,), "example_invalid", f"the column {min(strange)!r} is none of this model's")
     ids = columns.texts(table.column("id"), WHERE, "id")

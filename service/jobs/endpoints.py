@@ -17,7 +17,7 @@ from core.jobs import queue
 from core.jobs.tables import ENDED, Job, JobKind, JobState
 from core.models import catalog
 from core.models.table import Model
-from service.auth import Admin, Caller, Reader
+from service.auth import Admin, Caller, Guarded, Reader
 from service.context import Context, Shared
 from service.jobs.schemas import JobAnswer, described
 from service.models.endpoints import Name
@@ -25,7 +25,7 @@ from service.pages import After, Limit, Page, page_of
 from service.problems import documented
 from service.writing import Write, Writing
 
-router = APIRouter(prefix="/v1", tags=["Work"])
+router = APIRouter(prefix="/v1", tags=["Work"], route_class=Guarded)
 
 Id = Annotated[str, Path(description="The job's id.", max_length=36)]
 

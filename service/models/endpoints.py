@@ -18,14 +18,14 @@ from core.models.spec import check_buildable
 from core.models.table import Model
 from core.versions.history import folder_of
 from core.versions.tables import Version
-from service.auth import Admin, Reader
+from service.auth import Admin, Guarded, Reader
 from service.context import Shared
 from service.models.schemas import ChangeAnswer, Counts, ModelAnswer, ModelChange, NewModel, PolicyPatch
 from service.pages import After, Limit, Page, page_of
 from service.problems import documented
 from service.writing import Write
 
-router = APIRouter(prefix="/v1/models", tags=["Models"])
+router = APIRouter(prefix="/v1/models", tags=["Models"], route_class=Guarded)
 
 Name = Annotated[str, Path(description="The model's name.", max_length=63, examples=["churn"])]
 

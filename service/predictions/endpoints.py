@@ -15,7 +15,7 @@ from starlette.responses import Response
 from core.errors import Invalid, TooLarge
 from core.ledger.passes import shape_of
 from service import metrics
-from service.auth import Reader
+from service.auth import Guarded, Reader
 from service.context import Shared
 from service.examples.formats import decoded
 from service.inputs import Inputs
@@ -24,7 +24,7 @@ from service.predictions.champions import Champions, Loaded
 from service.problems import documented
 from service.writing import Write
 
-router = APIRouter(prefix="/v1/models/{name}/predictions", tags=["Predictions"])
+router = APIRouter(prefix="/v1/models/{name}/predictions", tags=["Predictions"], route_class=Guarded)
 
 WHERE = "inputs"
 SMALL = 50_000

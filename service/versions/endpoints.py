@@ -13,7 +13,7 @@ from core.errors import NotFound
 from core.models import catalog
 from core.versions import history
 from core.versions.tables import Comparison, Promotion, Version, VersionState
-from service.auth import Admin, Reader
+from service.auth import Admin, Guarded, Reader
 from service.context import Shared
 from service.models.endpoints import Name
 from service.pages import After, Limit, Page, number, page_of
@@ -28,7 +28,7 @@ from service.versions.schemas import (
 )
 from service.writing import Write
 
-router = APIRouter(prefix="/v1/models/{name}", tags=["Versions"])
+router = APIRouter(prefix="/v1/models/{name}", tags=["Versions"], route_class=Guarded)
 
 LAST = 2**31 - 1
 """The largest number that a version can have."""

@@ -119,12 +119,11 @@ def test_a_missing_split_is_chosen_by_the_id_and_about_the_policys_share_is_held
 
 def test_batches_beyond_one_query_of_names(database: Database, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(append, "FEW", 7)
-    rows = [Row(f"e{i}", split=i % 2 == 0) for i in range(50)]
+    rows = [Row(f"e{i}", split=False) for i in range(50)]
     add(database, model, rows[:30])
     assert add(database, model, rows) == Added(20, 30, 31, 50)
-    removed = remove(database, model, [row.id for row in rows[::-1]])
+    removed = remove(database, model, [row.id for row in reversed(rows)])
     assert (removed.count, removed.position) == (50, 100)
-    assert [len(contents(passes.in_force(database, model.id, model.spec, at))) for at in (50, 100)] == [25, 0]
-    # each removal has a position of its own
-    assert len(contents(passes.in_force(database, model.id, model.spec, 51))) in (24, 25)
     assert gap_free(runs(database, model), 100)
+    for at in (50, 51, 57, 58, 99, 100):  # each removal has a position of its own
+        assert len(contents(passes.in_force(database, model.id, model.spec, at))) == 100 - at

@@ -1,0 +1,155 @@
+"""`python -m migrations` as an operator or a starting container runs it, and the service that depends on it."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import func, select
+
+from core.keys import keyring
+from core.keys.table import Key
+from migrations import __main__ as command
+from migrations import runner
+from tests.conftest import BACKENDS
+from tests.stack import Stack
+
+GIVEN = "amend_0123456789ab_abcdefghijklmnopqrstuvwxyz"
+
+MakeStack = Callable[..., Stack]
+
+
+@pytest.fixture(params=BACKENDS)
+def make_stack(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStack:
+    """A service on an empty database, not started."""
+    url = ""
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgres").create_database(f"m{tmp_path.name[-40:]}".lower())
+    return lambda **environment: Stack(tmp_path, url, **environment)
+
+
+def start(stack: Stack, module: str = "migrations") -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        stack.command(module), env=stack.complete(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def run(stack: Stack, module: str = "migrations") -> tuple[int, str, str]:
+    process = start(stack, module)
+    out, error = process.communicate(timeout=60)
+    return process.returncode, out, error
+
+
+def keys(stack: Stack) -> int:
+    with stack.database.read() as session:
+        return session.scalar(select(func.count()).select_from(Key)) or 0
+
+
+def test_the_first_run_writes_an_admin_key_that_only_its_owner_can_read_and_later_runs_nothing(
+    make_stack: MakeStack,
+) -> None:
+    stack = make_stack()
+    file = stack.folder / "home" / "admin.key"
+    code, out, error = run(stack)
+    assert (code, error) == (0, "")
+    assert str(file) in out
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    assert stack.admin_key not in out
+    first = stack.admin_key
+    with stack.database.read() as session:
+        key = keyring.check(session, first)
+        assert key is not None
+        assert key.scopes == ["admin"]
+
+    code, out, error = run(stack)
+    assert (code, out, error) == (0, f"database: at {runner.newest()}\n", "")
+    assert stack.admin_key == first
+    assert keys(stack) == 1
+
+
+def test_a_given_admin_key_is_taken_and_not_written_down(make_stack: MakeStack) -> None:
+    stack = make_stack(AMEND_ADMIN_KEY=GIVEN)
+    for _ in range(2):
+        code, out, _ = run(stack)
+        assert code == 0
+        assert GIVEN not in out
+    assert not (stack.folder / "home" / "admin.key").exists()
+    with stack.database.read() as session:
+        assert keyring.check(session, GIVEN) is not None
+    assert keys(stack) == 1
+
+
+def test_a_key_of_another_form_is_refused_in_one_line(make_stack: MakeStack) -> None:
+    code, _, error = run(make_stack(AMEND_ADMIN_KEY="password"))
+    assert code != 0
+    assert error.count("\n") == 1
+    assert "key_invalid" in error
+    assert "password" not in error
+
+
+def test_three_at_once_are_harmless(make_stack: MakeStack) -> None:
+    stack = make_stack()
+    processes = [start(stack) for _ in range(3)]
+    outputs = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], outputs
+    assert [error for _, error in outputs] == ["", "", ""]
+    assert keys(stack) == 1
+    with stack.database.read() as session:
+        assert keyring.check(session, stack.admin_key) is not None
+
+
+@pytest.mark.parametrize("given", ["", GIVEN], ids=["made", "given"])
+def test_two_that_look_for_an_admin_at_the_same_moment_enter_one_key(
+    make_stack: MakeStack, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = make_stack()
+    for name, value in {**stack.environment, "AMEND_ADMIN_KEY": given}.items():
+        monkeypatch.setenv(name, value)
+    runner.upgrade(stack.database)
+    both, look = threading.Barrier(2), keyring.has_admin
+
+    def has_admin(session: sa.orm.Session) -> bool:
+        found = look(session)
+        try:
+            both.wait(1)  # whoever is let in waits for the other, who must not be
+        except threading.BrokenBarrierError:
+            pass
+        return found
+
+    monkeypatch.setattr(keyring, "has_admin", has_admin)
+    with ThreadPoolExecutor(2) as threads:
+        for done in [threads.submit(command.main) for _ in range(2)]:
+            done.result()
+    assert keys(stack) == 1
+
+
+def test_the_service_does_not_start_on_an_empty_database(make_stack: MakeStack) -> None:
+    code, _, error = run(make_stack(), "service")
+    assert code != 0
+    assert error == "The database is not up to date. Run: amend migrate\n"
+
+
+def test_the_service_does_not_start_on_a_newer_database(make_stack: MakeStack) -> None:
+    stack = make_stack()
+    runner.upgrade(stack.database)
+    with stack.database.write() as session:
+        session.execute(sa.text("UPDATE alembic_version SET version_num = 'future'"))
+    code, _, error = run(stack, "service")
+    assert code != 0
+    assert error.count("\n") == 1
+    assert "newer (future)" in error
+
+
+@pytest.mark.parametrize("module", ["service", "migrations"])
+def test_a_database_that_does_not_answer_is_told_in_one_line_without_its_password(tmp_path: Path, module: str) -> None:
+    stack = Stack(tmp_path, "postgresql+psycopg://user:hidden-word@127.0.0.1:1/amend")
+    code, _, error = run(stack, module)
+    assert code != 0
+    assert error.count("\n") == 1
+    assert "hidden-word" not in error
