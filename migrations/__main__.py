@@ -15,12 +15,15 @@ from migrations import runner
 def main() -> None:
     settings = Settings()
     database = Database(settings)
+    if problem := runner.problem(database, ready=False):
+        sys.exit(problem)
     before = runner.current(database)
     runner.upgrade(database)
     after = runner.current(database)
     print(f"database: at {after}" if before == after else f"database: from {before or 'empty'} to {after}")
     assert settings.secret  # made now, before several processes need it at once
     with database.write() as session:
+        runner.lock(session.connection())
         if keyring.has_admin(session):
             return
         if given := settings.admin_key.get_secret_value():

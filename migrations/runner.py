@@ -9,6 +9,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
 from core.database import Database
 
@@ -36,14 +37,30 @@ def current(database: Database) -> str | None:
         return MigrationContext.configure(connection).get_current_revision()
 
 
+def problem(database: Database, ready: bool = True) -> str | None:
+    """What is wrong with a database, in words for an operator; `ready`: it must be at the newest schema."""
+    try:
+        revision, expected = current(database), newest()
+    except SQLAlchemyError as error:
+        return f"The database does not answer ({type(error).__name__}): {database.engine.url!r}"
+    if revision is None or is_known(revision):
+        return "The database is not up to date. Run: amend migrate" if ready and revision != expected else None
+    return f"The database is newer ({revision}) than this version of Amend knows ({expected}). Update Amend."
+
+
+def lock(connection: Connection) -> None:
+    """Wait for others who set up the same database: two replicas that start together would both begin."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(4606)")
+
+
 def upgrade(database: Database, revision: str = "head") -> None:
     with database.engine.execution_options(writes=True).begin() as connection:
-        if not database.sqlite:
-            # two replicas that start together: the second waits, then finds nothing to do
-            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(4606)")
+        lock(connection)
         command.upgrade(config(connection), revision)
 
 
 def downgrade(database: Database, revision: str) -> None:
     with database.engine.execution_options(writes=True).begin() as connection:
+        lock(connection)
         command.downgrade(config(connection), revision)

@@ -7,33 +7,18 @@ import sys
 import tempfile
 
 import uvicorn
-from sqlalchemy.exc import SQLAlchemyError
 
 from core.database import Database
 from core.settings import Settings
 from migrations import runner
 
 
-def schema_problem(settings: Settings) -> str | None:
-    """What is wrong with the database's schema, in words for an operator."""
-    database = Database(settings)
-    try:
-        current, newest = runner.current(database), runner.newest()
-    except SQLAlchemyError as error:
-        return f"The database does not answer ({type(error).__name__}): {database.engine.url!r}"
-    finally:
-        database.close()
-    if current == newest:
-        return None
-    if current is None or runner.is_known(current):
-        return "The database is not up to date. Run: amend migrate"
-    return f"The database is newer ({current}) than this version of Amend knows ({newest}). Update Amend."
-
-
 def main() -> None:
     settings = Settings()
-    if problem := schema_problem(settings):
+    database = Database(settings)
+    if problem := runner.problem(database):
         sys.exit(problem)
+    database.close()
     assert settings.secret  # made before several processes need it at once
     with tempfile.TemporaryDirectory(prefix="amend-metrics-") as folder:
         if settings.processes > 1:

@@ -16,12 +16,25 @@ from core.models.spec import RESERVED
 __all__ = ["RESERVED", "codes", "lists", "numbers", "texts"]
 
 
-def one(column: pa.ChunkedArray) -> pa.Array:
+LONGEST = 800
+"""Bytes of a text: above what 200 characters can take, far below what a dictionary could blow up."""
+
+
+def one(column: pa.ChunkedArray, where: str, name: str) -> pa.Array:
     """The column as one array, dictionaries resolved."""
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # a column without chunks
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    if not pa.types.is_dictionary(array.type):
+        return array
+    values = array.dictionary
+    if is_text(values.type) and len(values) and (pc.max(pc.binary_length(values)).as_py() or 0) > LONGEST:
+        raise Invalid.at((where, 0, name), "example_invalid", f"a text has more than {LONGEST} bytes")
+    return array.dictionary_decode()
+
+
+def is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -30,7 +43,7 @@ def is_number(kind: pa.DataType) -> bool:
 
 def numbers(column: pa.ChunkedArray, where: str, name: str, missing: bool = False) -> NDArray[np.float64]:
     """A column of numbers; null is NaN where a value may be missing."""
-    array = one(column)
+    array = one(column, where, name)
     if not (is_number(array.type) or pa.types.is_null(array.type)):
         raise Invalid.at((where, 0, name), "example_invalid", f"expected numbers, got {array.type}")
     absent = array.is_null()
@@ -50,7 +63,7 @@ def numbers(column: pa.ChunkedArray, where: str, name: str, missing: bool = Fals
 
 def texts(column: pa.ChunkedArray, where: str, name: str) -> list[str | None]:
     """A column of text (whole numbers will do), null as None."""
-    return as_text(one(column), where, name).to_pylist()  # type: ignore[no-any-return]
+    return as_text(one(column, where, name), where, name).to_pylist()  # type: ignore[no-any-return]
 
 
 def as_text(array: pa.Array, where: str, name: str) -> pa.Array:
@@ -62,14 +75,14 @@ def as_text(array: pa.Array, where: str, name: str) -> pa.Array:
     kind = array.type
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind):
         return array.cast(pa.string())
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+    if not is_text(kind):
         raise Invalid.at((where, 0, name), "example_invalid", f"expected text, got {kind}")
     return array.cast(pa.string())
 
 
 def codes(column: pa.ChunkedArray, values: list[Any], where: str, name: str) -> NDArray[np.float64]:
     """The index of each value among `values`; -1 if it is not among them, NaN if it is null."""
-    array = as_text(one(column), where, name)
+    array = as_text(one(column, where, name), where, name)
     found = pc.index_in(array, value_set=pa.array([str(v) for v in values], pa.string()))
     made = np.array(found.fill_null(-1).to_numpy(zero_copy_only=False), np.float64)
     made[array.is_null().to_numpy(zero_copy_only=False)] = math.nan
@@ -78,7 +91,7 @@ def codes(column: pa.ChunkedArray, values: list[Any], where: str, name: str) -> 
 
 def lists(column: pa.ChunkedArray, width: int, where: str) -> NDArray[Any]:
     """A column of lists (nested or not, fixed-size or not) of `width` numbers -> (n, width), uncopied if it can be."""
-    array, rows, per_row = one(column), len(column), 1
+    array, rows, per_row = one(column, where, "x"), len(column), 1
     while is_list(array.type):
         if array.null_count:
             raise Invalid.at(

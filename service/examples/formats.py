@@ -161,8 +161,13 @@ def read_arrow(reader: Reader, body: bytes) -> Batch:
 
 def read_parquet(reader: Reader, body: bytes) -> Batch:
     try:
-        file = pa.parquet.ParquetFile(pa.BufferReader(body))
-        unpacked = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+        schema = pa.parquet.read_schema(pa.BufferReader(body))
+        # texts stay in their dictionary until its length is known: a page can repeat one a million times
+        texts = [field.name for field in schema if columns.is_text(field.type)]
+        file = pa.parquet.ParquetFile(pa.BufferReader(body), read_dictionary=texts)
+        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+        values = sum(group.column(j).num_values for group in groups for j in range(group.num_columns))
+        unpacked = max(8 * values, sum(group.total_byte_size for group in groups))
         reader_limits(reader, file.metadata.num_rows, unpacked)
         table = file.read(use_threads=False)
         table.validate(full=True)

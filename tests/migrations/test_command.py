@@ -6,6 +6,7 @@ import subprocess
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -116,10 +117,8 @@ def test_two_that_look_for_an_admin_at_the_same_moment_enter_one_key(
 
     def has_admin(session: sa.orm.Session) -> bool:
         found = look(session)
-        try:
+        with suppress(threading.BrokenBarrierError):
             both.wait(1)  # whoever is let in waits for the other, who must not be
-        except threading.BrokenBarrierError:
-            pass
         return found
 
     monkeypatch.setattr(keyring, "has_admin", has_admin)

@@ -1,0 +1,86 @@
+"""Keys: issued once, known by a hash, checked, revoked."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.database import Database, now
+from core.errors import Invalid, NotFound
+from core.keys import keyring
+from core.keys.table import Key, Scope
+
+
+def issued(database: Database, *scopes: Scope, models: list[str] | None = None) -> str:
+    with database.write() as session:
+        return keyring.issue(session, "test", scopes or [Scope.READ], models)[1]
+
+
+def checked(database: Database, text: str) -> Key | None:
+    with database.read() as session:
+        return keyring.check(session, text)
+
+
+def test_an_issued_key_is_known_with_its_scopes_and_models(database: Database) -> None:
+    key = checked(database, issued(database, Scope.READ, Scope.INGEST, models=["churn"]))
+    assert key is not None
+    assert (key.name, key.scopes, key.models) == ("test", ["read", "ingest"], ["churn"])
+
+
+def test_only_a_hash_of_the_secret_is_stored(database: Database) -> None:
+    text = issued(database)
+    secret = text.split("_", 2)[2]
+    key = checked(database, text)
+    assert key is not None
+    row = "".join(str(getattr(key, column.name)) for column in Key.__table__.columns)
+    assert secret not in row
+    assert len(key.digest) == 32
+
+
+def test_wrong_unknown_and_malformed_keys_are_not_known(database: Database) -> None:
+    text = issued(database)
+    swapped = text[:-1] + ("A" if text[-1] != "A" else "B")
+    unknown = f"amend_{'0' * 12}_{text.split('_', 2)[2]}"
+    for wrong in (swapped, unknown, text + " ", text.upper(), "", "amend__", "ä" * 40, f"{text}\n", "amend_a\x00b_c"):
+        assert checked(database, wrong) is None
+
+
+def test_a_revoked_key_is_unknown_at_once_and_cannot_be_revoked_again(database: Database) -> None:
+    text = issued(database)
+    key_id = text.split("_")[1]
+    with database.write() as session:
+        keyring.revoke(session, key_id)
+    assert checked(database, text) is None
+    for gone in (key_id, "neverwas"):
+        with pytest.raises(NotFound), database.write() as session:
+            keyring.revoke(session, gone)
+
+
+def test_two_keys_are_never_the_same(database: Database) -> None:
+    assert len({issued(database) for _ in range(20)}) == 20
+
+
+@pytest.mark.parametrize("text", ["", "password", "amend_short_x", "amend_UPPERCASE12_" + "a" * 30])
+def test_a_chosen_key_must_have_the_form_of_one(database: Database, text: str) -> None:
+    with pytest.raises(Invalid), database.write() as session:
+        keyring.enter(session, text, "mine", [Scope.ADMIN], None)
+
+
+def test_there_is_an_admin_only_while_an_unlimited_unrevoked_admin_key_is_there(empty_database: Database) -> None:
+    def has_admin() -> bool:
+        with empty_database.read() as session:
+            return keyring.has_admin(session)
+
+    issued(empty_database, Scope.READ, Scope.INGEST, Scope.ERASE)
+    issued(empty_database, Scope.ADMIN, models=["churn"])
+    assert not has_admin()
+    admin = issued(empty_database, Scope.ADMIN)
+    assert has_admin()
+    with empty_database.write() as session:
+        keyring.revoke(session, admin.split("_")[1])
+    assert not has_admin()
+
+
+def test_the_time_of_use_is_not_written_at_every_use() -> None:
+    assert keyring.is_stale(Key(last_used_at=None))
+    assert not keyring.is_stale(Key(last_used_at=now()))
+    assert keyring.is_stale(Key(last_used_at=now() - 2 * keyring.RARELY))

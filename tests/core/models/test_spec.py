@@ -1,0 +1,96 @@
+"""Specs and policies: what is refused before anything is built, and what a partial change leaves alone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from core.errors import Invalid
+from core.models.policy import Policy, duration, patched
+from core.models.spec import Spec, check_buildable
+
+VECTOR = {"kind": "vector", "dim": 3}
+BINARY = {"kind": "binary"}
+COLUMN = {"name": "age", "type": "number"}
+
+
+def plain(**parts: Any) -> dict[str, Any]:
+    return Spec.model_validate({"input": VECTOR, "target": BINARY, **parts}).plain()
+
+
+def test_input_and_target_are_enough() -> None:
+    spec = plain()
+    assert spec["architecture"] == {"kind": "linear", "degree": 1}
+    assert spec["regularizer"] == {"kind": "l2", "delta": 1.0, "penalize_bias": False}
+    check_buildable(spec, 4)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"input": {"kind": "vector", "dim": 0}},
+        {"input": {"kind": "vector", "dim": 3, "extra": 1}},
+        {"input": {"kind": "image", "shape": [3, 32]}},
+        {"input": {"kind": "image", "shape": [4096, 4096, 3]}},
+        {"input": {"kind": "table", "columns": [COLUMN, COLUMN]}},
+        {"input": {"kind": "table", "columns": [{**COLUMN, "name": "subject"}]}},
+        {"input": {"kind": "table", "columns": [{**COLUMN, "name": "a\x00b"}]}},
+        {"target": {"kind": "classes", "values": ["a"]}},
+        {"target": {"kind": "classes", "values": [1, "1"]}},
+        {"target": {"kind": "classes", "values": [True, False]}},
+        {"architecture": {"kind": "lenet5"}},
+        {"architecture": {"kind": "unheard-of"}},
+        {"regularizer": {"kind": "l2", "delta": -1.0}},
+        {"regularizer": {"kind": "l2", "delta": float("nan")}},
+        {"regularizer": {"kind": "l2", "delta": [1.0, float("inf")]}},
+    ],
+    ids=str,
+)
+def test_senseless_specs_are_refused(parts: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        plain(**parts)
+
+
+@pytest.mark.parametrize(
+    ("parts", "code"),
+    [
+        ({"architecture": {"kind": "mlp", "hidden": [100_000, 100_000]}}, "model_too_large"),
+        ({"architecture": {"kind": "plugin", "name": "nobody-installed-it"}}, "spec_invalid"),
+        ({"regularizer": {"kind": "l2", "delta": [1.0, 2.0]}}, "spec_invalid"),
+    ],
+    ids=["large", "plugin", "deltas"],
+)
+def test_what_cannot_be_built_is_refused_without_building_it(parts: dict[str, Any], code: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        check_buildable(plain(**parts), 1_000_000)
+    assert refused.value.code == code
+
+
+def test_a_partial_policy_leaves_the_rest_alone() -> None:
+    before = Policy().model_dump(mode="json")
+    after = patched(before, {"adapt": {"every": "30s"}, "promote": "manual"})
+    assert after == {**before, "promote": "manual", "adapt": {**before["adapt"], "every": "30s"}}
+    assert patched(after, {}) == after
+    assert patched(after, {"adapt": {"every": None}})["adapt"]["every"] is None
+
+
+@pytest.mark.parametrize("change", [{"adapt": {"every": "often"}}, {"holdout": 1.0}, {"adapt": 5}, {"new": 1}], ids=str)
+def test_a_policy_that_would_not_be_valid_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(Invalid) as refused:
+        patched(Policy().model_dump(mode="json"), change)
+    assert refused.value.errors[0]["loc"][0] == "policy"
+
+
+def test_durations_have_a_unit() -> None:
+    assert [duration(t) for t in ("30s", "10m", "24h", "7d")] == [
+        timedelta(seconds=30),
+        timedelta(minutes=10),
+        timedelta(hours=24),
+        timedelta(days=7),
+    ]
+    for text in ("", "10", "m", "0s", "-1m", "1.5h", "1w", "١s", "99999d", " 1s"):
+        with pytest.raises(ValueError, match="must"):
+            duration(text)
