@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -28,6 +28,9 @@ class Moment(TypeDecorator[datetime]):
 
     impl = sa.DateTime(timezone=True)
     cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
         if value is None:
@@ -90,9 +93,10 @@ class Database:
         )
         self._writing = self.engine
         # SQLite has one writer at a time: waiting for our own threads here is fairer than its timed retries
-        self._turn: AbstractContextManager[Any] = nullcontext()
+        self._turns: threading.Lock | None = None
+        self._patience = patience
         if self.sqlite:
-            self._turn = threading.Lock()
+            self._turns = threading.Lock()
             event.listen(self.engine, "connect", prepare_sqlite)
             event.listen(self.engine, "begin", begin_sqlite)
             self._writing = self.engine.execution_options(writes=True)
@@ -106,8 +110,20 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Session]:
         """One transaction: committed at the end, rolled back whole by any exception."""
-        with told_when_busy(), self._turn, Session(self._writing) as session, session.begin():
+        with told_when_busy(), self._turn(), Session(self._writing) as session, session.begin():
             yield session
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if self._turns is None:
+            yield
+            return
+        if not self._turns.acquire(timeout=self._patience):
+            raise Unavailable("database_busy", "Others write for too long; try again.")
+        try:
+            yield
+        finally:
+            self._turns.release()
 
     def close(self) -> None:
         self.engine.dispose()

@@ -77,7 +77,7 @@ class Settings(BaseSettings):
 
 def kept_secret(path: Path) -> str:
     """The secret in a file that only its owner can read; a new one if there is none."""
-    new = path.with_name(f"{path.name}.{os.getpid()}")
+    new = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     try:
         return path.read_text().strip()
     except FileNotFoundError:
@@ -95,3 +95,5 @@ def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner can read, from its first byte on."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())  # what is stored under a secret must not outlive it

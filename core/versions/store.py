@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
+from pathlib import Path
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -25,15 +26,10 @@ class Store:
         name = f"{folder}/{uuid.uuid4().hex}.safetensors"
         path = f"{self.root}/{name}"
         self.files.makedirs(f"{self.root}/{folder}", exist_ok=True)
-        # object stores show a file when it is complete; folders show it from the first byte
-        partial = f"{path}.partial" if self.local else path
-        with self.files.open(partial, "wb") as file:
-            file.write(data)
-            if self.local:
-                file.flush()
-                os.fsync(file.fileno())
         if self.local:
-            os.replace(partial, path)
+            write_whole(Path(path), data)
+        else:  # object stores show a file once it is complete
+            self.files.pipe_file(path, data)
         return name, hashlib.sha256(data).hexdigest()
 
     def get(self, name: str) -> bytes:
@@ -49,3 +45,22 @@ class Store:
         path = f"{self.root}/{folder}"
         if self.files.exists(path):
             self.files.rm(path, recursive=True)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that is there whole or not at all, whatever happens meanwhile."""
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)  # weights that nobody would find, nor purge
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the name, too
+    finally:
+        os.close(folder)

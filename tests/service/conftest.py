@@ -1,0 +1,22 @@
+"""A second service with small limits, for tests of what is too much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.stack import Stack
+
+SMALL_BODY = 4096
+SMALL_BATCH = 5
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    limits = {"AMEND_MAX_BODY_BYTES": str(SMALL_BODY), "AMEND_MAX_BATCH": str(SMALL_BATCH), "AMEND_MAX_WAIT": "0.3"}
+    stack = Stack(tmp_path_factory.mktemp("small"), **limits)
+    try:
+        yield stack.start()
+    finally:
+        stack.stop()
