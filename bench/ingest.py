@@ -196,7 +196,7 @@ def writing_table(figures: list[Figure]) -> Table:
 
 
 def reading_table(figures: list[Figure]) -> Table:
-    title = f"Reading {figures[0].batch:,} examples of {FEATURES} float32; 100 % is the first plain way"
+    title = f"Reading {figures[0].batch:,} examples of {FEATURES} float32; 100 %: the first"
     out = Table(title=title, title_justify="left")
     for column in ("database", "", "rows/s", "of plain"):
         out.add_column(column, justify="right" if column in ("rows/s", "of plain") else "left")

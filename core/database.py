@@ -6,6 +6,7 @@ Every write is one transaction that the caller opens with `Database.write()`; no
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -21,6 +22,9 @@ from sqlalchemy.types import TypeDecorator
 
 from core.errors import Unavailable
 from core.settings import Settings
+
+PAUSE = 2.0
+"""Seconds after which a connection is asked whether it still lives: in a rush, that would be a tenth of the work."""
 
 
 class Moment(TypeDecorator[datetime]):
@@ -88,7 +92,6 @@ class Database:
             pool_size=settings.pool_size,
             max_overflow=settings.pool_overflow,
             pool_timeout=patience,
-            pool_pre_ping=not self.sqlite,
             hide_parameters=True,  # they are people's data, and errors end up in logs
         )
         self._writing = self.engine
@@ -100,6 +103,9 @@ class Database:
             event.listen(self.engine, "connect", prepare_sqlite)
             event.listen(self.engine, "begin", begin_sqlite)
             self._writing = self.engine.execution_options(writes=True)
+        else:
+            event.listen(self.engine, "checkin", note_pause)
+            event.listen(self.engine, "checkout", ping_after_pause)
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -141,6 +147,20 @@ def prepare_sqlite(connection: Any, _record: Any) -> None:
         "cache_size=-65536",
     ):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def note_pause(_connection: Any, record: Any) -> None:
+    record.info["idle_since"] = time.monotonic()
+
+
+def ping_after_pause(connection: Any, record: Any, _proxy: Any) -> None:
+    """Make sure that a connection which lay idle is still there; the pool replaces it if not."""
+    if time.monotonic() - record.info.get("idle_since", time.monotonic()) > PAUSE:
+        try:
+            connection.execute("SELECT 1")
+            connection.rollback()
+        except Exception as error:
+            raise sa.exc.DisconnectionError from error
 
 
 def begin_sqlite(connection: sa.Connection) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-import tempfile
 
 import uvicorn
 
@@ -20,21 +20,23 @@ def main() -> None:
         sys.exit(problem)
     database.close()
     assert settings.secret  # made before several processes need it at once
-    with tempfile.TemporaryDirectory(prefix="amend-metrics-") as folder:
-        if settings.processes > 1:
-            # read by prometheus_client in each process
-            os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-        uvicorn.run(
-            "service.app:create_app",
-            factory=True,
-            host=settings.host,
-            port=settings.port,
-            workers=settings.processes,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=30,
-        )
+    if settings.processes > 1:
+        # where prometheus_client adds up the counts of the processes; those of the last run are of no use
+        folder = settings.folder / f"metrics-{settings.port}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
+    uvicorn.run(
+        "service.app:create_app",
+        factory=True,
+        host=settings.host,
+        port=settings.port,
+        workers=settings.processes,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=30,
+    )
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from service.middleware import Limited, Observed
 from service.models import endpoints as models
 from service.predictions import endpoints as predictions
 from service.predictions.champions import Champions
+from service.predictions.express import Express
 from service.versions import endpoints as versions
 
 DESCRIPTION = """
@@ -52,6 +53,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     problems.install(app)
     app.add_middleware(Limited, limit=settings.max_body_bytes)
+    app.add_middleware(Express)
     app.add_middleware(Observed)
     app.openapi = lambda: with_problems(app)  # type: ignore[method-assign]
     for resource in (models, examples, removals, jobs, versions, predictions, keys, operations):

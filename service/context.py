@@ -44,6 +44,7 @@ class Context:
         self.database = Database(settings)
         self.store = Store(settings.artifacts)
         self.callers: Recent[bytes, Any] = Recent(settings.cache_seconds)
+        self.models: Recent[str, tuple[int, dict[str, Any]]] = Recent(settings.cache_seconds)
         self.champions: Recent[Any, Any] = Recent(settings.cache_seconds)
 
     def close(self) -> None:

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import simdjson
 from numpy.typing import NDArray
 
-from core.errors import Invalid
+from core.errors import Invalid, Place
 from service import columns
 
 Matrix = NDArray[Any]
+T = TypeVar("T")
 
 
 class Inputs(ABC):
@@ -31,6 +34,23 @@ class Inputs(ABC):
     width: int
     """Numbers of one input."""
     dtype: str = "float32"
+    reads_raw = False
+    """Whether inputs can be read from their JSON text, without a Python object for each number."""
+
+    def from_raw(self, texts: list[Any], where: str) -> Matrix | None:
+        """JSON texts of inputs -> (n, width); None if anything about them is not as it should be."""
+        return None
+
+    def read(self, decode: Callable[[Any], list[T]], of: Callable[[T], Any], where: str) -> tuple[list[T], Matrix]:
+        """Objects that hold inputs, and the inputs. `decode` takes what an input shall be decoded to."""
+        if self.reads_raw:
+            found = decode(msgspec.Raw)
+            x = self.from_raw([of(one) for one in found], where)
+            if x is not None:
+                return found, x
+        # with care: this tells what is wrong, and where
+        found = decode(self.json_type)
+        return found, self.from_json([of(one) for one in found], where)
 
     @abstractmethod
     def from_json(self, xs: list[Any], where: str) -> Matrix:
@@ -59,14 +79,14 @@ class Inputs(ABC):
         if self.dtype == "uint8":
             bad = (x < 0) | (x > 255) | (x != np.floor(x))
             if bad.any():
-                raise Invalid.at((where, first(bad), "x"), "pixel_invalid", "pixels are whole numbers from 0 to 255")
+                raise Invalid.at(place(where, first(bad)), "pixel_invalid", "pixels are whole numbers from 0 to 255")
             return np.ascontiguousarray(x, np.uint8)
         with np.errstate(over="ignore"):
             x = np.ascontiguousarray(x, np.float32)
         finite = np.isfinite(x)
         if not finite.all():
             message = "a number is not finite, or too large for 32 bits"
-            raise Invalid.at((where, first(~finite), "x"), "number_not_finite", message)
+            raise Invalid.at(place(where, first(~finite)), "number_not_finite", message)
         return x
 
     @abstractmethod
@@ -78,14 +98,27 @@ class VectorInputs(Inputs):
     """Lists of numbers."""
 
     json_type = list[float]
+    reads_raw = True
 
     def __init__(self, dim: int) -> None:
         self.width = dim
 
+    def from_raw(self, texts: list[Any], where: str) -> Matrix | None:
+        text = b"[" + b",".join(texts) + b"]"
+        try:
+            rows: Any = simdjson.Parser().parse(text)
+            # flat lists of the right length: then the numbers of all of them are the rows
+            if text.count(b"[") != len(texts) + 1 or any(len(row) != self.width for row in rows):
+                return None
+            numbers = np.frombuffer(rows.as_buffer(of_type="d"), np.float64)
+        except (TypeError, ValueError, RuntimeError):
+            return None
+        return self.checked(numbers.reshape(len(texts), self.width), where)
+
     def from_json(self, xs: list[Any], where: str) -> Matrix:
         if set(map(len, xs)) != {self.width}:
             i = next(i for i, x in enumerate(xs) if len(x) != self.width)
-            raise shape_mismatch((where, i, "x"), f"{len(xs[i])} numbers; this model has {self.width}")
+            raise shape_mismatch(place(where, i), f"{len(xs[i])} numbers; this model has {self.width}")
         flat = np.fromiter(chain.from_iterable(xs), np.float64, len(xs) * self.width)
         return self.checked(flat.reshape(len(xs), self.width), where)
 
@@ -100,6 +133,7 @@ class ImageInputs(VectorInputs):
     """Channels of rows of pixels; in columns, flat."""
 
     json_type = list[list[list[float]]]
+    reads_raw = False
 
     def __init__(self, shape: list[int], dtype: str) -> None:
         super().__init__(math.prod(shape))
@@ -112,7 +146,7 @@ class ImageInputs(VectorInputs):
             made = np.empty(0)
         if made.shape != (len(xs), *self.shape):
             i = next(i for i, x in enumerate(xs) if shape_of(x) != self.shape)
-            raise shape_mismatch((where, i, "x"), f"not of the shape {list(self.shape)} that this model has")
+            raise shape_mismatch(place(where, i), f"not of the shape {list(self.shape)} that this model has")
         return self.checked(made.reshape(len(xs), self.width), where)
 
     def to_json(self, x: Matrix) -> Any:
@@ -166,7 +200,7 @@ class TableInputs(Inputs):
 
     def unknown_category(self, i: int, j: int, where: str) -> Exception:
         message = "is not among the values of this column"
-        return Invalid.at((where, i, "x", self.names[j]), "category_unknown", message)
+        return Invalid.at((*place(where, i), self.names[j]), "category_unknown", message)
 
     def finite_or_missing(self, made: Matrix, where: str) -> Matrix:
         missing = np.isnan(made)
@@ -196,6 +230,11 @@ def inputs_of(spec: dict[str, Any]) -> Inputs:
     return made(msgspec.json.encode(spec["input"]).decode())
 
 
+def place(where: str, i: int) -> Place:
+    """Where the i-th input stands: in the `x` of an example, or by itself."""
+    return (where, i, "x") if where == "examples" else (where, i)
+
+
 def first(bad: NDArray[np.bool_]) -> int:
     """The index of the first row with a bad value."""
     return int(bad.reshape(len(bad), -1).any(1).argmax())
@@ -209,7 +248,7 @@ def shape_of(x: Any) -> tuple[int, ...] | None:
         return None
 
 
-def shape_mismatch(place: tuple[str | int, ...], message: str) -> Exception:
+def shape_mismatch(place: Place, message: str) -> Exception:
     return Invalid.at(place, "example_shape_mismatch", message)
 
 

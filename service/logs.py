@@ -10,8 +10,10 @@ import logging
 import sys
 import traceback
 from collections.abc import MutableMapping
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import structlog
 
 
@@ -44,6 +46,25 @@ def without_values(_logger: Any, _method: str, event: MutableMapping[str, Any]) 
     if isinstance(record, logging.LogRecord) and record.name != "uvicorn.error":
         event["event"] = str(record.msg)
     return event
+
+
+def request_line(request_id: str, method: str, route: str, status: int, seconds: float) -> None:
+    """The line of a request. Past the logging machinery, which takes longer than a prediction."""
+    if not logging.getLogger("service").isEnabledFor(logging.INFO):
+        return
+    line = {
+        "method": method,
+        "route": route,
+        "status": status,
+        "ms": round(seconds * 1000, 2),
+        "event": "request",
+        "request_id": request_id,
+        "level": "info",
+        "logger": "service",
+        "timestamp": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+    }
+    sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
+    sys.stdout.buffer.flush()
 
 
 def configure(level: str) -> None:

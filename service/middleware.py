@@ -11,17 +11,22 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service import metrics
+from service import metrics, problems
+from service.logs import request_line
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 QUIET = {"/healthz", "/readyz", "/metrics"}
 """Asked for every few seconds by machines; logged only when something is wrong."""
 
+
 log = structlog.get_logger("service")
 
 
 class Observed:
-    """Gives each request an id (the caller's own, if it is a plain word), logs its end and measures it."""
+    """Gives each request an id (the caller's own, if it is a plain word), logs its end and measures it.
+
+    A bug is answered here, so that also this answer carries the id, and the connection lives on.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -34,7 +39,7 @@ class Observed:
         scope.setdefault("state", {})["request_id"] = request_id
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request_id=request_id)
-        started, status = time.perf_counter(), 500
+        started, status = time.perf_counter(), 0
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -45,13 +50,18 @@ class Observed:
 
         try:
             await self.app(scope, receive, sending)
+        except Exception as error:
+            log.error("bug", exc_info=error)
+            if status:
+                raise  # too late for another answer: the connection must end
+            await problems.internal_error()(scope, receive, sending)
         finally:
             route = getattr(scope.get("route"), "path", "unknown")
             seconds = time.perf_counter() - started
             metrics.REQUESTS.labels(scope["method"], route, str(status)).inc()
             metrics.SECONDS.labels(scope["method"], route).observe(seconds)
             if route not in QUIET or status >= 400:
-                log.info("request", method=scope["method"], route=route, status=status, ms=round(seconds * 1000, 2))
+                request_line(request_id, scope["method"], route, status, seconds)
 
 
 class Limited:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
+from starlette.routing import compile_path
 
 from core import errors
 
@@ -87,7 +88,7 @@ def readable(text: str) -> str:
     return text[:1000].encode("utf-8", "backslashreplace").decode()
 
 
-def on_amend_error(_request: Request, error: Exception) -> Response:
+def on_amend_error(_request: Request | None, error: Exception) -> Response:
     assert isinstance(error, errors.AmendError)
     status = STATUS[type(error)]
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {"Retry-After": "1"} if status == 503 else {}
@@ -107,10 +108,20 @@ def on_invalid_request(_request: Request, error: Exception) -> Response:
     return answer(422, "request_invalid", f"{where}: {first['msg']}", places)
 
 
-def on_http_error(_request: Request, error: Exception) -> Response:
+def on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = CODES.get(error.status_code, "body_malformed" if error.status_code == 400 else "request_refused")
-    return answer(error.status_code, code, str(error.detail), headers=error.headers)
+    headers = dict(error.headers or {})
+    if error.status_code == 405 and (methods := methods_of(request)):
+        headers["Allow"] = ", ".join(sorted(methods))
+    return answer(error.status_code, code, str(error.detail), headers=headers)
+
+
+def methods_of(request: Request) -> set[str]:
+    """All that can be done with a path; the framework's own answer names the methods of one route only."""
+    paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
+    matching = (path for path in paths if compile_path(path)[0].match(request.url.path))
+    return {method.upper() for path in matching for method in paths[path]}
 
 
 def on_disconnect(_request: Request, _error: Exception) -> Response:
@@ -118,9 +129,8 @@ def on_disconnect(_request: Request, _error: Exception) -> Response:
     return answer(400, "body_incomplete", "The request broke off before its end.")
 
 
-def on_bug(_request: Request, _error: Exception) -> Response:
-    # the server logs it
-    return answer(500, "internal_error", "Something is wrong with the service; the log has the details.")
+def internal_error() -> Response:
+    return answer(500, "internal_error", "Something is wrong with the service; its log has the details.")
 
 
 def install(app: FastAPI) -> None:
@@ -128,4 +138,3 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, on_invalid_request)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(ClientDisconnect, on_disconnect)
-    app.add_exception_handler(Exception, on_bug)

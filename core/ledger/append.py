@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, TypeVar
 
-from sqlalchemy import delete, func, select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import LargeBinary, Text, bindparam, cast, delete, func, select, update
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.errors import Conflict
@@ -44,24 +44,11 @@ class Removed:
     position: int
 
 
-def add(session: Session, model: Model, batch: Batch) -> Added:
-    """Append the examples of a batch that are not in force yet; Conflict if one is with other content."""
-    if len(set(batch.ids)) == len(batch):
-        # most batches are new from end to end: the database's own unique index tells
-        try:
-            with session.begin_nested():
-                return append(session, model, batch)
-        except IntegrityError:
-            session.refresh(model)
-    fresh = unknown(session, model, batch)
-    if not fresh:
-        return Added(0, len(batch), None, None)
-    added = append(session, model, batch.take(fresh))
-    return replace(added, duplicates=len(batch) - len(fresh))
+def add_new(session: Session, model: Model, batch: Batch) -> Added:
+    """Append a batch that is new from end to end, as most are; IntegrityError, and a lost transaction, if it is not.
 
-
-def append(session: Session, model: Model, batch: Batch) -> Added:
-    """Store the examples under the next positions."""
+    It asks nothing first: the database's own unique index tells.
+    """
     holdout = batch.holdouts(model.policy["holdout"])
     positions = range(model.head + 1, model.head + 1 + len(batch))
     columns = (repeat(model.id, len(batch)), positions, holdout, batch.y.tolist(), batch.ids, batch.subjects)
@@ -73,13 +60,20 @@ def append(session: Session, model: Model, batch: Batch) -> Added:
     return Added(len(batch), 0, first, model.head)
 
 
+def add(session: Session, model: Model, batch: Batch) -> Added:
+    """Append the examples of a batch that are not in force yet; Conflict if one is with other content."""
+    fresh = unknown(session, model, batch)
+    if not fresh:
+        return Added(0, len(batch), None, None)
+    added = add_new(session, model, batch.take(fresh))
+    return replace(added, duplicates=len(batch) - len(fresh))
+
+
 def unknown(session: Session, model: Model, batch: Batch) -> list[int]:
     """Which examples are neither in force nor earlier in the batch; the others must say the same again."""
     columns = (Example.id, Example.x, Example.y, Example.subject, Example.holdout)
-    seen: dict[str, tuple[Any, ...]] = {}
-    for ids in few(batch.ids):
-        in_force = (Example.model_id == model.id, Example.removed.is_(None), Example.id.in_(ids))
-        seen |= {row[0]: tuple(row[1:]) for row in session.execute(select(*columns).where(*in_force))}
+    found = in_force(session, model, Example.id, batch.ids, columns)
+    seen: dict[str, tuple[Any, ...]] = {row[0]: tuple(row[1:]) for row in found}
     fresh = []
     contents = zip(batch.features(), batch.y.tolist(), batch.subjects, batch.splits, strict=True)
     for i, (id_, content) in enumerate(zip(batch.ids, contents, strict=True)):
@@ -96,33 +90,50 @@ def remove(
     session: Session, model: Model, column: InstrumentedAttribute[Any], names: Sequence[str], stored: Sequence[Any]
 ) -> Removed:
     """Take the examples out of force whose `column` (id or subject) is among `stored`, the stored forms of `names`."""
-    found: set[Any] = set()
-    removed = held = 0
-    for values in few(list(dict.fromkeys(stored))):
-        chosen = (Example.model_id == model.id, Example.removed.is_(None), column.in_(values))
-        rank = func.row_number().over(order_by=Example.position).label("rank")
-        ranked = select(Example.position, rank).where(*chosen).subquery()
-        taken = session.execute(
+    rows = sorted(
+        in_force(session, model, column, list(dict.fromkeys(stored)), (Example.position, Example.holdout, column))
+    )
+    if rows:
+        session.connection().execute(
             update(Example)
-            .where(Example.model_id == model.id, Example.position == ranked.c.position)
-            .values(removed=model.head + removed + ranked.c.rank)
-            .returning(column, Example.holdout),
-            execution_options={"synchronize_session": False},
-        ).all()
-        found.update(row[0] for row in taken)
-        removed += len(taken)
-        held += sum(row[1] for row in taken)
-    if removed:
-        record(session, model, ChangeKind.REMOVED, removed)
+            .where(Example.model_id == model.id, Example.position == bindparam("at"))
+            .values(removed=bindparam("gone")),
+            [{"at": row[0], "gone": model.head + i} for i, row in enumerate(rows, 1)],
+        )
+        record(session, model, ChangeKind.REMOVED, len(rows))
+        held = sum(row[1] for row in rows)
         model.holdout_count -= held
-        model.train_count -= removed - held
-        model.removed_count += removed
+        model.train_count -= len(rows) - held
+        model.removed_count += len(rows)
+    found = {row[2] for row in rows}
     missing = list(dict.fromkeys(name for name, value in zip(names, stored, strict=True) if value not in found))
     removal = Removal(
-        id=str(uuid.uuid4()), model_id=model.id, removed=removed, unknown=len(missing), position=model.head
+        id=str(uuid.uuid4()), model_id=model.id, removed=len(rows), unknown=len(missing), position=model.head
     )
     session.add(removal)
-    return Removed(removal.id, removed, missing, model.head)
+    return Removed(removal.id, len(rows), missing, model.head)
+
+
+def in_force(
+    session: Session,
+    model: Model,
+    key: InstrumentedAttribute[Any],
+    values: Sequence[Any],
+    columns: Sequence[InstrumentedAttribute[Any]],
+) -> Iterator[Any]:
+    """Columns of the examples in force whose `key` is among `values`, each found by the key's own index."""
+    query = select(*columns).where(Example.model_id == model.id, Example.removed.is_(None))
+    postgresql = session.get_bind().dialect.name == "postgresql"
+    for some in few(values):
+        if not postgresql:
+            yield from session.execute(query.where(key.in_(some)))
+            continue
+        # one lookup for each value (OFFSET 0 keeps it so): of a table that it has no statistics of yet,
+        # PostgreSQL would rather read all
+        kind = Text() if key is Example.id else LargeBinary()
+        wanted = func.unnest(cast(list(some), ARRAY(kind))).table_valued("value").render_derived("wanted")
+        looked_up = query.where(key == wanted.c.value).offset(0).lateral()
+        yield from session.execute(select(looked_up).select_from(wanted, looked_up))
 
 
 def change(session: Session, model: Model, kind: ChangeKind, value: dict[str, Any]) -> int:

@@ -59,24 +59,34 @@ class Pass:
     """Examples that meet a condition, chunk by chunk, anew on every iteration."""
 
     def __init__(
-        self, database: Database, model_id: int, spec: dict[str, Any], where: str, holdout: bool, **values: int
+        self,
+        database: Database,
+        model_id: int,
+        spec: dict[str, Any],
+        where: str,
+        holdout: bool,
+        *,
+        at: int,
+        **values: int,
     ) -> None:
         self.database = database
         self.layout = Layout(spec)
-        self.where = f"model_id = :model AND holdout = :holdout AND position > :after AND {where}"
-        self.values = {"model": model_id, "holdout": holdout, **values}
+        self.where = (
+            f"model_id = :model AND holdout = :holdout AND position > :after AND position <= :until AND {where}"
+        )
+        self.values = {"model": model_id, "holdout": holdout, "at": at, **values}
+        # where the positions begin and end that can meet the condition
+        self.first, self.last = 0, at
 
     def __iter__(self) -> Iterator[Examples]:
-        after, limit = 0, self.layout.chunk
-        while True:
+        # a window of positions, not of rows: the database need neither sort nor count
+        for after in range(self.first, self.last, self.layout.chunk):
+            until = min(after + self.layout.chunk, self.last)
             with self.database.read() as session:
-                values = {**self.values, "after": after}
-                block = storage.select(session, self.where, values, self.layout.dtype, limit)
+                values = {**self.values, "after": after, "until": until}
+                block = storage.select(session, self.where, values, self.layout.dtype)
             if len(block):
                 yield self.layout.examples(block)
-                after = int(block.position[-1])
-            if len(block) < limit:
-                return
 
 
 def in_force(database: Database, model_id: int, spec: dict[str, Any], at: int, holdout: bool = False) -> Pass:
@@ -101,7 +111,7 @@ def by_position(session: Session, model_id: int, spec: dict[str, Any], positions
     for some in few(sorted(positions)):
         listed = ", ".join(str(int(position)) for position in some)
         where = f"model_id = :model AND position IN ({listed})"
-        parts.append(layout.examples(storage.select(session, where, {"model": model_id}, layout.dtype, len(some))))
+        parts.append(layout.examples(storage.select(session, where, {"model": model_id}, layout.dtype)))
     return concatenate(parts) if parts else layout.examples(storage.block_of([], layout.dtype))
 
 

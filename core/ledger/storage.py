@@ -5,13 +5,15 @@ These few functions talk to the drivers themselves: an object layer would cost m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
 COLUMNS = "model_id, position, holdout, y, id, subject, x"
@@ -21,10 +23,10 @@ Row = tuple[int, int, bool, float, str, bytes | None, bytes]
 
 
 def insert(session: Session, rows: Iterable[Row]) -> None:
-    """Store rows; IntegrityError if one of their ids is in force already. The caller has a savepoint."""
+    """Store rows; IntegrityError if one of their ids is in force already."""
     connection = session.connection()
     driver: Any = connection.connection.driver_connection
-    try:
+    with told(connection):
         if connection.dialect.name == "sqlite":
             driver.executemany(f"INSERT INTO examples ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
         else:
@@ -35,9 +37,6 @@ def insert(session: Session, rows: Iterable[Row]) -> None:
                 copy.set_types(TYPES)
                 for row in rows:
                     copy.write_row(row)
-    except connection.dialect.loaded_dbapi.IntegrityError as error:
-        # the statement and its data stay out of the error
-        raise IntegrityError("bulk insert", None, type(error)("an id is in force already")) from None
 
 
 @dataclass(frozen=True)
@@ -58,20 +57,38 @@ def block_of(rows: list[tuple[int, float, bytes]], dtype: str) -> Block:
     y = np.fromiter((row[1] for row in rows), np.float64, len(rows))
     # a bytearray, since torch wants arrays it could write to
     x = np.frombuffer(bytearray().join([row[2] for row in rows]), dtype)
-    return Block(position, y, x.reshape(len(rows), -1) if rows else x.reshape(0, 1))
+    x = x.reshape(len(rows), -1) if rows else x.reshape(0, 1)
+    if (np.diff(position) < 0).any():
+        order = np.argsort(position)
+        position, y, x = position[order], y[order], x[order]
+    return Block(position, y, x)
 
 
-def select(session: Session, where: str, parameters: dict[str, Any], dtype: str, limit: int) -> Block:
-    """Up to `limit` rows that meet a condition, in the order of their positions.
+def select(session: Session, where: str, parameters: dict[str, Any], dtype: str) -> Block:
+    """The rows that meet a condition, in the order of their positions.
 
     `where` is ours, never a caller's; values come as `:name`, as both drivers can be made to read them.
     """
     connection = session.connection()
     driver: Any = connection.connection.driver_connection
-    query = f"SELECT position, y, x FROM examples WHERE {where} ORDER BY position LIMIT {int(limit)}"
-    if connection.dialect.name == "sqlite":
-        return block_of(driver.execute(query, parameters).fetchall(), dtype)
-    for name in parameters:
-        query = query.replace(f":{name}", f"%({name})s")
-    with driver.cursor(binary=True) as cursor:
-        return block_of(cursor.execute(query, parameters).fetchall(), dtype)
+    # sorted here: asked to, PostgreSQL may sort the whole table as long as it has no statistics of it
+    query = f"SELECT position, y, x FROM examples WHERE {where}"
+    with told(connection):
+        if connection.dialect.name == "sqlite":
+            return block_of(driver.execute(query, parameters).fetchall(), dtype)
+        for name in parameters:
+            query = query.replace(f":{name}", f"%({name})s")
+        with driver.cursor(binary=True) as cursor:
+            return block_of(cursor.execute(query, parameters).fetchall(), dtype)
+
+
+@contextmanager
+def told(connection: Connection) -> Iterator[None]:
+    """The driver's errors as SQLAlchemy's, as everywhere else; without their text, which quotes data."""
+    dbapi = connection.dialect.loaded_dbapi
+    try:
+        yield
+    except dbapi.IntegrityError as error:
+        raise IntegrityError("bulk path", None, type(error)("an id is in force already")) from None
+    except dbapi.OperationalError as error:
+        raise OperationalError("bulk path", None, error) from error

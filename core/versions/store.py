@@ -32,13 +32,17 @@ class Store:
             self.files.pipe_file(path, data)
         return name, hashlib.sha256(data).hexdigest()
 
-    def get(self, name: str) -> bytes:
+    def get(self, name: str, sha256: str | None = None) -> bytes:
+        """A file's bytes; Unavailable if they are not those of the given hash."""
         try:
-            return bytes(self.files.cat_file(f"{self.root}/{name}"))
+            data = bytes(self.files.cat_file(f"{self.root}/{name}"))
         except FileNotFoundError as error:
             raise NotFound("version_purged", "The file of this version is not there any more.") from error
         except OSError as error:
             raise Unavailable("store_unavailable", "The store of version files does not answer.") from error
+        if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
+            raise Unavailable("version_damaged", "The file of this version is not what was stored.")
+        return data
 
     def delete_folder(self, folder: str) -> None:
         """Delete a folder with all its files; nothing happens if it is not there."""

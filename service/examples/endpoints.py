@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Path, Request
 from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from core.errors import NotFound
+from core.errors import NotFound, Unavailable
 from core.ledger import append
+from core.ledger.append import Added
+from core.ledger.batch import Batch
 from core.ledger.tables import Example
 from core.models import catalog
+from core.models.table import Model
 from service import metrics
 from service.auth import Caller, Guarded, Ingester, Reader
 from service.context import Context, Shared
@@ -46,22 +52,36 @@ async def add_examples(request: Request, name: Name, caller: Ingester, context: 
 
 def add(name: str, kind: str, body: bytes, caller: Caller, context: Context, write: Writing) -> Response:
     settings = context.settings
-    with context.database.read() as session:
-        spec = catalog.find(session, name, caller.models).spec
+    model_id, spec = known(name, caller, context)
     # parsed before the lock is taken: other writers of the model need not wait for that
     reader = formats.Reader(spec, settings.max_batch, settings.max_body_bytes, settings.secret)
     batch = reader.read(kind, body)
 
-    def store(session: Session) -> AddedAnswer:
+    def store(session: Session, adding: Callable[[Session, Model, Batch], Added]) -> AddedAnswer:
         model = catalog.find(session, name, caller.models, lock=True)
-        if model.spec != spec:
-            raise NotFound("model_not_found", "The model was deleted meanwhile.")
-        added = append.add(session, model, batch)
+        if model.id != model_id:
+            context.models.clear()
+            raise Unavailable("model_replaced", "The model was deleted and made anew meanwhile; try again.")
+        added = adding(session, model, batch)
         metrics.EXAMPLES.labels("accepted").inc(added.accepted)
         metrics.EXAMPLES.labels("duplicate").inc(added.duplicates)
         return AddedAnswer(**vars(added))
 
-    return write(caller.credential, 201, store)
+    if len(set(batch.ids)) == len(batch):
+        with suppress(IntegrityError):
+            return write(caller.credential, 201, lambda session: store(session, append.add_new))
+    return write(caller.credential, 201, lambda session: store(session, append.add))
+
+
+def known(name: str, caller: Caller, context: Context) -> tuple[int, dict[str, Any]]:
+    """A model's number and its spec, of which input and target never change."""
+    found: tuple[int, dict[str, Any]] | None = context.models.get(name)
+    if found is None or (caller.models is not None and name not in caller.models):
+        with context.database.read() as session:
+            model = catalog.find(session, name, caller.models)
+            found = model.id, model.spec
+        context.models.put(name, found)
+    return found
 
 
 def shown(row: Any, spec: dict[str, Any]) -> ExampleAnswer:

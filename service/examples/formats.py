@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pyarrow.parquet
 from core.errors import Invalid, Malformed, TooLarge, Unsupported
 from core.ledger.batch import Batch, Split, subject_hashes
 from service import columns
-from service.inputs import Inputs, inputs_of
+from service.inputs import inputs_of
 from service.targets import Targets
 
 WHERE = "examples"
@@ -67,32 +67,38 @@ def check_text(texts: Sequence[Any], name: str, code: str) -> None:
     raise Invalid.at((WHERE, i, name), code, f"must have 1 to {LONGEST} printable characters")
 
 
+class Decoders(NamedTuple):
+    """Of a whole JSON body, and of JSON lines."""
+
+    body: msgspec.json.Decoder[Any]
+    line: msgspec.json.Decoder[Any]
+
+
 @lru_cache(maxsize=256)
-def decoders(inputs: Inputs) -> tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]:
-    """Decoders of a whole JSON body and of JSON lines."""
+def decoders(x: Any) -> Decoders:
+    """Decoders of examples whose input is decoded to `x`."""
     example = msgspec.defstruct(
         "Example",
         [
             ("id", str),
-            ("x", inputs.json_type),
+            ("x", x),
             ("y", bool | int | float | str),
             ("subject", str | None, None),
             ("split", Literal["train", "holdout"] | None, None),
         ],
         forbid_unknown_fields=True,
+        gc=False,
     )
     body = msgspec.defstruct("Body", [("examples", list[example])], forbid_unknown_fields=True)  # type: ignore[valid-type]
-    return msgspec.json.Decoder(body), msgspec.json.Decoder(example)
+    return Decoders(msgspec.json.Decoder(body), msgspec.json.Decoder(example))
 
 
 def read_json(reader: Reader, body: bytes) -> Batch:
-    inputs = inputs_of(reader.spec)
-    return from_objects(reader, inputs, decoded(lambda: decoders(inputs)[0].decode(body)).examples)
+    return from_objects(reader, lambda x: decoded(lambda: decoders(x).body.decode(body)).examples)
 
 
 def read_ndjson(reader: Reader, body: bytes) -> Batch:
-    inputs = inputs_of(reader.spec)
-    return from_objects(reader, inputs, decoded(lambda: decoders(inputs)[1].decode_lines(body), WHERE))
+    return from_objects(reader, lambda x: decoded(lambda: decoders(x).line.decode_lines(body), WHERE))
 
 
 def decoded(decode: Callable[[], Any], where: str | None = None) -> Any:
@@ -116,9 +122,15 @@ def place_of(path: str) -> tuple[str | int, ...]:
     return tuple(name or int(index) for name, index in steps)
 
 
-def from_objects(reader: Reader, inputs: Inputs, examples: list[Any]) -> Batch:
-    reader.check_size(len(examples))
-    x = inputs.from_json([e.x for e in examples], WHERE)
+def from_objects(reader: Reader, decode: Callable[[Any], list[Any]]) -> Batch:
+    """The batch of decoded objects. `decode` takes what inputs shall be decoded to."""
+
+    def counted(x: Any) -> list[Any]:
+        found = decode(x)
+        reader.check_size(len(found))
+        return found
+
+    examples, x = inputs_of(reader.spec).read(counted, lambda example: example.x, WHERE)
     y = Targets(reader.spec["target"]).from_json([e.y for e in examples], WHERE)
     return reader.batch([e.id for e in examples], [e.subject for e in examples], [e.split for e in examples], x, y)
 

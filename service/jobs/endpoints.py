@@ -52,10 +52,10 @@ def retrain(name: Name, caller: Admin, write: Write) -> Response:
     return ask(name, JobKind.RETRAIN, caller, write)
 
 
-def find(session: Session, id: str, caller: Caller, lock: bool = False) -> tuple[Job, Model]:
+def find(session: Session, id: str, caller: Caller) -> tuple[Job, Model]:
     """A job and its model; NotFound if the caller cannot see the model."""
     query = select(Job, Model).join(Model, Job.model_id == Model.id).where(Job.id == id)
-    found = session.execute(query.with_for_update() if lock else query).first() if id.isprintable() else None
+    found = session.execute(query).first() if id.isprintable() else None
     if found is None or (caller.models is not None and found.Model.name not in caller.models):
         raise NotFound("job_not_found", "There is no such job.")
     return found.Job, found.Model
@@ -124,7 +124,10 @@ def cancel_job(id: Id, caller: Admin, write: Write) -> Response:
     """Cancel a job: a queued one ends at once, a running one is asked to stop."""
 
     def cancel(session: Session) -> JobAnswer:
-        job, model = find(session, id, caller, lock=True)
+        job, model = find(session, id, caller)
+        # the model first, as everybody does: others hold it while they change its jobs
+        session.refresh(model, with_for_update=True)
+        session.refresh(job, with_for_update=True)
         queue.cancel(session, job)
         return described(job, model.name)
 

@@ -98,6 +98,7 @@ def delete_model(name: Name, caller: Admin, context: Shared) -> None:
     # after the commit: files without a model are litter, a model without its files would be broken
     context.store.delete_folder(folder)
     context.champions.clear()
+    context.models.clear()
 
 
 @router.post(

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 
 from core.errors import Conflict
+from core.ledger.passes import shape_of
 from core.models import catalog
 from core.versions import history
 from core.versions.serving import Served
@@ -30,6 +31,7 @@ class Loaded:
     served: Served
     inputs: Inputs
     targets: Targets
+    shape: tuple[int, ...]
     confirmed: float
     """When the database was last asked for it."""
 
@@ -58,12 +60,13 @@ class Champions:
             row = history.find(session, model, version or model.champion or 0)
             if row.state is VersionState.PURGED:
                 raise Conflict("version_purged", f"Version {row.number} is purged: its weights are gone.")
-            key, file = (model.id, row.number), row.file
+            key, file, sha256 = (model.id, row.number), row.file, row.sha256
         with self._loading:
             loaded = self.loaded.get(key)
             if loaded is None:
-                served = Served(row.number, self.context.store.get(file))
-                loaded = Loaded(served, inputs_of(served.spec), Targets(served.spec["target"]), 0.0)
+                served = Served(row.number, self.context.store.get(file, sha256))
+                spec = served.spec
+                loaded = Loaded(served, inputs_of(spec), Targets(spec["target"]), shape_of(spec["input"]), 0.0)
                 self.loaded[key] = loaded
             loaded.confirmed = time.monotonic()
             self.loaded = {k: v for k, v in self.loaded.items() if v.confirmed > loaded.confirmed - LATELY}

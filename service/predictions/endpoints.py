@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
-import msgspec
-import torch
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from core.errors import Invalid, TooLarge
-from core.ledger.passes import shape_of
-from service import metrics
 from service.auth import Guarded, Reader
 from service.context import Shared
-from service.examples.formats import decoded
-from service.inputs import Inputs
 from service.models.endpoints import Name
-from service.predictions.champions import Champions, Loaded
+from service.predictions.answers import answer
 from service.problems import documented
 from service.writing import Write
 
 router = APIRouter(prefix="/v1/models/{name}/predictions", tags=["Predictions"], route_class=Guarded)
-
-WHERE = "inputs"
-SMALL = 50_000
-"""Numbers that are computed at once; handing more to a thread costs less than making others wait."""
 
 BODY: dict[str, Any] = {
     "requestBody": {
@@ -76,29 +64,6 @@ class PredictionsAnswer(BaseModel):
     outputs: list[OutputAnswer]
 
 
-class Head(msgspec.Struct):
-    """The part of a body that says which version reads the rest."""
-
-    version: int | None = None
-
-
-heads = msgspec.json.Decoder(Head)
-
-
-@lru_cache(maxsize=256)
-def decoder(inputs: Inputs) -> msgspec.json.Decoder[Any]:
-    fields: list[Any] = [("inputs", list[inputs.json_type]), ("version", int | None, None)]  # type: ignore[name-defined]
-    return msgspec.json.Decoder(msgspec.defstruct("Body", fields, forbid_unknown_fields=True))
-
-
-def predict(loaded: Loaded, xs: list[Any]) -> bytes:
-    x = loaded.inputs.from_json(xs, WHERE)
-    shape = shape_of(loaded.served.spec["input"])
-    means = loaded.served.means(torch.from_numpy(x).reshape(len(xs), *shape))
-    metrics.PREDICTIONS.inc(len(xs))
-    return msgspec.json.encode({"version": loaded.served.number, "outputs": loaded.targets.outputs(means)})
-
-
 @router.post(
     "",
     response_model=PredictionsAnswer,
@@ -108,23 +73,7 @@ def predict(loaded: Loaded, xs: list[Any]) -> bytes:
 )
 async def make_predictions(request: Request, name: Name, caller: Reader, context: Shared, write: Write) -> Response:
     """Predict with the champion, or with the version that is named."""
-    body = await request.body()
-    champions: Champions = request.app.state.champions
-    version = decoded(lambda: heads.decode(body)).version
-    if version is not None and not 0 < version < 2**31:
-        raise Invalid.at(("version",), "request_invalid", "must be the number of a version")
-    loaded = champions.known(name, version, caller)
-    if loaded is None:
-        loaded = await run_in_threadpool(champions.find, name, version, caller)
-    xs = decoded(lambda: decoder(loaded.inputs).decode(body)).inputs
-    if not xs:
-        raise Invalid.at((WHERE,), "batch_empty", "there is no input")
-    if len(xs) > context.settings.max_batch:
-        raise TooLarge("batch_too_large", f"{len(xs)} inputs; {context.settings.max_batch} are allowed in one request.")
+    made = await answer(await request.body(), name, caller, context, request.app.state.champions)
     if write.key is not None:
-        return await run_in_threadpool(write, caller.credential, 200, lambda _session: predict(loaded, xs))
-    if len(xs) * loaded.inputs.width > SMALL:
-        answer = await run_in_threadpool(predict, loaded, xs)
-    else:
-        answer = predict(loaded, xs)
-    return Response(answer, media_type="application/json")
+        return await run_in_threadpool(write, caller.credential, 200, lambda _session: made)
+    return Response(made, media_type="application/json")

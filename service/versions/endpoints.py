@@ -92,7 +92,7 @@ def download_weights(name: Name, n: Number, caller: Reader, context: Shared) -> 
             raise NotFound("version_purged", f"Version {n} is purged: its weights are gone.")
         file, sha256 = version.file, version.sha256
     headers = {"Content-Disposition": f'attachment; filename="{name}-{n}.safetensors"', "ETag": f'"{sha256}"'}
-    return Response(context.store.get(file), headers=headers, media_type="application/octet-stream")
+    return Response(context.store.get(file, sha256), headers=headers, media_type="application/octet-stream")
 
 
 @router.get("/promotions", response_model=Page[PromotionAnswer], responses=documented(404))

@@ -1,16 +1,18 @@
-"""Services to be hard on: one and two processes, on SQLite and on PostgreSQL."""
+"""Services to be hard on."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import BACKENDS
 from tests.stack import Stack
+
+Start = Callable[[str, int], "Sturdy"]
 
 
 class Sturdy(Stack):
@@ -26,18 +28,19 @@ class Sturdy(Stack):
         self.process.wait(30)
 
 
-@pytest.fixture(
-    scope="session",
-    params=[(backend, processes) for backend in BACKENDS for processes in (1, 2)],
-    ids=lambda given: f"{given[0]}-{given[1]}",
-)
-def sturdy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sturdy]:
-    backend, processes = request.param
-    name = f"{backend}_{processes}"
-    url = request.getfixturevalue("postgres").create_database(name) if backend == "postgresql" else ""
-    stack = Sturdy(tmp_path_factory.mktemp(name), url, AMEND_PROCESSES=str(processes))
-    try:
-        stack.start()
-        yield stack
-    finally:
+@pytest.fixture
+def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
+    """Starts a service on a backend, with some processes; it ends with the test."""
+    started: list[Sturdy] = []
+
+    def made(backend: str, processes: int) -> Sturdy:
+        url = ""
+        if backend == "postgresql":
+            url = request.getfixturevalue("postgres").create_database(f"d{uuid.uuid4().hex}")
+        started.append(Sturdy(tmp_path, url, AMEND_PROCESSES=str(processes)))
+        started[-1].start()
+        return started[-1]
+
+    yield made
+    for stack in started:
         stack.stop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import socket
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,10 +12,11 @@ from queue import Empty, SimpleQueue
 import httpx
 import pytest
 
+from tests.conftest import BACKENDS
 from tests.endurance.batches import SPEC, Batch, listed, post
-from tests.endurance.conftest import Sturdy
+from tests.endurance.conftest import Start, Sturdy
 
-WRITERS, SIZE, ROUNDS = 4, 500, 2
+WRITERS, SIZE, ROUNDS = 4, 500, 1
 
 Acknowledged = dict[Batch, tuple[int, int]]
 """Batches with the positions that were answered."""
@@ -28,7 +28,7 @@ def send(stack: Sturdy, model: str, waiting: SimpleQueue[Batch]) -> Acknowledged
     with suppress(Empty, httpx.TransportError), stack.client() as api:
         while True:
             batch = waiting.get_nowait()
-            answer = post(api, model, batch.body(), key=f"batch-{batch.first}").raise_for_status().json()
+            answer = post(api, model, batch.body(), key=f"kills-{batch.first}").raise_for_status().json()
             if answer["accepted"]:
                 acknowledged[batch] = (answer["first_position"], answer["last_position"])
     return acknowledged
@@ -51,7 +51,12 @@ def whole(stack: Sturdy, model: str) -> dict[str, int]:
     return {item["id"]: item["position"] for item in items}
 
 
-def test_every_acknowledged_batch_survives_and_none_is_there_by_half(sturdy: Sturdy) -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_every_acknowledged_batch_survives_and_none_is_there_by_half(
+    start: Start, backend: str, processes: int
+) -> None:
+    sturdy = start(backend, processes)
     model, chance = sturdy.model(**SPEC), random.Random(0)
     batches = [Batch(first, SIZE) for first in range(0, 80 * SIZE, SIZE)]
     acknowledged: Acknowledged = {}
@@ -79,23 +84,3 @@ def test_every_acknowledged_batch_survives_and_none_is_there_by_half(sturdy: Stu
     unanswered = [batch for batch in batches if batch not in acknowledged][: 2 * WRITERS]
     send(sturdy, model, queued(unanswered))
     assert whole(sturdy, model).keys() == there.keys() | {id_ for batch in unanswered for id_ in batch.ids}
-
-
-@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
-def test_an_upload_that_breaks_off_stores_nothing(sturdy: Sturdy, chunked: bool) -> None:
-    model = sturdy.model(**SPEC)
-    line = b'{"id": "e%d", "x": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16], "y": 1}\n'
-    part = b"".join(line % i for i in range(100))  # complete lines: it could be taken for all there is
-    length = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % (2 * len(part))
-    head = b"POST /v1/models/%s/examples HTTP/1.1\r\nHost: t\r\nAuthorization: Bearer %s\r\n%s\r\n" % (
-        model.encode(),
-        sturdy.admin_key.encode(),
-        length,
-    )
-    with socket.create_connection(("127.0.0.1", sturdy.port)) as connection:
-        connection.sendall(head + b"Content-Type: application/x-ndjson\r\n\r\n")
-        connection.sendall(b"%x\r\n%s\r\n" % (len(part), part) if chunked else part)
-        time.sleep(0.1)
-    with sturdy.client() as api:
-        assert post(api, model, Batch(0, 3).body()).json()["last_position"] == 3
-        assert len(listed(api, model)) == 3

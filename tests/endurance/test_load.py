@@ -7,9 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import httpx
+import pytest
 
+from tests.conftest import BACKENDS
 from tests.endurance.batches import SPEC, Batch, listed, post
-from tests.endurance.conftest import Sturdy
+from tests.endurance.conftest import Start
+from tests.stack import Stack
 
 WRITERS, SIZE, EXAMPLES = 8, 200, 20_000
 BATCHES = [Batch(first, SIZE) for first in range(0, EXAMPLES, SIZE)]
@@ -31,17 +34,26 @@ def plan(chance: random.Random) -> list[Sending]:
 
 
 def key_of(batch: Batch) -> str:
-    return f"batch-{batch.first}"
+    return f"load-{batch.first}"
 
 
-def test_what_eight_writers_send_is_there_once(sturdy: Sturdy) -> None:
-    model = sturdy.model(**SPEC)
+def test_what_eight_writers_send_is_there_once(stack: Stack) -> None:
+    check_eight_writers(stack)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_eight_writers_send_to_two_processes_is_there_once(start: Start, backend: str) -> None:
+    check_eight_writers(start(backend, 2))
+
+
+def check_eight_writers(stack: Stack) -> None:
+    model = stack.model(**SPEC)
     chance = random.Random(0)
     sendings = plan(chance)
     # the same request twice, next to each other: two writers send them at the same time
     for twin in chance.sample(range(len(sendings)), 20):
         sendings.insert(twin, sendings[twin])
-    with sturdy.client(limits=httpx.Limits(max_connections=WRITERS)) as api, ThreadPoolExecutor(WRITERS) as threads:
+    with stack.client(limits=httpx.Limits(max_connections=WRITERS)) as api, ThreadPoolExecutor(WRITERS) as threads:
         answers = list(threads.map(lambda s: post(api, model, s[0].body(backwards=s[2]), s[1]), sendings))
         shown = api.get(f"/v1/models/{model}").json()
         items = listed(api, model)
@@ -63,12 +75,12 @@ def test_what_eight_writers_send_is_there_once(sturdy: Sturdy) -> None:
     assert {item["id"]: item["x"][0] for item in items} == {f"e{i}": i for i in range(EXAMPLES)}
 
 
-def test_jobs_asked_for_and_cancelled_at_once_hold_nobody_up(sturdy: Sturdy) -> None:
-    model = sturdy.model(**SPEC)
+def test_jobs_asked_for_and_cancelled_at_once_hold_nobody_up(stack: Stack) -> None:
+    model = stack.model(**SPEC)
 
     def work(writer: int) -> set[int]:
         seen = set()
-        with sturdy.client() as api:
+        with stack.client() as api:
             for i in range(15):
                 seen.add(post(api, model, Batch(1000 * writer + i, 1).body()).status_code)
                 job = api.post(f"/v1/models/{model}/adaptations")

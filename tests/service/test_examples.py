@@ -21,7 +21,8 @@ def test_positions_are_handed_out_in_the_order_of_the_batch(stack: Stack, api: h
     name = stack.model()
     assert add(api, name, rows(3)) == {"accepted": 3, "duplicates": 0, "first_position": 1, "last_position": 3}
     assert add(api, name, rows(2, "f")) == {"accepted": 2, "duplicates": 0, "first_position": 4, "last_position": 5}
-    assert [(row["position"], row["id"]) for row in listed(api, name)] == list(enumerate("e0 e1 e2 f0 f1".split(), 1))
+    assert [row["id"] for row in listed(api, name)] == ["e0", "e1", "e2", "f0", "f1"]
+    assert [row["position"] for row in listed(api, name)] == [1, 2, 3, 4, 5]
     model = api.get(f"/v1/models/{name}").json()
     assert (model["head"], model["pending"], model["counts"]) == (5, 5, {"train": 5, "holdout": 0, "removed": 0})
 
@@ -103,7 +104,7 @@ def test_any_printable_id_is_found_again(stack: Stack, api: httpx.Client, id_: s
 
 def test_an_unknown_example_is_not_found(stack: Stack, api: httpx.Client) -> None:
     name = stack.model()
-    for id_ in ("none", "%00", "a%0Ab", "%ED%A0%80", ""):
+    for id_ in ("none", "%00", "a%09b", "%ED%A0%80"):
         refused(api.get(f"/v1/models/{name}/examples/{id_}"), 404, "example_not_found")
 
 

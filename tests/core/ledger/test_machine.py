@@ -125,7 +125,7 @@ def pairs(rows: dict[int, Row], but: dict[int, Row] | None = None) -> dict[int, 
 
 def test_any_history_reads_as_a_plain_list_would(database: Database) -> None:
     steps = settings(
-        max_examples=25,
+        max_examples=15,
         stateful_step_count=20,
         deadline=None,
         derandomize=True,

@@ -1,0 +1,73 @@
+"""Answers kept for repeated requests: given back once earned, to nobody else, and unreadable in the database."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from core import idempotency
+from core.database import Database
+from core.errors import Conflict
+from core.idempotency import Answer, Attempt
+
+
+@pytest.fixture
+def attempt() -> Attempt:
+    return Attempt("amend_key", f"word-{uuid.uuid4().hex}", b"request")
+
+
+def carry_out(database: Database, attempt: Attempt, body: bytes = b"the answer") -> tuple[int, bytes] | None:
+    with database.write() as session:
+        first = idempotency.earlier(session, attempt)
+        if first is None:
+            idempotency.keep(session, attempt, 201, body)
+        return first
+
+
+def test_a_repeated_request_gets_the_first_answer(database: Database, attempt: Attempt) -> None:
+    assert carry_out(database, attempt) is None
+    assert carry_out(database, attempt, b"another") == (201, b"the answer")
+
+
+def test_the_same_word_for_another_request_is_refused(database: Database, attempt: Attempt) -> None:
+    carry_out(database, attempt)
+    with pytest.raises(Conflict):
+        carry_out(database, replace(attempt, request=b"other"))
+
+
+def test_words_of_different_keys_are_apart(database: Database, attempt: Attempt) -> None:
+    carry_out(database, attempt)
+    assert carry_out(database, replace(attempt, credential="amend_other", request=b"other")) is None
+
+
+def test_a_request_that_failed_can_be_repeated(database: Database, attempt: Attempt) -> None:
+    def fail() -> None:
+        with database.write() as session:
+            idempotency.earlier(session, attempt)
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        fail()
+    assert carry_out(database, attempt) is None
+
+
+def test_the_database_alone_tells_neither_answer_nor_word(database: Database, attempt: Attempt) -> None:
+    carry_out(database, attempt)
+    with database.read() as session:
+        row = session.get_one(Answer, attempt.digest)
+        columns = [getattr(row, column.name) for column in Answer.__table__.columns]
+    for value in columns:
+        assert "the answer" not in str(value)
+        assert attempt.key not in str(value)
+
+
+def test_old_answers_are_forgotten(empty_database: Database, attempt: Attempt) -> None:
+    carry_out(empty_database, attempt)
+    for age, kept in ((timedelta(hours=1), True), (timedelta(seconds=-1), False)):
+        with empty_database.write() as session:
+            idempotency.forget_old(session, age)
+        with empty_database.read() as session:
+            assert (session.get(Answer, attempt.digest) is not None) is kept

@@ -1,0 +1,113 @@
+"""Who may do what: every entry of the OpenAPI document, so that a new endpoint cannot be forgotten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service.expect import Operation, add, operations, refused, rows
+from tests.stack import Stack
+
+OPEN = {"health", "readiness"}
+ENOUGH = {
+    "add_examples": {"ingest"},
+    "remove_examples": {"ingest", "erase"},
+    "make_predictions": {"read"},
+    "list_keys": set[str](),
+}
+"""The scopes besides admin's with which an operation goes; if not named: read for GET, else none."""
+
+
+def enough(operation: Operation) -> set[str]:
+    return ENOUGH.get(operation.id, {"read"} if operation.method == "get" else set())
+
+
+class Place:
+    """A model with one of everything, and the values that put an operation there."""
+
+    def __init__(self, stack: Stack, api: httpx.Client) -> None:
+        self.model = stack.model()
+        add(api, self.model, rows(6))
+        stack.train(self.model)
+        removal = api.post(f"/v1/models/{self.model}/removals", json={"ids": ["e5"]}).json()
+        self.ids = {"examples": "e0", "removals": removal["id"], "jobs": removal["job"], "keys": "none"}
+
+    def path(self, operation: Operation, model: str | None = None) -> str:
+        resource = operation.path.partition("/{id}")[0].rpartition("/")[2]
+        path = operation.path.replace("{name}", model or self.model).replace("{n}", "1")
+        path = path.replace("{id}", self.ids.get(resource, "none"))
+        assert "{" not in path, f"this test does not know how to fill {operation.path}"
+        return path
+
+    def body(self, operation: Operation) -> dict[str, Any]:
+        content = operation.described.get("requestBody", {}).get("content", {})
+        return {"json": {}} if "application/json" in content else {}
+
+
+@pytest.fixture(scope="module")
+def place(stack: Stack) -> Place:
+    with stack.client() as api:
+        return Place(stack, api)
+
+
+def guarded(api: httpx.Client) -> list[Operation]:
+    found = [operation for operation in operations(api) if operation.id not in OPEN]
+    assert len(found) > 20
+    return found
+
+
+def test_health_and_readiness_are_open_and_nothing_else_is(stack: Stack, api: httpx.Client) -> None:
+    assert {o.id for o in operations(api) if "security" not in o.described} == OPEN
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer amend_0123456789ab_" + "x" * 43}], ids=["no", "bad"])
+@pytest.mark.parametrize("body", [b"", b"{", b"{}"], ids=["empty", "malformed", "invalid"])
+def test_nothing_goes_without_a_key_whatever_is_sent(
+    stack: Stack, api: httpx.Client, place: Place, headers: dict[str, str], body: bytes
+) -> None:
+    code = "key_unknown" if headers else "key_missing"
+    with httpx.Client(base_url=stack.url, headers={"Content-Type": "application/json", **headers}) as stranger:
+        for operation in guarded(api):
+            answer = stranger.request(operation.method, place.path(operation), content=body)
+            assert answer.status_code == 401, operation
+            refused(answer, 401, code)
+
+
+@pytest.mark.parametrize("scope", ["read", "ingest", "erase"])
+def test_every_operation_needs_its_scope(stack: Stack, api: httpx.Client, place: Place, scope: str) -> None:
+    with stack.client(stack.key(scope)) as holder:
+        for operation in guarded(api):
+            answer = holder.request(operation.method, place.path(operation), **place.body(operation))
+            allowed = scope in enough(operation)
+            assert (answer.status_code != 403) == allowed, (operation.id, answer.text)
+            if not allowed:
+                refused(answer, 403, "scope_missing")
+            else:
+                assert answer.status_code < 500
+
+
+def test_a_model_that_the_key_cannot_see_is_not_found(stack: Stack, api: httpx.Client, place: Place) -> None:
+    bodies: dict[str, Any] = {
+        "change_policy": {"policy": {}},
+        "change_model": {"regularizer": {"kind": "l2"}},
+        "add_examples": {"examples": rows(1)},
+        "remove_examples": {"ids": ["e0"]},
+        "make_predictions": {"inputs": [[0, 0]]},
+    }
+    with stack.client(stack.key("admin", models=[stack.model()])) as holder:
+        for operation in guarded(api):
+            if "{name}" in operation.path:
+                body = {"json": bodies[operation.id]} if operation.described.get("requestBody") else {}
+                answer = holder.request(operation.method, place.path(operation), **body)
+                refused(answer, 404, "model_not_found")
+            elif operation.path.startswith("/v1/jobs/"):
+                refused(holder.request(operation.method, place.path(operation)), 404, "job_not_found")
+    assert api.get(f"/v1/models/{place.model}").json()["counts"]["train"] == 5
+
+
+def test_what_the_key_cannot_see_looks_like_what_is_not_there(stack: Stack, api: httpx.Client, place: Place) -> None:
+    with stack.client(stack.key("read", models=[stack.model()])) as holder:
+        hidden, absent = holder.get(f"/v1/models/{place.model}"), holder.get("/v1/models/none-such")
+    assert hidden.json() == absent.json()

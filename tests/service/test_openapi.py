@@ -1,0 +1,113 @@
+"""The OpenAPI document and its page: complete, true, and without the internet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service.expect import METHODS, Operation, add, operations, rows
+from tests.stack import Stack
+
+
+@pytest.fixture
+def document(api: httpx.Client) -> dict[str, Any]:
+    found: dict[str, Any] = api.get("/openapi.json").raise_for_status().json()
+    return found
+
+
+def test_the_document_needs_no_key(stack: Stack) -> None:
+    assert httpx.get(f"{stack.url}/openapi.json").json()["info"]["title"] == "Amend"
+
+
+def references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        for value in node.values():
+            yield from references(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from references(value)
+
+
+def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+    for reference in set(references(document)):
+        node = document
+        for step in reference.removeprefix("#/").split("/"):
+            assert step in node, reference
+            node = node[step]
+
+
+def test_every_operation_has_an_id_a_tag_and_words(document: dict[str, Any], api: httpx.Client) -> None:
+    found = operations(api)
+    assert len({operation.id for operation in found}) == len(found)
+    for operation in found:
+        assert operation.described["tags"], operation.id
+        assert operation.described["description"], operation.id
+
+
+def test_every_error_is_told_as_a_problem(api: httpx.Client) -> None:
+    for operation in operations(api):
+        for status, answer in operation.described["responses"].items():
+            if status >= "400" and operation.id != "readiness":
+                assert list(answer["content"]) == ["application/problem+json"], (operation.id, status)
+
+
+def test_the_contracts_endpoints_are_all_there(document: dict[str, Any]) -> None:
+    promised = """
+        POST /v1/models | GET /v1/models | GET /v1/models/{name} | PATCH /v1/models/{name} | DELETE /v1/models/{name}
+        POST /v1/models/{name}/examples | GET /v1/models/{name}/examples/{id} | GET /v1/models/{name}/examples
+        POST /v1/models/{name}/removals | GET /v1/models/{name}/removals/{id} | POST /v1/models/{name}/changes
+        POST /v1/models/{name}/adaptations | POST /v1/models/{name}/retrains | GET /v1/jobs/{id} | GET /v1/jobs
+        POST /v1/jobs/{id}/cancel | GET /v1/models/{name}/versions | GET /v1/models/{name}/versions/{n}
+        POST /v1/models/{name}/versions/{n}/promote | GET /v1/models/{name}/promotions
+        GET /v1/models/{name}/comparisons | POST /v1/models/{name}/predictions
+        GET /v1/models/{name}/versions/{n}/weights | POST /v1/keys | GET /v1/keys | DELETE /v1/keys/{id}
+        GET /healthz | GET /readyz | GET /metrics
+    """
+    there = {f"{m.upper()} {path}" for path, entry in document["paths"].items() for m in METHODS if m in entry}
+    assert {" ".join(line.split()) for line in re.split(r"[|\n]", promised) if line.strip()} <= there
+
+
+def test_the_page_and_its_assets_come_from_here_alone(stack: Stack) -> None:
+    with httpx.Client(base_url=stack.url) as browser:
+        page = browser.get("/docs")
+        assert page.headers["content-type"].startswith("text/html")
+        assert re.findall(r"(?:https?:)?//[a-z0-9.-]+", page.text) == []
+        assets = re.findall(r"""(?:src|href)=["']([^"']+)["']""", page.text)
+        assert len(assets) >= 2
+        for asset in assets:
+            assert browser.get(asset).status_code == 200, asset
+
+
+def samples(operation: Operation, document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The bodies that the document shows for an operation, each with its content type."""
+    for kind, content in operation.described.get("requestBody", {}).get("content", {}).items():
+        if "example" in content:
+            yield kind, content["example"]
+        schema = content["schema"]
+        if "$ref" in schema:
+            schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        for example in schema.get("examples", []):
+            yield kind, example
+
+
+def test_every_body_that_is_shown_works(stack: Stack, api: httpx.Client, document: dict[str, Any]) -> None:
+    """As a reader would try them: create the model, then the rest on it."""
+    found = [(o, kind, body) for o in operations(api) for kind, body in samples(o, document)]
+    with_body = {o.id for o in operations(api) if "requestBody" in o.described}
+    assert {operation.id for operation, _, _ in found} == with_body
+    api.delete("/v1/models/churn")
+    for operation, kind, body in sorted(found, key=lambda entry: entry[0].id == "make_predictions"):
+        if operation.id == "make_predictions":
+            add(api, "churn", [{**row, "x": [*row["x"], 0]} for row in rows(6)])
+            stack.train("churn")
+        path = operation.path.replace("{name}", "churn")
+        content = {"json": body} if kind == "application/json" else {"content": body}
+        answer = api.request(operation.method, path, headers={"Content-Type": kind}, **content)
+        assert answer.is_success, (operation.id, kind, answer.text)
+    assert api.delete("/v1/models/churn").status_code == 204

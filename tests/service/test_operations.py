@@ -1,0 +1,76 @@
+"""Health, readiness, metrics, logs, and answers to what is not there."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+
+from core.database import now
+from core.jobs.tables import Worker
+from tests.service.expect import add, refused, rows
+from tests.stack import Stack
+
+
+def test_health_needs_no_key(stack: Stack) -> None:
+    answer = httpx.get(f"{stack.url}/healthz")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+def test_readiness_names_what_is_down(stack: Stack) -> None:
+    answer = httpx.get(f"{stack.url}/readyz")
+    assert answer.status_code == 503
+    told = answer.json()
+    assert told["status"] == "down"
+    assert told["database"] == {"ok": True, "detail": "answers"}
+    assert told["broker"] == {"ok": False, "detail": "not configured"}
+    assert told["mlflow"] == {"ok": False, "detail": "not configured"}
+    assert told["worker"]["ok"] is False
+
+
+def test_readiness_hears_a_workers_heartbeat(stack: Stack) -> None:
+    with stack.database.write() as session:
+        session.merge(Worker(name="test", seen_at=now()))
+    try:
+        assert httpx.get(f"{stack.url}/readyz").json()["worker"] == {"ok": True, "detail": "alive"}
+    finally:
+        with stack.database.write() as session:
+            session.delete(session.get_one(Worker, "test"))
+
+
+def test_metrics_tell_of_requests_and_the_ledger(stack: Stack, api: httpx.Client) -> None:
+    name = stack.model()
+    add(api, name, rows(4))
+    answer = api.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert f'amend_ledger_examples{{model="{name}",split="train"}} 4.0' in answer.text
+    assert f'amend_pending_changes{{model="{name}"}} 4.0' in answer.text
+    assert 'amend_requests_total{method="POST",route="/v1/models/{name}/examples",status="201"}' in answer.text
+
+
+def test_an_unknown_path_or_method_is_a_problem_too(stack: Stack, api: httpx.Client) -> None:
+    refused(api.get("/v1/none-such"), 404, "path_not_found")
+    refused(api.get("/"), 404, "path_not_found")
+    answer = api.put("/v1/models")
+    refused(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"]
+
+
+def test_every_answer_has_the_id_of_its_request(stack: Stack, api: httpx.Client) -> None:
+    assert api.get("/healthz", headers={"X-Request-ID": "mine"}).headers["x-request-id"] == "mine"
+    assert api.get("/v1/models/none-such", headers={"X-Request-ID": "mine"}).headers["x-request-id"] == "mine"
+    strange = api.get("/healthz", headers={"X-Request-ID": "a b"}).headers["x-request-id"]
+    assert strange not in ("", "a b")
+
+
+def test_the_log_is_json_without_ids_names_or_keys(stack: Stack, api: httpx.Client) -> None:
+    name = stack.model()
+    add(api, name, [{**row, "subject": "somebody-in-the-log"} for row in rows(2, "private-")])
+    api.get(f"/v1/models/{name}/examples/private-0").raise_for_status()
+    refused(api.get(f"/v1/models/{name}/examples/private-9"), 404)
+    api.post(f"/v1/models/{name}/removals", json={"subjects": ["somebody-in-the-log"]}).raise_for_status()
+    log = stack.log.read_text()
+    assert "/v1/models/{name}/examples/{id" in log
+    for word in ("private-", "somebody-in-the-log", stack.admin_key.split("_", 2)[2]):
+        assert word not in log
+    assert all(isinstance(json.loads(line), dict) for line in log.splitlines())

@@ -1,0 +1,147 @@
+"""Versions: described, promoted, rolled back, downloaded, compared."""
+
+from __future__ import annotations
+
+import hashlib
+
+import httpx
+import pytest
+from safetensors import numpy as safetensors
+
+from core.models import catalog
+from core.versions import history
+from core.versions.tables import Comparison, VersionState
+from tests.service.expect import add, paged, refused, rows
+from tests.stack import Stack
+
+
+def trained(stack: Stack, api: httpx.Client, versions: int = 1) -> str:
+    """A model with some versions, each of two more examples than the one before."""
+    name = stack.model()
+    add(api, name, rows(6))
+    for i in range(versions):
+        assert stack.train(name) == i + 1
+        add(api, name, rows(2, f"v{i}-"))
+    return name
+
+
+def set_state(stack: Stack, name: str, number: int, state: VersionState) -> None:
+    with stack.database.write() as session:
+        history.find(session, catalog.find(session, name, None), number).state = state
+
+
+def test_a_version_is_told_in_full(stack: Stack, api: httpx.Client) -> None:
+    version = api.get(f"/v1/models/{trained(stack, api)}/versions/1").json()
+    assert version.pop("created_at").endswith("Z")
+    assert len(version.pop("sha256")) == 64
+    assert version.pop("cost").keys() == {"backward_passes", "data_passes", "seconds"}
+    assert version == {
+        "version": 1,
+        "kind": "trained",
+        "parent": None,
+        "position": 6,
+        "state": "champion",
+        "method": "retrain",
+        "memory": {"size": 3, "fraction": 0.5},
+        "metrics": {"loss": 0.5},
+        "certificate": None,
+        "mlflow": None,
+    }
+
+
+def test_versions_are_listed_newest_first_in_pages(stack: Stack, api: httpx.Client) -> None:
+    name = trained(stack, api, 3)
+    versions = list(paged(api, f"/v1/models/{name}/versions", limit=2))
+    assert [v["version"] for v in versions] == [3, 2, 1]
+    assert [v["state"] for v in versions] == ["champion", "superseded", "superseded"]
+    assert [v["position"] for v in versions] == [10, 8, 6]
+    assert versions[0] == api.get(f"/v1/models/{name}/versions/3").json()
+
+
+def test_the_model_tells_its_champion_and_what_is_pending(stack: Stack, api: httpx.Client) -> None:
+    model = api.get(f"/v1/models/{trained(stack, api)}").json()
+    assert (model["champion"], model["head"], model["pending"]) == (1, 8, 2)
+
+
+def test_a_rollback_is_a_promotion(stack: Stack, api: httpx.Client) -> None:
+    name = trained(stack, api, 2)
+    answer = api.post(f"/v1/models/{name}/versions/1/promote")
+    assert answer.status_code == 200
+    assert (answer.json()["version"], answer.json()["state"]) == (1, "champion")
+    assert api.get(f"/v1/models/{name}/versions/2").json()["state"] == "superseded"
+    assert api.get(f"/v1/models/{name}").json()["champion"] == 1
+
+
+def test_promotions_are_kept_with_who_asked(stack: Stack, api: httpx.Client) -> None:
+    name = trained(stack, api, 2)
+    api.post(f"/v1/models/{name}/versions/1/promote").raise_for_status()
+    listed = [(p["version"], p["previous"]) for p in paged(api, f"/v1/models/{name}/promotions", limit=2)]
+    assert listed == [(1, 2), (2, 1), (1, None)]
+    by = [p["by"] for p in paged(api, f"/v1/models/{name}/promotions")]
+    assert by == [stack.admin_key.split("_")[1], "policy", "policy"]
+
+
+def test_a_purged_version_cannot_be_promoted_nor_downloaded(stack: Stack, api: httpx.Client) -> None:
+    name = trained(stack, api, 2)
+    set_state(stack, name, 1, VersionState.PURGED)
+    refused(api.post(f"/v1/models/{name}/versions/1/promote"), 409, "version_purged")
+    refused(api.get(f"/v1/models/{name}/versions/1/weights"), 404, "version_purged")
+    assert api.get(f"/v1/models/{name}/versions/1").json()["state"] == "purged"
+    assert api.get(f"/v1/models/{name}").json()["champion"] == 2
+
+
+def test_the_weights_are_the_file_that_the_version_names(stack: Stack, api: httpx.Client) -> None:
+    name = trained(stack, api)
+    file = api.get(f"/v1/models/{name}/versions/1/weights")
+    assert file.headers["content-type"] == "application/octet-stream"
+    sha256 = hashlib.sha256(file.content).hexdigest()
+    assert sha256 == api.get(f"/v1/models/{name}/versions/1").json()["sha256"] == file.headers["etag"].strip('"')
+    assert safetensors.load(file.content)["w"].shape == (3,)
+
+
+@pytest.mark.parametrize("path", ["versions/2", "versions/2/weights", "versions/2147483647"])
+def test_an_unknown_version_is_not_found(stack: Stack, api: httpx.Client, path: str) -> None:
+    refused(api.get(f"/v1/models/{trained(stack, api)}/{path}"), 404, "version_not_found")
+
+
+def test_an_unknown_version_cannot_be_promoted(stack: Stack, api: httpx.Client) -> None:
+    refused(api.post(f"/v1/models/{trained(stack, api)}/versions/2/promote"), 404, "version_not_found")
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "x", "1.5", "2147483648", "9" * 5000])
+def test_what_is_no_number_of_a_version_is_refused(stack: Stack, api: httpx.Client, number: str) -> None:
+    refused(api.get(f"/v1/models/any/versions/{number}"), 422, "request_invalid")
+
+
+@pytest.mark.parametrize("what", ["versions", "promotions", "comparisons"])
+def test_a_bad_cursor_is_refused(stack: Stack, api: httpx.Client, what: str) -> None:
+    refused(api.get(f"/v1/models/{stack.model()}/{what}?after=x"), 422, "cursor_invalid")
+
+
+@pytest.mark.parametrize("what", ["versions", "promotions", "comparisons"])
+def test_a_new_model_has_none(stack: Stack, api: httpx.Client, what: str) -> None:
+    assert api.get(f"/v1/models/{stack.model()}/{what}").json() == {"items": [], "next": None}
+
+
+def test_comparisons_are_listed_newest_first(stack: Stack, api: httpx.Client) -> None:
+    name = trained(stack, api, 2)
+    cost = {"backward_passes": 4.0, "data_passes": 2.0, "seconds": 0.5}
+    figures = {
+        "accuracy": {"adapted": 0.9, "retrained": 0.91},
+        "loss": {"adapted": 0.3, "retrained": 0.29},
+        "disagreement": 0.01,
+        "weight_distance": 0.002,
+        "cost": {"adapted": cost, "retrained": cost},
+        "speedup": 40.0,
+    }
+    with stack.database.write() as session:
+        model_id = catalog.find(session, name, None).id
+        for position in (6, 8):
+            entry = Comparison(model_id=model_id, position=position, adapted=1, retrained=2, within_tolerance=True)
+            entry.figures = figures
+            session.add(entry)
+            session.flush()
+    items = list(paged(api, f"/v1/models/{name}/comparisons", limit=1))
+    assert [item["position"] for item in items] == [8, 6]
+    assert items[0].pop("created_at")
+    assert items[0] == {"position": 8, "adapted": 1, "retrained": 2, "within_tolerance": True, **figures}
