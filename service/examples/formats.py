@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, cast
@@ -157,15 +157,9 @@ def read_csv(reader: Reader, body: bytes) -> Batch:
 
 
 def read_arrow(reader: Reader, body: bytes) -> Batch:
-    batches, rows, size = [], 0, 0
     try:
         with pa.ipc.open_stream(pa.BufferReader(body)) as stream:
-            for batch in stream:
-                batch.validate(full=True)  # offsets in foreign bytes may point anywhere
-                rows, size = rows + batch.num_rows, size + batch.nbytes
-                reader_limits(reader, rows, size)
-                batches.append(batch)
-            table = pa.Table.from_batches(batches, stream.schema)
+            table = gathered(reader, stream, stream.schema)
     except (pa.ArrowException, OSError, ValueError, EOFError) as error:
         raise Malformed("body_malformed", f"The body is not a complete Arrow stream: {error}") from None
     return from_table(reader, table)
@@ -177,22 +171,25 @@ def read_parquet(reader: Reader, body: bytes) -> Batch:
         # texts stay in their dictionary until its length is known: a page can repeat one a million times
         texts = [field.name for field in schema if columns.is_text(field.type)]
         file = pa.parquet.ParquetFile(pa.BufferReader(body), read_dictionary=texts)
-        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-        values = sum(group.column(j).num_values for group in groups for j in range(group.num_columns))
-        unpacked = max(8 * values, sum(group.total_byte_size for group in groups))
-        reader_limits(reader, file.metadata.num_rows, unpacked)
-        table = file.read(use_threads=False)
-        table.validate(full=True)
+        # by and by, since what it unpacks to cannot be told before: damaged statistics of a column end the process
+        table = gathered(reader, file.iter_batches(batch_size=1024, use_threads=False), file.schema_arrow)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Malformed("body_malformed", f"The body is not a Parquet file: {error}") from None
     return from_table(reader, table)
 
 
-def reader_limits(reader: Reader, rows: int, size: int) -> None:
-    if rows:
-        reader.check_size(rows)
-    if size > ROOMY * reader.max_bytes:
-        raise TooLarge("body_too_large", f"The body unpacks to more than {ROOMY * reader.max_bytes} bytes.")
+def gathered(reader: Reader, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """The table of some batches, as long as they stay within the limits."""
+    kept, rows, size = [], 0, 0
+    for batch in batches:
+        batch.validate(full=True)  # offsets in foreign bytes may point anywhere
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows > reader.max_batch:
+            reader.check_size(rows)
+        if size > ROOMY * reader.max_bytes:
+            raise TooLarge("body_too_large", f"The body unpacks to more than {ROOMY * reader.max_bytes} bytes.")
+        kept.append(batch)
+    return pa.Table.from_batches(kept, schema)
 
 
 def from_table(reader: Reader, table: pa.Table) -> Batch:

@@ -7,11 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import httpx
-import pytest
 
-from tests.conftest import BACKENDS
 from tests.endurance.batches import SPEC, Batch, listed, post
-from tests.endurance.conftest import Start
 from tests.stack import Stack
 
 WRITERS, SIZE, EXAMPLES = 8, 200, 20_000
@@ -39,11 +36,6 @@ def key_of(batch: Batch) -> str:
 
 def test_what_eight_writers_send_is_there_once(stack: Stack) -> None:
     check_eight_writers(stack)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_what_eight_writers_send_to_two_processes_is_there_once(start: Start, backend: str) -> None:
-    check_eight_writers(start(backend, 2))
 
 
 def check_eight_writers(stack: Stack) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -58,6 +59,15 @@ def test_the_same_id_with_other_content_is_a_conflict_and_nothing_is_stored(
     assert place(refused(post(api, name, *batch), 409, "example_conflict")) == ["examples", len(batch) - 1]
     assert listed(api, name) == before
     assert api.get(f"/v1/models/{name}").json()["head"] == len(before)
+
+
+def test_batches_at_the_same_time_store_each_id_once_and_leave_no_gap(stack: Stack, api: httpx.Client) -> None:
+    name = stack.model()
+    batch = rows(200)
+    with ThreadPoolExecutor(8) as pool:
+        added = list(pool.map(lambda i: add(api, name, batch[i * 10 : i * 10 + 50]), range(16)))
+    assert sum(answer["accepted"] for answer in added) == 200
+    assert sorted(row["position"] for row in listed(api, name)) == list(range(1, 201))
 
 
 def test_models_do_not_share_ids(stack: Stack, api: httpx.Client) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 
 import httpx
@@ -11,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.service.bodies import ARROW, BODIES, CSV, NDJSON, PARQUET, file, stream
-from tests.service.conftest import SMALL_BATCH, SMALL_BODY
-from tests.service.expect import add, listed, place, refused, rows, soon
+from tests.service.expect import add, listed, place, refused, rows
 from tests.stack import Stack
 
 TABLE = {
@@ -175,20 +173,6 @@ def test_a_column_name_that_is_no_text_is_refused(stack: Stack, api: httpx.Clien
     refused(send(api, stack.model(), body, kind), 400, "body_malformed")
 
 
-@pytest.mark.parametrize("kind", [ARROW, PARQUET])
-def test_a_dictionary_of_huge_texts_is_refused_and_the_service_lives(
-    stack: Stack, api: httpx.Client, kind: str
-) -> None:
-    """Such a body is small, and would unpack to gigabytes."""
-    size, once = 4000, pa.array(["a" * 1_000_000])
-    ids = pa.DictionaryArray.from_arrays(pa.array(np.zeros(size, np.int32)), once)
-    made = pa.table({"id": ids, "x": pa.array([[0.0, 0.0]] * size), "y": [0] * size})
-    answer = send(api, stack.model(), (stream if kind == ARROW else file)(made), kind)
-    assert answer.status_code in (413, 422)
-    refused(answer, answer.status_code)
-    assert api.get("/healthz").status_code == 200
-
-
 BAD_COLUMNS: dict[str, tuple[dict[str, Any], str]] = {
     "no id": ({"x": [[1.0, 2.0]], "y": [1]}, "example_invalid"),
     "no y": ({"id": ["a"], "x": [[1.0, 2.0]]}, "example_invalid"),
@@ -244,50 +228,3 @@ def test_csv_tells_the_index_of_the_bad_row(stack: Stack, api: httpx.Client, cel
 def test_ndjson_tells_the_index_of_the_bad_line(stack: Stack, api: httpx.Client) -> None:
     lines = '{"id": "a", "x": [1, 2], "y": 1}\n{"id": "b", "x": [1, "2"], "y": 1}'
     assert place(refused(send(api, stack.model(), lines, NDJSON), 422, "example_invalid")) == ["examples", 1, "x", 1]
-
-
-@pytest.mark.parametrize("kind", BODIES)
-def test_a_batch_above_the_limit_is_too_large(small: Stack, kind: str) -> None:
-    name = small.model()
-    with small.client() as api:
-        assert send(api, name, BODIES[kind](rows(SMALL_BATCH)), kind).status_code == 201
-        refused(send(api, name, BODIES[kind](rows(SMALL_BATCH + 1, "f")), kind), 413, "batch_too_large")
-        assert len(listed(api, name)) == SMALL_BATCH
-
-
-def test_a_body_above_the_limit_is_too_large_announced_or_not(small: Stack) -> None:
-    name = small.model()
-    body = BODIES["application/json"](rows(1)).ljust(SMALL_BODY)
-    with small.client() as api:
-        assert send(api, name, body, "application/json").status_code == 201
-        refused(send(api, name, body + b" ", "application/json"), 413, "body_too_large")
-        pieces = (body[i : i + 1000] for i in range(0, len(body) * 2, 1000))
-        answer = api.post(f"/v1/models/{name}/examples", content=(p or b" " * 1000 for p in pieces))
-        refused(answer, 413, "body_too_large")
-        refused(api.post("/v1/models", json={"name": "a" * SMALL_BODY}), 413, "body_too_large")
-
-
-def test_a_body_that_unpacks_to_far_more_than_the_limit_is_too_large(small: Stack) -> None:
-    made = pa.table({"id": ["a"], "x": [[0.0, 0.0]], "y": [0], "z": pa.array([bytes(2**20)])})
-    with small.client() as api:
-        name = small.model()
-        refused(send(api, name, file(made), PARQUET), 413, "body_too_large")
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
-        refused(send(api, name, stream(made, options=options), ARROW), 413, "body_too_large")
-
-
-def test_an_upload_that_breaks_off_stores_nothing(stack: Stack, api: httpx.Client) -> None:
-    name = stack.model()
-    line = b'{"id": "a%d", "x": [1, 2], "y": 1}\n'
-    with socket.create_connection(("127.0.0.1", stack.port)) as connection:
-        head = (
-            f"POST /v1/models/{name}/examples HTTP/1.1\r\nHost: amend\r\nAuthorization: Bearer {stack.admin_key}\r\n"
-            f"Content-Type: {NDJSON}\r\nTransfer-Encoding: chunked\r\nX-Request-ID: broken-{name}\r\n\r\n"
-        )
-        connection.sendall(head.encode())
-        for i in range(50):
-            chunk = line % i
-            connection.sendall(b"%x\r\n%s\r\n" % (len(chunk), chunk))
-    assert soon(lambda: f"broken-{name}" in stack.log.read_text())
-    assert listed(api, name) == []
-    assert "internal_error" not in stack.log.read_text()
