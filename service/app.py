@@ -50,6 +50,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=lifespan,
         generate_unique_id_function=operation_id,
         redoc_url=None,
+        # a framework that sends traces and errors elsewhere would send what is in them
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     problems.install(app)
     app.add_middleware(Limited, limit=settings.max_body_bytes)

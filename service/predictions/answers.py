@@ -62,5 +62,9 @@ def predict(loaded: Loaded, body: bytes, most: int) -> bytes:
 
     _, x = loaded.inputs.read(decode, lambda one: one, WHERE)
     means = loaded.served.means(torch.from_numpy(x).reshape(len(x), *loaded.shape))
+    finite = means.isfinite()
+    if not finite.all():
+        i = int((~finite).any(1).int().argmax())
+        raise Invalid.at((WHERE, i), "number_not_finite", "the model's output for it is not a finite number")
     metrics.PREDICTIONS.inc(len(x))
     return msgspec.json.encode({"version": loaded.served.number, "outputs": loaded.targets.outputs(means)})

@@ -16,7 +16,7 @@ from tests.conftest import BACKENDS
 from tests.endurance.batches import SPEC, Batch, listed, post
 from tests.endurance.conftest import Start, Sturdy
 
-WRITERS, SIZE, ROUNDS = 4, 500, 1
+WRITERS, SIZE, ROUNDS = 4, 500, 4
 
 Acknowledged = dict[Batch, tuple[int, int]]
 """Batches with the positions that were answered."""
@@ -64,9 +64,13 @@ def check_kills(sturdy: Sturdy) -> None:
         waiting = queued(batch for batch in batches if batch not in acknowledged)
         with ThreadPoolExecutor(WRITERS) as threads:
             sending = [threads.submit(send, sturdy, model, waiting) for _ in range(WRITERS)]
-            time.sleep(chance.uniform(0.3, 0.6))
-            assert not waiting.empty(), "the service was killed too late"
+            before = waiting.qsize()
+            while waiting.qsize() > before - 3 * WRITERS:
+                assert not all(sent.done() for sent in sending)
+                time.sleep(0.001)
+            time.sleep(chance.uniform(0, 0.1))
             sturdy.kill()
+            assert not waiting.empty(), "the service was killed too late"
             for sent in sending:
                 acknowledged |= sent.result()
         sturdy.start()
