@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -68,45 +69,63 @@ class Writer(Protocol):
     def write(self, connection: Any, payload: Any) -> None: ...
 
 
-class PostgresWriter:
+class Plain:
+    """A table for rows to be stored in without a service. `LEDGER` is the one that the service has, indexes and all:
+    the same bytes to the same place. The others lack what tells an example apart that is sent twice.
+    """
+
+    LEDGER, KEY, BARE = "plain, the ledger's table", "plain, key on id", "plain, no index"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ledger = name == self.LEDGER
+        self.table = {self.LEDGER: "examples", self.KEY: "plain_key", self.BARE: "plain"}[name]
+        self.columns = ["id", "y", "x"] + ["model_id", "position", "holdout"] * self.ledger
+        self.types = ["text", "float8", "bytea"] + ["int4", "int8", "bool"] * self.ledger
+        self.positions = count(1)
+
+    def create(self, text: str, number: str, data: str) -> str:
+        key = " PRIMARY KEY" if self.name == self.KEY else ""
+        return f"CREATE TABLE {self.table} (id {text}{key}, y {number}, x {data})"
+
+    def payload(self, batch: Batch) -> list[tuple[Any, ...]]:
+        if not self.ledger:
+            return batch.rows()
+        return [(*row, 1, next(self.positions), False) for row in batch.rows()]
+
+
+class PostgresWriter(Plain):
     """One binary COPY and one commit a batch."""
 
-    def __init__(self, url: str, key: bool) -> None:
-        self.name = "plain, primary key" if key else "plain, no index"
-        self.url, self.table = conninfo(url), "plain_key" if key else "plain"
-        with psycopg.connect(self.url) as connection:
-            column = "id text PRIMARY KEY" if key else "id text"
-            connection.execute(f"CREATE TABLE {self.table} ({column}, y float8, x bytea)")
-
-    def payload(self, batch: Batch) -> list[tuple[str, float, bytes]]:
-        return batch.rows()
+    def __init__(self, url: str, name: str) -> None:
+        super().__init__(name)
+        self.url = conninfo(url)
+        if not self.ledger:
+            with psycopg.connect(self.url) as connection:
+                connection.execute(self.create("text", "float8", "bytea"))
 
     def connect(self) -> psycopg.Connection:
         return psycopg.connect(self.url)
 
-    def write(self, connection: psycopg.Connection, payload: list[tuple[str, float, bytes]]) -> None:
-        with (
-            connection.cursor() as cursor,
-            cursor.copy(f"COPY {self.table} (id, y, x) FROM STDIN (FORMAT BINARY)") as copy,
-        ):
-            copy.set_types(["text", "float8", "bytea"])
+    def write(self, connection: psycopg.Connection, payload: list[tuple[Any, ...]]) -> None:
+        copying = f"COPY {self.table} ({', '.join(self.columns)}) FROM STDIN (FORMAT BINARY)"
+        with connection.cursor() as cursor, cursor.copy(copying) as copy:
+            copy.set_types(self.types)
             for row in payload:
                 copy.write_row(row)
         connection.commit()
 
 
-class SqliteWriter:
+class SqliteWriter(Plain):
     """One executemany and one transaction a batch, as durable as Amend's own."""
 
-    def __init__(self, path: Path, key: bool) -> None:
-        self.name = "plain, primary key" if key else "plain, no index"
-        self.path, self.table = path, "plain_key" if key else "plain"
-        connection = self.connect()
-        connection.execute(f"CREATE TABLE {self.table} (id TEXT{' PRIMARY KEY' if key else ''}, y REAL, x BLOB)")
-        connection.close()
-
-    def payload(self, batch: Batch) -> list[tuple[str, float, bytes]]:
-        return batch.rows()
+    def __init__(self, path: Path, name: str) -> None:
+        super().__init__(name)
+        self.path = path
+        if not self.ledger:
+            connection = self.connect()
+            connection.execute(self.create("TEXT", "REAL", "BLOB"))
+            connection.close()
 
     def connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
@@ -114,9 +133,10 @@ class SqliteWriter:
         connection.execute("PRAGMA synchronous=FULL")
         return connection
 
-    def write(self, connection: sqlite3.Connection, payload: list[tuple[str, float, bytes]]) -> None:
+    def write(self, connection: sqlite3.Connection, payload: list[tuple[Any, ...]]) -> None:
+        marks = ", ".join("?" * len(self.columns))
         connection.execute("BEGIN IMMEDIATE")
-        connection.executemany(f"INSERT INTO {self.table} VALUES (?, ?, ?)", payload)
+        connection.executemany(f"INSERT INTO {self.table} ({', '.join(self.columns)}) VALUES ({marks})", payload)
         connection.execute("COMMIT")
 
 

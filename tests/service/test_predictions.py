@@ -266,3 +266,28 @@ def test_a_prediction_beyond_all_numbers_is_no_server_error(stack: Stack, api: h
         assert answer.status_code in (200, 422)
         assert "NaN" not in answer.text
         assert "nfinity" not in answer.text
+
+
+SAME = ['{"inputs": [[1, 2]]}', '{"inputs": [[1]]}', '{"inputs": []}', "{", '{"inputs": [[1, 2]], "version": 9}', ""]
+
+
+@pytest.mark.parametrize("body", SAME)
+def test_a_known_caller_gets_the_answer_that_a_new_one_gets(stack: Stack, api: httpx.Client, body: str) -> None:
+    """Known callers are answered on a shorter way."""
+    path = f"/v1/models/{small_model(stack, api)}/predictions"
+    with stack.client(stack.key("read")) as holder:
+        new, known = (holder.post(path, content=body, headers=JSON) for _ in range(2))
+    assert (new.status_code, new.json()) == (known.status_code, known.json())
+    assert new.headers.keys() == known.headers.keys()
+
+
+def test_a_known_caller_is_held_to_scope_models_and_revocation(stack: Stack, api: httpx.Client) -> None:
+    name, other = small_model(stack, api), stack.model()
+    path, body = f"/v1/models/{name}/predictions", {"inputs": [[1, 2]]}
+    keys = {403: stack.key("ingest"), 404: stack.key("read", models=[other]), 200: stack.key("read")}
+    for status, key in keys.items():
+        with stack.client(key) as holder:
+            assert [holder.post(path, json=body).status_code for _ in range(3)] == [status] * 3
+    with stack.client(keys[200]) as holder:
+        api.delete(f"/v1/keys/{keys[200].split('_')[1]}").raise_for_status()
+        refused(holder.post(path, json=body), 401, "key_unknown")

@@ -17,7 +17,7 @@ import httpx
 from tests.service.expect import METHODS, add, rows
 from tests.stack import Stack
 
-EXAMPLES = os.environ.get("AMEND_TEST_EXAMPLES", "15")
+EXAMPLES = os.environ.get("AMEND_TEST_EXAMPLES", "12")
 """Made-up requests of each operation and kind; more for a long search."""
 
 PROMISED = (
