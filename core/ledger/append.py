@@ -5,13 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import LargeBinary, Text, bindparam, cast, delete, func, select, update
+from sqlalchemy import LargeBinary, Text, bindparam, cast, delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from core.database import now
 from core.errors import Conflict
 from core.ledger import storage
 from core.ledger.batch import Batch
@@ -22,6 +22,32 @@ FEW = 5_000
 """Values in one IN (...): far below what either database refuses."""
 
 T = TypeVar("T")
+
+
+MOVE = (
+    update(Model.__table__)  # type: ignore[arg-type]
+    .where(Model.id == bindparam("at"))
+    .values(
+        head=bindparam("to"),
+        train_count=Model.train_count + bindparam("train"),
+        holdout_count=Model.holdout_count + bindparam("holdout"),
+        removed_count=Model.removed_count + bindparam("removed"),
+    )
+)
+NOTE = insert(Change.__table__)  # type: ignore[arg-type]
+
+
+class Head(Protocol):
+    """What appending needs to know of a model whose row is locked: a `Model`, or these columns of it."""
+
+    @property
+    def id(self) -> Any: ...
+
+    @property
+    def head(self) -> Any: ...
+
+    @property
+    def policy(self) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -44,23 +70,20 @@ class Removed:
     position: int
 
 
-def add_new(session: Session, model: Model, batch: Batch) -> Added:
+def add_new(session: Session, model: Head, batch: Batch) -> Added:
     """Append a batch that is new from end to end, as most are; IntegrityError, and a lost transaction, if it is not.
 
     It asks nothing first: the database's own unique index tells.
     """
     holdout = batch.holdouts(model.policy["holdout"])
-    positions = range(model.head + 1, model.head + 1 + len(batch))
-    columns = (repeat(model.id, len(batch)), positions, holdout, batch.y.tolist(), batch.ids, batch.subjects)
-    storage.insert(session, zip(*columns, batch.features(), strict=True))
-    first = record(session, model, ChangeKind.ADDED, len(batch))
-    held = sum(holdout)
-    model.holdout_count += held
-    model.train_count += len(batch) - held
-    return Added(len(batch), 0, first, model.head)
+    first = model.head + 1
+    storage.insert(session, model.id, first, batch, holdout)
+    held = int(holdout.sum())
+    last = record(session, model, ChangeKind.ADDED, len(batch), train=len(batch) - held, holdout=held)
+    return Added(len(batch), 0, first, last)
 
 
-def add(session: Session, model: Model, batch: Batch) -> Added:
+def add(session: Session, model: Head, batch: Batch) -> Added:
     """Append the examples of a batch that are not in force yet; Conflict if one is with other content."""
     fresh = unknown(session, model, batch)
     if not fresh:
@@ -69,13 +92,13 @@ def add(session: Session, model: Model, batch: Batch) -> Added:
     return replace(added, duplicates=len(batch) - len(fresh))
 
 
-def unknown(session: Session, model: Model, batch: Batch) -> list[int]:
+def unknown(session: Session, model: Head, batch: Batch) -> list[int]:
     """Which examples are neither in force nor earlier in the batch; the others must say the same again."""
     columns = (Example.id, Example.x, Example.y, Example.subject, Example.holdout)
     found = in_force(session, model, Example.id, batch.ids, columns)
     seen: dict[str, tuple[Any, ...]] = {row[0]: tuple(row[1:]) for row in found}
     fresh = []
-    contents = zip(batch.features(), batch.y.tolist(), batch.subjects, batch.splits, strict=True)
+    contents = zip(batch.features, batch.y.tolist(), batch.subjects, batch.splits, strict=True)
     for i, (id_, content) in enumerate(zip(batch.ids, contents, strict=True)):
         before = seen.get(id_)
         if before is None:
@@ -100,11 +123,9 @@ def remove(
             .values(removed=bindparam("gone")),
             [{"at": row[0], "gone": model.head + i} for i, row in enumerate(rows, 1)],
         )
-        record(session, model, ChangeKind.REMOVED, len(rows))
         held = sum(row[1] for row in rows)
-        model.holdout_count -= held
-        model.train_count -= len(rows) - held
-        model.removed_count += len(rows)
+        counts = {"train": held - len(rows), "holdout": -held, "removed": len(rows)}
+        record(session, model, ChangeKind.REMOVED, len(rows), **counts)
     found = {row[2] for row in rows}
     missing = list(dict.fromkeys(name for name, value in zip(names, stored, strict=True) if value not in found))
     removal = Removal(
@@ -116,7 +137,7 @@ def remove(
 
 def in_force(
     session: Session,
-    model: Model,
+    model: Head,
     key: InstrumentedAttribute[Any],
     values: Sequence[Any],
     columns: Sequence[InstrumentedAttribute[Any]],
@@ -141,11 +162,27 @@ def change(session: Session, model: Model, kind: ChangeKind, value: dict[str, An
     return record(session, model, kind, 1, value)
 
 
-def record(session: Session, model: Model, kind: ChangeKind, size: int, value: dict[str, Any] | None = None) -> int:
-    """Take the next `size` positions for one kind of change; the first of them."""
-    first, model.head = model.head + 1, model.head + size
-    session.add(Change(model_id=model.id, first=first, last=model.head, kind=kind, value=value))
-    return first
+def record(
+    session: Session,
+    model: Head,
+    kind: ChangeKind,
+    size: int,
+    value: dict[str, Any] | None = None,
+    train: int = 0,
+    holdout: int = 0,
+    removed: int = 0,
+) -> int:
+    """Take the next `size` positions for one kind of change, and count what is in force; the last of them."""
+    first, last = int(model.head) + 1, int(model.head) + size
+    # statements made once, past the object layer: they are run for every batch, under the lock
+    connection = session.connection()
+    moved = {"at": model.id, "to": last, "train": train, "holdout": holdout, "removed": removed}
+    connection.execute(MOVE, moved)
+    row = {"model_id": model.id, "first": first, "last": last, "kind": kind, "value": value, "created_at": now()}
+    connection.execute(NOTE, row)
+    if isinstance(model, Model):
+        session.refresh(model)
+    return last
 
 
 def forget_everything(session: Session, model: Model) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 
 import numpy as np
@@ -39,22 +40,25 @@ class Batch:
             [self.splits[i] for i in index],
         )
 
+    @cached_property
     def features(self) -> list[bytes]:
         """The bytes of each row of x."""
         data, size = self.x.tobytes(), self.x.shape[1] * self.x.itemsize
         return [data[i : i + size] for i in range(0, len(data), size)]
 
-    def holdouts(self, share: float) -> list[bool]:
-        """Which examples are held out, those without a split by the hash of their id.
+    @cached_property
+    def draws(self) -> NDArray[np.uint64]:
+        """A number for each example that its id alone decides, the same whoever asks and whenever."""
+        digests = b"".join([blake2b(id_.encode(), digest_size=8).digest() for id_ in self.ids])
+        return np.frombuffer(digests, ">u8")
 
-        The same for the same id, whoever asks and whenever.
-        """
-        # bytes compare as the numbers they are
-        limit = min(int(share * 2**64), 2**64 - 1).to_bytes(8, "big")
-        return [
-            blake2b(id_.encode(), digest_size=8).digest() < limit if split is None else split
-            for id_, split in zip(self.ids, self.splits, strict=True)
-        ]
+    def holdouts(self, share: float) -> NDArray[np.bool_]:
+        """Which examples are held out, those without a split by the draw of their id."""
+        drawn: NDArray[np.bool_] = self.draws < np.uint64(min(int(share * 2**64), 2**64 - 1))
+        if any(split is not None for split in self.splits):
+            chosen = [bool(d) if split is None else split for d, split in zip(drawn, self.splits, strict=True)]
+            return np.array(chosen, bool)
+        return drawn
 
 
 def subject_hash(subject: str, secret: bytes) -> bytes:

@@ -5,9 +5,10 @@ These few functions talk to the drivers themselves: an object layer would cost m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -16,27 +17,63 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
-COLUMNS = "model_id, position, holdout, y, id, subject, x"
-TYPES = ["int4", "int8", "bool", "float8", "text", "bytea", "bytea"]
+from core.ledger.batch import Batch
 
-Row = tuple[int, int, bool, float, str, bytes | None, bytes]
+COLUMNS = "model_id, position, holdout, y, x, subject, id"
+SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+NULL = b"\xff\xff\xff\xff"
+END = b"\xff\xff"
 
 
-def insert(session: Session, rows: Iterable[Row]) -> None:
-    """Store rows; IntegrityError if one of their ids is in force already."""
+def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: NDArray[np.bool_]) -> None:
+    """Store a batch from position `first` on; IntegrityError if one of its ids is in force already."""
     connection = session.connection()
     driver: Any = connection.connection.driver_connection
     with told(connection):
         if connection.dialect.name == "sqlite":
+            ours = (repeat(model_id, len(batch)), range(first, first + len(batch)), holdout.tolist())
+            rows = zip(*ours, batch.y.tolist(), batch.features, batch.subjects, batch.ids, strict=True)
             driver.executemany(f"INSERT INTO examples ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
         else:
-            with (
-                driver.cursor() as cursor,
-                cursor.copy(f"COPY examples ({COLUMNS}) FROM STDIN (FORMAT BINARY)") as copy,
-            ):
-                copy.set_types(TYPES)
-                for row in rows:
-                    copy.write_row(row)
+            command = f"COPY examples ({COLUMNS}) FROM STDIN (FORMAT BINARY)"
+            with driver.cursor() as cursor, cursor.copy(command) as copy:
+                copy.write(copied(model_id, first, batch, holdout))
+
+
+def prepare(batch: Batch, sqlite: bool) -> None:
+    """Do what can be done for `insert` before a lock is taken."""
+    _ = batch.draws, batch.features if sqlite else tails(batch)
+
+
+def copied(model_id: int, first: int, batch: Batch, holdout: NDArray[np.bool_]) -> bytes:
+    """The batch as PostgreSQL's binary COPY reads it: a row is its number of fields, a field its size and its bytes.
+
+    Fields of fixed size come first and are laid out for all rows at once.
+    """
+    size = batch.x.shape[1] * batch.x.itemsize
+    fields = [("model_id", ">i4"), ("position", ">i8"), ("holdout", "u1"), ("y", ">f8"), ("x", f"V{size}")]
+    sized = [part for name, kind in fields for part in ((f"size of {name}", ">i4"), (name, kind))]
+    rows = np.empty(len(batch), [("fields", ">i2"), *sized])
+    rows["fields"] = len(fields) + 2
+    for name, kind in fields:
+        rows[f"size of {name}"] = np.dtype(kind).itemsize
+    rows["model_id"], rows["holdout"], rows["y"] = model_id, holdout, batch.y
+    rows["position"] = np.arange(first, first + len(batch))
+    rows["x"] = batch.x.view(f"V{size}")[:, 0]
+    data, width = rows.tobytes(), rows.itemsize
+    heads = [data[i : i + width] for i in range(0, len(data), width)]
+    return b"".join([SIGNATURE, *chain.from_iterable(zip(heads, tails(batch), strict=True)), END])
+
+
+def tails(batch: Batch) -> list[bytes]:
+    """The fields of a row whose size varies: subject and id. Made once for a batch."""
+    made: list[bytes] | None = vars(batch).get("tails")
+    if made is None:
+        subjects = [NULL if s is None else len(s).to_bytes(4, "big") + s for s in batch.subjects]
+        ids = [id_.encode() for id_ in batch.ids]
+        made = [s + len(i).to_bytes(4, "big") + i for s, i in zip(subjects, ids, strict=True)]
+        vars(batch)["tails"] = made
+    return made
 
 
 @dataclass(frozen=True)

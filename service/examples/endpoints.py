@@ -14,13 +14,12 @@ from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from core.errors import NotFound, Unavailable
-from core.ledger import append
-from core.ledger.append import Added
+from core.errors import NotFound
+from core.ledger import append, storage
+from core.ledger.append import Added, Head
 from core.ledger.batch import Batch
 from core.ledger.tables import Example
 from core.models import catalog
-from core.models.table import Model
 from service import metrics
 from service.auth import Caller, Guarded, Ingester, Reader
 from service.context import Context, Shared
@@ -56,13 +55,10 @@ def add(name: str, kind: str, body: bytes, caller: Caller, context: Context, wri
     # parsed before the lock is taken: other writers of the model need not wait for that
     reader = formats.Reader(spec, settings.max_batch, settings.max_body_bytes, settings.secret)
     batch = reader.read(kind, body)
+    storage.prepare(batch, context.database.sqlite)
 
-    def store(session: Session, adding: Callable[[Session, Model, Batch], Added]) -> AddedAnswer:
-        model = catalog.find(session, name, caller.models, lock=True)
-        if model.id != model_id:
-            context.models.clear()
-            raise Unavailable("model_replaced", "The model was deleted and made anew meanwhile; try again.")
-        added = adding(session, model, batch)
+    def store(session: Session, adding: Callable[[Session, Head, Batch], Added]) -> AddedAnswer:
+        added = adding(session, catalog.lock(session, model_id), batch)
         metrics.EXAMPLES.labels("accepted").inc(added.accepted)
         metrics.EXAMPLES.labels("duplicate").inc(added.duplicates)
         return AddedAnswer(**vars(added))
