@@ -87,10 +87,11 @@ class Service:
 
 
 @contextmanager
-def amend(home: Path, database: str = "") -> Iterator[Service]:
+def amend(home: Path, database: str = "", processes: int = 1) -> Iterator[Service]:
     """Amend as a newcomer starts it; without a database it is SQLite in the home folder."""
     port = free_port()
     settings = {"AMEND_HOME": str(home), "AMEND_DATABASE_URL": database, "AMEND_PORT": str(port)}
+    settings["AMEND_PROCESSES"] = str(processes)
     ours = {name: value for name, value in os.environ.items() if not name.startswith("AMEND_")}
     environment = {**ours, **settings}
     home.mkdir(parents=True, exist_ok=True)

@@ -92,6 +92,7 @@ class Database:
             pool_size=settings.pool_size,
             max_overflow=settings.pool_overflow,
             pool_timeout=patience,
+            pool_use_lifo=True,  # a few connections that know their statements, rather than all in turn
             hide_parameters=True,  # they are people's data, and errors end up in logs
         )
         self._writing = self.engine

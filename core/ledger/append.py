@@ -5,17 +5,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from sqlalchemy import LargeBinary, Text, bindparam, cast, delete, func, insert, select, update
+from sqlalchemy import LargeBinary, Text, bindparam, cast, delete, func, select, update
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from core.database import now
-from core.errors import Conflict
+from core.errors import Conflict, NotFound
 from core.ledger import storage
 from core.ledger.batch import Batch
-from core.ledger.tables import Change, ChangeKind, Example, Removal
+from core.ledger.tables import ChangeKind, Example, Removal
 from core.models.table import Model
 
 FEW = 5_000
@@ -24,30 +23,13 @@ FEW = 5_000
 T = TypeVar("T")
 
 
-MOVE = (
-    update(Model.__table__)  # type: ignore[arg-type]
-    .where(Model.id == bindparam("at"))
-    .values(
-        head=bindparam("to"),
-        train_count=Model.train_count + bindparam("train"),
-        holdout_count=Model.holdout_count + bindparam("holdout"),
-        removed_count=Model.removed_count + bindparam("removed"),
-    )
-)
-NOTE = insert(Change.__table__)  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class Head:
+    """What adding examples needs to know of a model whose row is locked."""
 
-
-class Head(Protocol):
-    """What appending needs to know of a model whose row is locked: a `Model`, or these columns of it."""
-
-    @property
-    def id(self) -> Any: ...
-
-    @property
-    def head(self) -> Any: ...
-
-    @property
-    def policy(self) -> Any: ...
+    id: int
+    head: int
+    policy: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -70,7 +52,15 @@ class Removed:
     position: int
 
 
-def add_new(session: Session, model: Head, batch: Batch) -> Added:
+def lock(session: Session, model_id: int) -> Head:
+    """Hold a model that is known already until the end of the transaction, as `catalog.find` does with less haste."""
+    found = storage.head(session, model_id)
+    if found is None:
+        raise NotFound("model_not_found", "There is no such model.")
+    return Head(model_id, found[0], {"holdout": found[1]})
+
+
+def add_new(session: Session, model: Model | Head, batch: Batch) -> Added:
     """Append a batch that is new from end to end, as most are; IntegrityError, and a lost transaction, if it is not.
 
     It asks nothing first: the database's own unique index tells.
@@ -83,7 +73,7 @@ def add_new(session: Session, model: Head, batch: Batch) -> Added:
     return Added(len(batch), 0, first, last)
 
 
-def add(session: Session, model: Head, batch: Batch) -> Added:
+def add(session: Session, model: Model | Head, batch: Batch) -> Added:
     """Append the examples of a batch that are not in force yet; Conflict if one is with other content."""
     fresh = unknown(session, model, batch)
     if not fresh:
@@ -92,7 +82,7 @@ def add(session: Session, model: Head, batch: Batch) -> Added:
     return replace(added, duplicates=len(batch) - len(fresh))
 
 
-def unknown(session: Session, model: Head, batch: Batch) -> list[int]:
+def unknown(session: Session, model: Model | Head, batch: Batch) -> list[int]:
     """Which examples are neither in force nor earlier in the batch; the others must say the same again."""
     columns = (Example.id, Example.x, Example.y, Example.subject, Example.holdout)
     found = in_force(session, model, Example.id, batch.ids, columns)
@@ -137,7 +127,7 @@ def remove(
 
 def in_force(
     session: Session,
-    model: Head,
+    model: Model | Head,
     key: InstrumentedAttribute[Any],
     values: Sequence[Any],
     columns: Sequence[InstrumentedAttribute[Any]],
@@ -164,7 +154,7 @@ def change(session: Session, model: Model, kind: ChangeKind, value: dict[str, An
 
 def record(
     session: Session,
-    model: Head,
+    model: Model | Head,
     kind: ChangeKind,
     size: int,
     value: dict[str, Any] | None = None,
@@ -174,12 +164,9 @@ def record(
 ) -> int:
     """Take the next `size` positions for one kind of change, and count what is in force; the last of them."""
     first, last = int(model.head) + 1, int(model.head) + size
-    # statements made once, past the object layer: they are run for every batch, under the lock
-    connection = session.connection()
-    moved = {"at": model.id, "to": last, "train": train, "holdout": holdout, "removed": removed}
-    connection.execute(MOVE, moved)
-    row = {"model_id": model.id, "first": first, "last": last, "kind": kind, "value": value, "created_at": now()}
-    connection.execute(NOTE, row)
+    counts = {"train": train, "holdout": holdout, "removed": removed}
+    session.flush()
+    storage.advance(session, model.id, first, last, kind.value, value, counts)
     if isinstance(model, Model):
         session.refresh(model)
     return last

@@ -5,6 +5,8 @@ These few functions talk to the drivers themselves: an object layer would cost m
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,12 +19,14 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
+from core.database import now
 from core.ledger.batch import Batch
 
 COLUMNS = "model_id, position, holdout, y, x, subject, id"
 SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 NULL = b"\xff\xff\xff\xff"
 END = b"\xff\xff"
+SIZES = [size.to_bytes(4, "big") for size in range(256)]
 
 
 def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: NDArray[np.bool_]) -> None:
@@ -38,6 +42,52 @@ def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: N
             command = f"COPY examples ({COLUMNS}) FROM STDIN (FORMAT BINARY)"
             with driver.cursor() as cursor, cursor.copy(command) as copy:
                 copy.write(copied(model_id, first, batch, holdout))
+
+
+MOVE = """UPDATE models SET head = :last, train_count = train_count + :train,
+    holdout_count = holdout_count + :holdout, removed_count = removed_count + :removed WHERE id = :model"""
+NOTE = """INSERT INTO changes (model_id, first, last, kind, value, created_at)
+    VALUES (:model, :first, :last, :kind, :value, :now)"""
+
+
+def head(session: Session, model_id: int) -> tuple[int, float] | None:
+    """The head of a model's ledger and its holdout share; the row is held until the end of the transaction."""
+    connection = session.connection()
+    query = "SELECT head, policy ->> 'holdout' FROM models WHERE id = :model"
+    if connection.dialect.name != "sqlite":  # its transactions are alone anyway
+        query += " FOR UPDATE"
+    row = run(connection, query, {"model": model_id}).fetchone()
+    return None if row is None else (row[0], float(row[1]))
+
+
+def advance(
+    session: Session,
+    model_id: int,
+    first: int,
+    last: int,
+    kind: str,
+    value: dict[str, Any] | None,
+    counts: dict[str, int],
+) -> None:
+    """Move a model's head to `last`, change its counts, and note what happened."""
+    connection = session.connection()
+    at = now().replace(tzinfo=None).isoformat(" ") if connection.dialect.name == "sqlite" else now()
+    given = None if value is None else json.dumps(value)
+    values = {"model": model_id, "first": first, "last": last, "kind": kind, "value": given, "now": at, **counts}
+    if connection.dialect.name == "sqlite":
+        run(connection, MOVE, values)
+        run(connection, NOTE, values)
+    else:
+        run(connection, f"WITH moved AS ({MOVE}) {NOTE}", values)
+
+
+def run(connection: Connection, query: str, values: dict[str, Any]) -> Any:
+    """Run a statement of ours; values come as `:name`, as both drivers can be made to read them."""
+    driver: Any = connection.connection.driver_connection
+    with told(connection):
+        if connection.dialect.name == "sqlite":
+            return driver.execute(query, values)
+        return driver.execute(re.sub(r"(?<!:):([a-z]+)", r"%(\1)s", query), values)
 
 
 def prepare(batch: Batch, sqlite: bool) -> None:
@@ -69,11 +119,17 @@ def tails(batch: Batch) -> list[bytes]:
     """The fields of a row whose size varies: subject and id. Made once for a batch."""
     made: list[bytes] | None = vars(batch).get("tails")
     if made is None:
-        subjects = [NULL if s is None else len(s).to_bytes(4, "big") + s for s in batch.subjects]
-        ids = [id_.encode() for id_ in batch.ids]
-        made = [s + len(i).to_bytes(4, "big") + i for s, i in zip(subjects, ids, strict=True)]
+        if any(batch.subjects):
+            subjects = [NULL if s is None else sized(s) + s for s in batch.subjects]
+            made = [s + sized(i) + i for s, i in zip(subjects, batch.encoded, strict=True)]
+        else:
+            made = [NULL + sized(i) + i for i in batch.encoded]
         vars(batch)["tails"] = made
     return made
+
+
+def sized(field: bytes) -> bytes:
+    return SIZES[len(field)] if len(field) < len(SIZES) else len(field).to_bytes(4, "big")
 
 
 @dataclass(frozen=True)

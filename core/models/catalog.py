@@ -6,14 +6,13 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Row, bindparam, select
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from core.errors import Conflict, Invalid, NotFound
 from core.models.table import Model
 
-LOCK = select(Model.id, Model.head, Model.policy).where(Model.id == bindparam("wanted")).with_for_update()
 NAME = r"^[a-z0-9_-]{1,63}$"
 
 
@@ -42,14 +41,6 @@ def find(session: Session, name: str, visible: Collection[str] | None, lock: boo
     if model is None:
         raise NotFound("model_not_found", "There is no such model.")
     return model
-
-
-def lock(session: Session, model_id: int) -> Row[tuple[int, int, dict[str, Any]]]:
-    """Like `find` with a lock, for those who know the model already: just what appending to its ledger needs."""
-    row = session.connection().execute(LOCK, {"wanted": model_id}).first()
-    if row is None:
-        raise NotFound("model_not_found", "There is no such model.")
-    return row
 
 
 def page(session: Session, visible: Collection[str] | None, after: str, limit: int) -> list[Model]:

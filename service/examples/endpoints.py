@@ -58,7 +58,7 @@ def add(name: str, kind: str, body: bytes, caller: Caller, context: Context, wri
     storage.prepare(batch, context.database.sqlite)
 
     def store(session: Session, adding: Callable[[Session, Head, Batch], Added]) -> AddedAnswer:
-        added = adding(session, catalog.lock(session, model_id), batch)
+        added = adding(session, append.lock(session, model_id), batch)
         metrics.EXAMPLES.labels("accepted").inc(added.accepted)
         metrics.EXAMPLES.labels("duplicate").inc(added.duplicates)
         return AddedAnswer(**vars(added))

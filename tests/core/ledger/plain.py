@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import uuid
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,8 +41,11 @@ class Row:
     def holdout(self) -> bool:
         if self.split is not None:
             return self.split
-        digest = hashlib.blake2b(self.id.encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "big") < HOLDOUT * 2**64
+        # one step of splitmix64 from the checksum
+        z = (zlib.crc32(self.id.encode()) + 1) * 0x9E3779B97F4A7C15 % 2**64
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+        return (z ^ z >> 31) < HOLDOUT * 2**64
 
     def agrees(self, other: Row) -> bool:
         split = None in (self.split, other.split) or self.split == other.split

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from core.database import Database
 from core.errors import Unavailable
 from core.ledger import passes, storage
+from core.ledger.batch import Batch
 from core.models.table import Model
 from tests.core.conftest import MakeSettings, migrated
 from tests.core.ledger.plain import Row, add, contents, new_model
-
-X = bytes(8)
 
 
 @pytest.fixture
@@ -32,9 +33,9 @@ def model(database: Database) -> Model:
     return model
 
 
-def rows(model: Model, *ids: str) -> Iterator[storage.Row]:
-    for i, id_ in enumerate(ids):
-        yield model.id, 100 + i, False, 0.0, id_, None, X
+def store(session: Session, model: Model, id_: str) -> None:
+    batch = Batch([id_], [None], np.zeros((1, 2), np.float32), np.zeros(1), [False])
+    storage.insert(session, model.id, 100, batch, np.zeros(1, bool))
 
 
 @contextmanager
@@ -52,9 +53,9 @@ def in_the_way(database: Database) -> Iterator[None]:
         session.execute(text("ALTER TABLE elsewhere RENAME TO examples"))
 
 
-def insert(database: Database, model: Model, *ids: str) -> None:
+def insert(database: Database, model: Model, id_: str) -> None:
     with database.write() as session:
-        storage.insert(session, rows(model, *ids))
+        store(session, model, id_)
 
 
 def test_an_id_that_is_in_force_is_an_integrity_error_without_the_id(database: Database, model: Model) -> None:
@@ -88,7 +89,7 @@ def test_a_connection_that_is_lost_during_an_insert_is_unavailable_and_replaced(
             number = session.scalar(text("SELECT pg_backend_pid()"))
             with database.write() as other:
                 other.execute(text("SELECT pg_terminate_backend(:number, 5000)"), {"number": number})
-            storage.insert(session, rows(model, "b"))
+            store(session, model, "b")
 
     with pytest.raises(Unavailable):
         lose_and_insert()
