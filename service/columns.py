@@ -114,6 +114,8 @@ def lists(column: pa.ChunkedArray, width: int, where: str) -> NDArray[Any]:
     if array.null_count:
         row = int(pc.index(array.is_null(), True).as_py()) // width
         raise Invalid.at((where, row, "x"), "example_invalid", "a number is missing")
+    if pa.types.is_float16(array.type):
+        array = array.cast(pa.float32())  # else limits of 32 bits would be compared in 16
     made: NDArray[Any] = array.to_numpy(zero_copy_only=False)
     return made.reshape(rows, width)
 

@@ -10,11 +10,21 @@ import logging
 import sys
 import traceback
 from collections.abc import MutableMapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import structlog
+
+current_request: ContextVar[str | None] = ContextVar("current_request", default=None)
+"""The id of the request that this code runs for."""
+
+
+def with_request(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    if request_id := current_request.get():
+        event["request_id"] = request_id
+    return event
 
 
 def without_messages(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -61,7 +71,7 @@ def request_line(request_id: str, method: str, route: str, status: int, seconds:
         "request_id": request_id,
         "level": "info",
         "logger": "service",
-        "timestamp": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+        "timestamp": datetime.now(UTC),
     }
     sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
     sys.stdout.buffer.flush()
@@ -70,7 +80,7 @@ def request_line(request_id: str, method: str, route: str, status: int, seconds:
 def configure(level: str) -> None:
     """Set up logging of this process: ours, and what libraries write, in the same form."""
     shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
+        with_request,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -92,6 +102,7 @@ def configure(level: str) -> None:
             ],
         )
     )
+    logging.captureWarnings(True)
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())

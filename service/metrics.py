@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import lru_cache
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -27,6 +28,17 @@ SECONDS = Histogram(
 )
 EXAMPLES = Counter("amend_examples", "Examples by what became of them.", ["outcome"], registry=OURS)
 PREDICTIONS = Counter("amend_predictions", "Predictions made.", registry=OURS)
+
+
+@lru_cache(maxsize=1000)
+def of_route(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
+    return REQUESTS.labels(method, route, str(status)), SECONDS.labels(method, route)
+
+
+def count_request(method: str, route: str, status: int, seconds: float) -> None:
+    requests, durations = of_route(method, route, status)
+    requests.inc()
+    durations.observe(seconds)
 
 
 class Ledger(Collector):

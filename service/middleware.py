@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-import uuid
+from random import getrandbits
 
 import structlog
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import metrics, problems
-from service.logs import request_line
+from service.logs import current_request, request_line
 
-REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 QUIET = {"/healthz", "/readyz", "/metrics"}
 """Asked for every few seconds by machines; logged only when something is wrong."""
 
@@ -34,18 +34,17 @@ class Observed:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        given = Headers(scope=scope).get("x-request-id", "")
-        request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+        request_id = given.decode() if REQUEST_ID.fullmatch(given) else f"{getrandbits(128):032x}"
         scope.setdefault("state", {})["request_id"] = request_id
-        structlog.contextvars.clear_contextvars()
-        structlog.contextvars.bind_contextvars(request_id=request_id)
+        current_request.set(request_id)
         started, status = time.perf_counter(), 0
 
         async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
             await send(message)
 
         try:
@@ -58,8 +57,7 @@ class Observed:
         finally:
             route = getattr(scope.get("route"), "path", "unknown")
             seconds = time.perf_counter() - started
-            metrics.REQUESTS.labels(scope["method"], route, str(status)).inc()
-            metrics.SECONDS.labels(scope["method"], route).observe(seconds)
+            metrics.count_request(scope["method"], route, status, seconds)
             if route not in QUIET or status >= 400:
                 request_line(request_id, scope["method"], route, status, seconds)
 
