@@ -35,6 +35,7 @@ def main() -> None:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing here asks who is behind a proxy
         timeout_graceful_shutdown=30,
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
+from starlette.types import ASGIApp
 
 from core.settings import Settings
 from service import keys, logs, operations, problems, removals
@@ -47,11 +48,19 @@ def keep_memory() -> None:
         library.mallopt(M_TRIM_THRESHOLD, 256 * 2**20)
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
-    """The service for some settings; those of the environment, if none are given."""
-    settings = settings or Settings()
+def create_app() -> ASGIApp:
+    """The service for the settings of the environment.
+
+    Our own outermost layers are not FastAPI's middleware: its layers around that take as long as a prediction.
+    """
+    settings = Settings()
     logs.configure(settings.log_level)
     keep_memory()
+    return Observed(Express(build(settings)))
+
+
+def build(settings: Settings) -> FastAPI:
+    """The endpoints and what FastAPI needs to know about them."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -73,8 +82,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     problems.install(app)
     app.add_middleware(Limited, limit=settings.max_body_bytes)
-    app.add_middleware(Express)
-    app.add_middleware(Observed)
     app.openapi = lambda: with_problems(app)  # type: ignore[method-assign]
     for resource in (models, examples, removals, jobs, versions, predictions, keys, operations):
         app.include_router(resource.router)

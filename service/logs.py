@@ -7,6 +7,7 @@ of code they passed (their messages quote data).
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import traceback
 from collections.abc import MutableMapping
@@ -73,8 +74,7 @@ def request_line(request_id: str, method: str, route: str, status: int, seconds:
         "logger": "service",
         "timestamp": datetime.now(UTC),
     }
-    sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
-    sys.stdout.buffer.flush()
+    os.write(1, msgspec.json.encode(line) + b"\n")
 
 
 def configure(level: str) -> None:

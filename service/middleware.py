@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service import metrics, problems
+from service import metrics
 from service.logs import current_request, request_line
 
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -25,7 +25,7 @@ log = structlog.get_logger("service")
 class Observed:
     """Gives each request an id (the caller's own, if it is a plain word), logs its end and measures it.
 
-    A bug is answered here, so that also this answer carries the id, and the connection lives on.
+    A bug that was answered ends here: passed on, it would end the connection too.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -38,22 +38,22 @@ class Observed:
         request_id = given.decode() if REQUEST_ID.fullmatch(given) else f"{getrandbits(128):032x}"
         scope.setdefault("state", {})["request_id"] = request_id
         current_request.set(request_id)
-        started, status = time.perf_counter(), 0
+        started, status, answered = time.perf_counter(), 0, False
 
         async def sending(message: Message) -> None:
-            nonlocal status
+            nonlocal status, answered
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
             await send(message)
+            answered = message["type"] == "http.response.body" and not message.get("more_body")
 
         try:
             await self.app(scope, receive, sending)
         except Exception as error:
             log.error("bug", exc_info=error)
-            if status:
-                raise  # too late for another answer: the connection must end
-            await problems.internal_error()(scope, receive, sending)
+            if not answered:
+                raise
         finally:
             route = getattr(scope.get("route"), "path", "unknown")
             seconds = time.perf_counter() - started

@@ -129,7 +129,8 @@ def on_disconnect(_request: Request, _error: Exception) -> Response:
     return answer(400, "body_incomplete", "The request broke off before its end.")
 
 
-def internal_error() -> Response:
+def on_bug(_request: Request, _error: Exception) -> Response:
+    # logged around everything, where the request's id is known
     return answer(500, "internal_error", "Something is wrong with the service; its log has the details.")
 
 
@@ -138,3 +139,4 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, on_invalid_request)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(ClientDisconnect, on_disconnect)
+    app.add_exception_handler(Exception, on_bug)

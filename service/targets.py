@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from torch import Tensor
 
 from core.errors import Invalid
 from service import columns
@@ -93,7 +92,7 @@ class Targets:
             return y
         return self.values[int(y)] if self.kind == "classes" else int(y)
 
-    def outputs(self, mean: Tensor) -> list[dict[str, Any]]:
+    def outputs(self, mean: NDArray[Any]) -> list[dict[str, Any]]:
         """Predicted means (n, K) in the caller's terms."""
         if self.kind == "classes":
             names = [str(value) for value in self.values]

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from core.kprior import State
+
+Numbers = NDArray[Any]
 
 
 class Served:
@@ -21,20 +24,21 @@ class Served:
         # installed once: handing weights over at every call would swap them in and out of a shared module
         self._predictor.body.load_state_dict(self._predictor.unflatten(state.w), strict=False)
         self._predictor.body.eval()
-        # a plain linear model is one product, which takes less than preparing its features
-        self._affine: tuple[Tensor, Tensor] | None = None
+        # a linear model of a vector is one product, which takes less time than asking torch for it
+        self._affine: tuple[Numbers, Numbers] | None = None
         architecture = self.spec["architecture"]
-        if architecture["kind"] == "linear" and architecture.get("degree", 1) == 1 and "features" not in architecture:
-            weight = self._predictor.unflatten(state.w)["weight"]
-            self._affine = weight[:, -1].clone(), weight[:, :-1].T.contiguous()
+        plain = architecture["kind"] == "linear" and architecture.get("degree", 1) == 1
+        if plain and self.spec["input"]["kind"] == "vector" and "features" not in architecture:
+            weight = self._predictor.unflatten(state.w)["weight"].numpy()
+            self._affine = weight[:, :-1].T.copy(), weight[:, -1].copy()
 
-    def means(self, x: Tensor) -> Tensor:
+    def means(self, x: Numbers) -> Numbers:
         """h(f(x)) for raw inputs (n, ...): (n, K)."""
+        if self._affine is not None:
+            return self._mean(torch.from_numpy(x @ self._affine[0] + self._affine[1]))
         with torch.inference_mode():
-            z = self._predictor.encode(x)
-            f = (
-                self._predictor.body(z)
-                if self._affine is None
-                else torch.addmm(self._affine[0], z.flatten(1), self._affine[1])
-            )
-            return self._predictor.family.mean(f)
+            return self._mean(self._predictor.body(self._predictor.encode(torch.from_numpy(x))))
+
+    def _mean(self, f: Tensor) -> Numbers:
+        means: Numbers = self._predictor.family.mean(f).numpy()
+        return means

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-import torch
+import numpy as np
 from starlette.concurrency import run_in_threadpool
 
 from core.errors import Invalid, TooLarge
@@ -62,9 +62,9 @@ def predict(loaded: Loaded, body: bytes, most: int) -> bytes:
         return xs
 
     _, x = loaded.inputs.read(decode, lambda one: one, WHERE)
-    means = loaded.served.means(torch.from_numpy(x).reshape(len(x), *loaded.shape))
-    if not math.isfinite(float(means.sum())) and not (finite := means.isfinite()).all():
-        i = int((~finite).any(1).int().argmax())
+    means = loaded.served.means(x.reshape(len(x), *loaded.shape))
+    if not math.isfinite(means.sum()) and not (finite := np.isfinite(means)).all():
+        i = int((~finite).any(1).argmax())
         raise Invalid.at((WHERE, i), "number_not_finite", "the model's output for it is not a finite number")
     metrics.PREDICTIONS.inc(len(x))
     return msgspec.json.encode({"version": loaded.served.number, "outputs": loaded.targets.outputs(means)})

@@ -10,7 +10,8 @@ import hashlib
 import re
 from types import SimpleNamespace
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 from core.errors import AmendError, TooLarge
 from core.keys.table import Scope as KeyScope
@@ -26,23 +27,23 @@ ROUTE = SimpleNamespace(path="/v1/models/{name}/predictions")
 class Express:
     """Middleware that answers what it can and passes on the rest."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: FastAPI) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = PATH.fullmatch(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
-        caller = known(scope) if found else None
+        caller = known(scope, self.app.state.context) if found else None
         if found is None or caller is None:
             await self.app(scope, receive, send)
             return
         scope["route"] = ROUTE
-        context: Context = scope["app"].state.context
+        context: Context = self.app.state.context
         try:
             caller.require(KeyScope.READ)
             body = await whole(receive, context.settings.max_body_bytes)
             if body is None:
                 return
-            content = await answer(body, found[1], caller, context, scope["app"].state.champions)
+            content = await answer(body, found[1], caller, context, self.app.state.champions)
         except AmendError as error:
             await problems.on_amend_error(None, error)(scope, receive, send)
             return
@@ -51,7 +52,7 @@ class Express:
         await send({"type": "http.response.body", "body": content})
 
 
-def known(scope: Scope) -> Caller | None:
+def known(scope: Scope, context: Context) -> Caller | None:
     """The caller, if the key was checked a moment ago and the request is an ordinary one."""
     authorization = b""
     for name, value in scope["headers"]:
@@ -61,7 +62,7 @@ def known(scope: Scope) -> Caller | None:
             return None
     if not authorization.startswith(b"Bearer "):
         return None
-    caller: Caller | None = scope["app"].state.context.callers.get(hashlib.sha256(authorization[7:]).digest())
+    caller: Caller | None = context.callers.get(hashlib.sha256(authorization[7:]).digest())
     return caller
 
 

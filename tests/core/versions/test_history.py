@@ -66,7 +66,7 @@ def test_a_stored_version_answers_as_it_was_recorded(database: Database, store: 
         version = history.find(session, model, 1)
         served = Served(version.number, store.get(version.file))
     chunk = next(iter(passes.in_force(database, model.id, model.spec, 10)))
-    assert ((served.means(chunk.x) > 0.5) == chunk.y).double().mean() > 0.7
+    assert ((served.means(chunk.x.numpy()) > 0.5) == chunk.y.numpy()).mean() > 0.7
 
 
 def test_there_is_one_champion_and_rollback_is_a_promotion(database: Database, store: Store, model: Model) -> None:
