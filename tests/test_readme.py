@@ -1,20 +1,65 @@
-"""What the README shows must run."""
+"""What the README and the guides show must run, and what they refer to must be there."""
 
+from __future__ import annotations
+
+import json
 import re
+import subprocess
+import uuid
 from pathlib import Path
 
-README = Path(__file__).parent.parent / "README.md"
+import httpx
+import pytest
+
+from tests.stack import Stack
+
+ROOT = Path(__file__).parent.parent
+README, GUIDE = ROOT / "README.md", ROOT / "docs" / "api.md"
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    found = re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+    assert found
+    return found
 
 
 def test_the_python_example_runs() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert blocks
-    for block in blocks:
+    for block in blocks(README, "python"):
         exec(compile(block, str(README), "exec"), {})
 
 
-def test_links_lead_somewhere() -> None:
-    targets = re.findall(r"\]\((?!http)([^)#]+)\)", README.read_text())
-    assert targets
-    for target in targets:
-        assert (README.parent / target).exists(), target
+@pytest.mark.parametrize("page", [README, GUIDE], ids=lambda page: page.name)
+def test_every_call_is_answered_with_success(page: Path, stack: Stack, api: httpx.Client) -> None:
+    """The shell blocks of a page, one after the other, against a service of our own, with a model of our own."""
+    name = f"churn-{uuid.uuid4().hex[:8]}"
+    for part in "\n".join(blocks(page, "sh")).split("\napi "):
+        script = part.replace("http://127.0.0.1:8000", stack.url).replace("~/.amend", stack.environment["AMEND_HOME"])
+        script = re.sub(r"\bchurn\b", name, script)
+        if "JOB" in script:
+            # a worker would train the model now
+            script = script.replace("JOB", api.get("/v1/jobs", params={"model": name}).json()["items"][0]["id"])
+            script = script.replace("wait=30", "wait=0")
+            stack.train(name)
+        if "curl" in script:
+            definitions = script
+            continue
+        run = subprocess.run(["bash", "-ec", f"{definitions}\napi {script}"], capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+        answer = json.loads(run.stdout)
+        assert "code" not in answer, f"{script}\n{answer}"
+
+
+@pytest.mark.parametrize("page", [README, GUIDE], ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_the_guide_names_every_error_code() -> None:
+    """Codes are the first text after `Error(` or `.at(place, `, and those of the framework's own errors."""
+    named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", GUIDE.read_text()))
+    source = "".join(path.read_text() for folder in ("core", "service") for path in (ROOT / folder).rglob("*.py"))
+    kinds = "Malformed|Invalid|Unauthorized|Forbidden|NotFound|Conflict|TooLarge|Unsupported|Unavailable"
+    raised = set(re.findall(rf"(?:{kinds})\(\s*\"([a-z_]+)\"", source))
+    raised |= set(re.findall(r"\.at\(.*?\"([a-z]+_[a-z_]+)\",", source))
+    assert raised - named == set()
