@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -46,10 +47,14 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
 
 
-def distinct(values: list[Any], what: str) -> None:
+def distinct(values: list[Any]) -> list[Any]:
     # by their text: CSV and the names of probabilities have no other form
     if len({str(v) for v in values}) < len(values):
-        raise ValueError(f"{what} must differ from each other")
+        raise ValueError("must differ from each other")
+    return values
+
+
+Values = Annotated[list[Value], AfterValidator(distinct)]
 
 
 class VectorInput(Strict):
@@ -82,13 +87,7 @@ class NumberColumn(Strict):
 class CategoryColumn(Strict):
     name: Text
     type: Literal["category"]
-    values: list[Value] = Field(min_length=1, max_length=10_000)
-
-    @field_validator("values")
-    @classmethod
-    def differ(cls, values: list[int | str]) -> list[int | str]:
-        distinct(values, "values")
-        return values
+    values: Values = Field(min_length=1, max_length=10_000)
 
 
 class TableInput(Strict):
@@ -103,7 +102,7 @@ class TableInput(Strict):
     @classmethod
     def named_apart(cls, columns: list[NumberColumn | CategoryColumn]) -> list[NumberColumn | CategoryColumn]:
         names = [column.name for column in columns]
-        distinct(names, "column names")
+        distinct(names)
         if taken := RESERVED.intersection(names):
             raise ValueError(f"column name {min(taken)!r} is taken: it means something else in CSV and Arrow")
         return columns
@@ -119,13 +118,7 @@ class ClassesTarget(Strict):
     """One of the given values."""
 
     kind: Literal["classes"]
-    values: list[Value] = Field(min_length=2, max_length=10_000)
-
-    @field_validator("values")
-    @classmethod
-    def differ(cls, values: list[int | str]) -> list[int | str]:
-        distinct(values, "values")
-        return values
+    values: Values = Field(min_length=2, max_length=10_000)
 
 
 class NumberTarget(Strict):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path
-from sqlalchemy import Select, select
-from sqlalchemy.orm import Session
+from sqlalchemy import select
+from sqlalchemy.orm import InstrumentedAttribute, Session
 from starlette.responses import Response
 
 from core.errors import NotFound
 from core.models import catalog
 from core.versions import history
 from core.versions.tables import Comparison, Promotion, Version, VersionState
-from service.auth import Admin, Guarded, Reader
-from service.context import Shared
+from service.auth import Admin, Caller, Guarded, Reader
+from service.context import Context, Shared
 from service.models.endpoints import Name
 from service.pages import After, Limit, Page, number, page_of
 from service.problems import documented
@@ -30,13 +31,28 @@ from service.writing import Write
 
 router = APIRouter(prefix="/v1/models/{name}", tags=["Versions"], route_class=Guarded)
 
+T = TypeVar("T")
 LAST = 2**31 - 1
 """The largest number that a version can have."""
 Number = Annotated[int, Path(ge=1, le=LAST, description="The version's number.", examples=[1])]
 
 
-def newest_first(query: Select[Any], key: Any, after: str | None, limit: int) -> Select[Any]:
-    return query.where(key <= min(number(after, LAST + 1) - 1, LAST)).order_by(key.desc()).limit(limit + 1)
+def newest_first(
+    context: Context,
+    caller: Caller,
+    name: str,
+    key: InstrumentedAttribute[int],
+    shown: Callable[[Any], T],
+    limit: int,
+    after: str | None,
+) -> Page[T]:
+    """A page of what a model has of one kind, by its number."""
+    table = key.class_
+    with context.database.read() as session:
+        model = catalog.find(session, name, caller.models)
+        query = select(table).where(table.model_id == model.id, key <= min(number(after, LAST + 1) - 1, LAST))
+        rows = session.scalars(query.order_by(key.desc()).limit(limit + 1)).all()
+        return page_of(rows, limit, shown, lambda row: getattr(row, key.key))
 
 
 @router.get("/versions", response_model=Page[VersionAnswer], responses=documented(404))
@@ -44,11 +60,7 @@ def list_versions(
     name: Name, caller: Reader, context: Shared, limit: Limit = 100, after: After = None
 ) -> Page[VersionAnswer]:
     """Versions, the newest first."""
-    with context.database.read() as session:
-        model = catalog.find(session, name, caller.models)
-        query = select(Version).where(Version.model_id == model.id)
-        rows = session.scalars(newest_first(query, Version.number, after, limit)).all()
-        return page_of(rows, limit, of_version, lambda row: row.number)
+    return newest_first(context, caller, name, Version.number, of_version, limit, after)
 
 
 @router.get("/versions/{n}", response_model=VersionAnswer, responses=documented(404))
@@ -100,11 +112,7 @@ def list_promotions(
     name: Name, caller: Reader, context: Shared, limit: Limit = 100, after: After = None
 ) -> Page[PromotionAnswer]:
     """What was champion when, the newest first."""
-    with context.database.read() as session:
-        model = catalog.find(session, name, caller.models)
-        query = select(Promotion).where(Promotion.model_id == model.id)
-        rows = session.scalars(newest_first(query, Promotion.id, after, limit)).all()
-        return page_of(rows, limit, of_promotion, lambda row: row.id)
+    return newest_first(context, caller, name, Promotion.id, of_promotion, limit, after)
 
 
 @router.get("/comparisons", response_model=Page[ComparisonAnswer], responses=documented(404))
@@ -112,8 +120,4 @@ def list_comparisons(
     name: Name, caller: Reader, context: Shared, limit: Limit = 100, after: After = None
 ) -> Page[ComparisonAnswer]:
     """Adapted versions next to full retrains at the same positions, the newest first."""
-    with context.database.read() as session:
-        model = catalog.find(session, name, caller.models)
-        query = select(Comparison).where(Comparison.model_id == model.id)
-        rows = session.scalars(newest_first(query, Comparison.id, after, limit)).all()
-        return page_of(rows, limit, of_comparison, lambda row: row.id)
+    return newest_first(context, caller, name, Comparison.id, of_comparison, limit, after)
