@@ -20,7 +20,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Session
 from sqlalchemy.types import TypeDecorator
 
-from core.errors import Unavailable
+from core.errors import Invalid, Unavailable
 from core.settings import Settings
 
 PAUSE = 2.0
@@ -77,7 +77,7 @@ class Database:
     """An engine with its two kinds of sessions."""
 
     def __init__(self, settings: Settings) -> None:
-        url = sa.make_url(settings.database)
+        url = understood(settings.database)
         self.sqlite = url.get_backend_name() == "sqlite"
         patience = settings.database_patience
         if self.sqlite:
@@ -96,11 +96,11 @@ class Database:
             hide_parameters=True,  # they are people's data, and errors end up in logs
         )
         self._writing = self.engine
-        # SQLite has one writer at a time: waiting for our own threads here is fairer than its timed retries
-        self._turns: threading.Lock | None = None
+        # SQLite has one writer at a time: waiting for our own threads here is fairer than its timed retries.
+        # On PostgreSQL, writers who wait for one model's lock must leave connections to everybody else.
+        self._turns = threading.Semaphore(1 if self.sqlite else settings.pool_size)
         self._patience = patience
         if self.sqlite:
-            self._turns = threading.Lock()
             event.listen(self.engine, "connect", prepare_sqlite)
             event.listen(self.engine, "begin", begin_sqlite)
             self._writing = self.engine.execution_options(writes=True)
@@ -122,9 +122,6 @@ class Database:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        if self._turns is None:
-            yield
-            return
         if not self._turns.acquire(timeout=self._patience):
             raise Unavailable("database_busy", "Others write for too long; try again.")
         try:
@@ -134,6 +131,19 @@ class Database:
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+def understood(text: str) -> sa.URL:
+    """The URL of a database that we can use; Invalid in words for an operator, without the password."""
+    try:
+        url = sa.make_url(text)
+        url.get_dialect()
+    except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ValueError):
+        url = None
+    if url is None or url.drivername not in ("sqlite", "postgresql+psycopg"):
+        message = "AMEND_DATABASE_URL: expected sqlite:///PATH or postgresql+psycopg://USER:PASSWORD@HOST:PORT/NAME"
+        raise Invalid("settings_invalid", message)
+    return url
 
 
 def prepare_sqlite(connection: Any, _record: Any) -> None:

@@ -22,7 +22,7 @@ class AmendError(Exception):
     @classmethod
     def at(cls, place: Place, code: str, message: str) -> AmendError:
         """An error of one place in the request."""
-        where = ".".join(str(step) for step in place)
+        where = ".".join(str(step) for step in place) or "body"
         return cls(code, f"{where}: {message}", [(place, message)])
 
 

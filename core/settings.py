@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from core.errors import Invalid
 
 SECRETS = Path("/run/secrets")
 """Where container engines put secrets that are given as files."""
@@ -37,8 +40,8 @@ class Settings(BaseSettings):
     processes: int = Field(1, ge=1, le=256, description="API processes; SQLite and PostgreSQL both serve several.")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$")
 
-    pool_size: int = Field(10, ge=1, description="Database connections of one process.")
-    pool_overflow: int = Field(10, ge=0, description="Connections beyond that in a rush.")
+    pool_size: int = Field(10, ge=1, description="Database connections of one process; as many can write at once.")
+    pool_overflow: int = Field(10, ge=1, description="Connections beyond that in a rush.")
     database_patience: float = Field(
         30.0, gt=0, description="Seconds to wait for a connection or another's lock before answering 503."
     )
@@ -63,7 +66,9 @@ class Settings(BaseSettings):
 
     @property
     def database(self) -> str:
-        return self.database_url or f"sqlite:///{self.folder / 'amend.db'}"
+        # the drivers' usual spellings mean the driver that is here
+        url = re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", self.database_url)
+        return url or f"sqlite:///{self.folder / 'amend.db'}"
 
     @property
     def artifacts(self) -> str:
@@ -73,6 +78,20 @@ class Settings(BaseSettings):
     def secret(self) -> bytes:
         """The key of keyed hashes; without it no subject can be found again."""
         return self.secret_key.get_secret_value().encode() or kept_secret(self.folder / "secret.key").encode()
+
+
+def from_environment() -> Settings:
+    """The settings of this process; Invalid in words for an operator."""
+    try:
+        settings = Settings()
+        _ = settings.folder
+        return settings
+    except ValidationError as error:
+        wrong = [f"AMEND_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors()]
+        raise Invalid("settings_invalid", "; ".join(wrong)) from None
+    except OSError as error:
+        message = f"AMEND_HOME: {error.filename} cannot be used ({error.strerror})"
+        raise Invalid("settings_invalid", message) from None
 
 
 def kept_secret(path: Path) -> str:

@@ -1,6 +1,6 @@
 """Every table, for those who need them all: migrations, and the tests that compare both."""
 
-from core import idempotency
+from core import idempotency, marks
 from core.database import Base
 from core.jobs import tables as jobs
 from core.keys import table as keys
@@ -8,4 +8,4 @@ from core.ledger import tables as ledger
 from core.models import table as models
 from core.versions import tables as versions
 
-__all__ = ["Base", "idempotency", "jobs", "keys", "ledger", "models", "versions"]
+__all__ = ["Base", "idempotency", "jobs", "keys", "ledger", "marks", "models", "versions"]

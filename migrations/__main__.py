@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
 from core.database import Database
-from core.errors import AmendError
+from core.errors import AmendError, Invalid
 from core.keys import keyring
 from core.keys.table import Scope
-from core.settings import Settings, write_private
+from core.marks import secret_matches
+from core.settings import Settings, from_environment, write_private
 from migrations import runner
 
 
 def main() -> None:
-    settings = Settings()
+    os.umask(0o077)  # what is written here is for its owner alone
+    settings = from_environment()
     database = Database(settings)
     if problem := runner.problem(database, ready=False):
         sys.exit(problem)
@@ -21,23 +27,33 @@ def main() -> None:
     runner.upgrade(database)
     after = runner.current(database)
     print(f"database: at {after}" if before == after else f"database: from {before or 'empty'} to {after}")
-    assert settings.secret  # made now, before several processes need it at once
     with database.write() as session:
         runner.lock(session.connection())
-        if keyring.has_admin(session):
-            return
-        if given := settings.admin_key.get_secret_value():
-            keyring.enter(session, given, "first admin", [Scope.ADMIN], None)
-            print("admin key: as given")
-            return
-        _, text = keyring.issue(session, "first admin", [Scope.ADMIN], None)
-        path = settings.folder / "admin.key"
-        write_private(path, text)
-        print(f"admin key: written to {path}")
+        if not secret_matches(session, settings.secret):
+            raise Invalid("secret_mismatch", "AMEND_SECRET_KEY is not the one that this database was made with.")
+        print(f"admin key: {admin_key(session, settings)}")
+
+
+def admin_key(session: Session, settings: Settings) -> str:
+    """See to it that there is an admin key: the given one, or else any; what came of it."""
+    given, path = settings.admin_key.get_secret_value(), settings.folder / "admin.key"
+    if given:
+        if keyring.check(session, given):
+            return "as given"
+        try:
+            keyring.enter(session, given, "admin key as given", [Scope.ADMIN], None)
+        except IntegrityError:
+            raise Invalid("key_revoked", "AMEND_ADMIN_KEY was revoked; give another.") from None
+        return "as given"
+    if keyring.has_admin(session):
+        return "there is one already (lost? give a new one as AMEND_ADMIN_KEY)"
+    _, text = keyring.issue(session, "first admin", [Scope.ADMIN], None)
+    write_private(path, text)
+    return f"written to {path}"
 
 
 if __name__ == "__main__":
     try:
         main()
     except AmendError as error:
-        sys.exit(f"{error.code}: {error.detail}")
+        sys.exit(error.detail)

@@ -42,7 +42,10 @@ def problem(database: Database, ready: bool = True) -> str | None:
     try:
         revision, expected = current(database), newest()
     except SQLAlchemyError as error:
-        return f"The database does not answer ({type(error).__name__}): {database.engine.url!r}"
+        url = database.engine.url
+        # of a password with an @ in it, a part would be taken for the host
+        where = url.database if database.sqlite else f"{url.database} at {(url.host or '').rpartition('@')[2]}"
+        return f"The database does not answer ({type(error).__name__}): {where}"
     if revision is None or is_known(revision):
         return "The database is not up to date. Run: amend migrate" if ready and revision != expected else None
     return f"The database is newer ({revision}) than this version of Amend knows ({expected}). Update Amend."

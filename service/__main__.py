@@ -9,17 +9,25 @@ import sys
 import uvicorn
 
 from core.database import Database
-from core.settings import Settings
+from core.errors import AmendError
+from core.marks import secret_matches
+from core.settings import from_environment
+from core.versions.store import Store
+from core.versions.sweeping import sweep
 from migrations import runner
 
 
 def main() -> None:
-    settings = Settings()
+    os.umask(0o077)  # what is written here is for its owner alone
+    settings = from_environment()
     database = Database(settings)
     if problem := runner.problem(database):
         sys.exit(problem)
+    with database.write() as session:
+        if not secret_matches(session, settings.secret):
+            sys.exit("AMEND_SECRET_KEY is not the one that this database was made with: no subject would be found.")
+    sweep(database, Store(settings.artifacts))
     database.close()
-    assert settings.secret  # made before several processes need it at once
     if settings.processes > 1:
         # where prometheus_client adds up the counts of the processes; those of the last run are of no use
         folder = settings.folder / f"metrics-{settings.port}"
@@ -36,9 +44,12 @@ def main() -> None:
         access_log=False,
         server_header=False,
         proxy_headers=False,  # nothing here asks who is behind a proxy
-        timeout_graceful_shutdown=30,
+        timeout_graceful_shutdown=10,
     )
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except AmendError as error:
+        sys.exit(error.detail)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib.metadata
+import signal
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import FrameType
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp
 
 from core.settings import Settings
@@ -59,6 +63,21 @@ def create_app() -> ASGIApp:
     return Observed(Express(build(settings)))
 
 
+def tell_when_stopping(context: Context) -> None:
+    """Note the signal to stop before the server heeds it: it waits for open requests, and long polls wait for jobs."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before = signal.getsignal(number)
+
+        def stop(got: int, frame: FrameType | None, before: Any = before) -> None:
+            context.stopping = True
+            if callable(before):
+                before(got, frame)
+
+        signal.signal(number, stop)
+
+
 def build(settings: Settings) -> FastAPI:
     """The endpoints and what FastAPI needs to know about them."""
 
@@ -66,6 +85,7 @@ def build(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.context = Context(settings)
         app.state.champions = Champions(app.state.context)
+        tell_when_stopping(app.state.context)
         gc.freeze()  # what is there by now stays: looking through it for garbage costs a tenth of a second each time
         yield
         app.state.context.close()
@@ -77,11 +97,13 @@ def build(settings: Settings) -> FastAPI:
         lifespan=lifespan,
         generate_unique_id_function=operation_id,
         redoc_url=None,
+        redirect_slashes=False,
         # a framework that sends traces and errors elsewhere would send what is in them
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     problems.install(app)
     app.add_middleware(Limited, limit=settings.max_body_bytes)
+    app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
     app.openapi = lambda: with_problems(app)  # type: ignore[method-assign]
     for resource in (models, examples, removals, jobs, versions, predictions, keys, operations):
         app.include_router(resource.router)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
+from sqlalchemy import update
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from core.database import now
-from core.errors import Forbidden, Unauthorized
+from core.errors import Forbidden, Unauthorized, Unavailable, Unsupported
 from core.keys import keyring
 from core.keys.table import Key, Scope
 from service.context import Context, context_of
@@ -61,39 +64,49 @@ async def authenticate(request: Request) -> Caller:
         raise Unauthorized("key_missing", "Send an API key: Authorization: Bearer amend_...")
     context = context_of(request)
     seen = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
-    found: Caller | None = context.callers.get(seen)
-    if found is None:
-        found = await run_in_threadpool(identify, context, text.strip())
-        context.callers.put(seen, found)
-    return found
+    known: Caller | None = context.callers.get(seen)
+    if known is not None:
+        return known
+    caller, stale = await run_in_threadpool(identify, context, text.strip())
+    context.callers.put(seen, caller)
+    if stale:
+        # nobody waits for this note, and nothing depends on it
+        asyncio.get_running_loop().run_in_executor(None, note_use, context, caller.key_id)
+    return caller
 
 
 class Guarded(APIRoute):
-    """A route that looks at the key before it reads a body: strangers have nothing parsed for them."""
+    """A route that looks at the key and the headers before it reads a body: strangers have nothing parsed for them."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
         async def guarded(request: Request) -> Response:
             request.state.caller = await authenticate(request)
+            if request.headers.get("content-encoding", "identity") != "identity":
+                raise Unsupported("content_encoding_unsupported", "Send the body as it is, not compressed.")
+            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if self.body_field is not None and kind != "application/json":
+                raise Unsupported("content_type_unsupported", "Send the body as application/json.")
             return await handle(request)
 
         return guarded
 
 
-def identify(context: Context, text: str) -> Caller:
-    """The holder of a key; Unauthorized if there is none."""
+def identify(context: Context, text: str) -> tuple[Caller, bool]:
+    """The holder of a key, and whether the time of its use is to be noted; Unauthorized if there is none."""
     with context.database.read() as session:
         key = keyring.check(session, text)
         if key is None:
             raise Unauthorized("key_unknown", "This key is unknown or was revoked.")
         stale = keyring.is_stale(key)
         models = None if key.models is None else frozenset(key.models)
-        caller = Caller(key.id, text, frozenset(key.scopes), models)
-    if stale:
-        with context.database.write() as session:
-            session.get_one(Key, caller.key_id).last_used_at = now()
-    return caller
+        return Caller(key.id, text, frozenset(key.scopes), models), stale
+
+
+def note_use(context: Context, key_id: str) -> None:
+    with suppress(Unavailable), context.database.write() as session:
+        session.execute(update(Key).where(Key.id == key_id).values(last_used_at=now()))
 
 
 Reader = Annotated[Caller, Depends(allowed(Scope.READ))]

@@ -25,7 +25,10 @@ class Recent(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         found = self._values.get(key)
-        return found[1] if found and time.monotonic() < found[0] else None
+        if found is None or time.monotonic() < found[0]:
+            return found and found[1]
+        self._values.pop(key, None)
+        return None
 
     def put(self, key: K, value: V) -> None:
         if len(self._values) >= self.size:
@@ -41,6 +44,8 @@ class Context:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.stopping = False
+        """The process was told to end: whoever waits should answer now."""
         self.database = Database(settings)
         self.store = Store(settings.artifacts)
         self.callers: Recent[bytes, Any] = Recent(settings.cache_seconds)

@@ -53,11 +53,11 @@ class Problem(BaseModel):
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The error answers of an endpoint, for its OpenAPI entry; every endpoint has 401, 403, 422 and 503."""
+    """The error answers of an endpoint, for its OpenAPI entry; some every endpoint has."""
     schema = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     return {
         status: {"description": HTTPStatus(status).phrase, **schema}
-        for status in sorted({400, 401, 403, 422, 503, *statuses})
+        for status in sorted({400, 401, 403, 413, 415, 422, 503, *statuses})
     }
 
 
@@ -102,10 +102,28 @@ def on_invalid_request(_request: Request, error: Exception) -> Response:
     found = error.errors()
     if any(problem["type"] == "json_invalid" for problem in found):
         return answer(400, "body_malformed", "The body is not valid JSON.")
-    places = [{"loc": [p for p in problem["loc"] if p != "body"], "msg": problem["msg"]} for problem in found[:100]]
+    places = [
+        {"loc": place_in(error.body, problem), "msg": problem["msg"].removeprefix("Value error, ")}
+        for problem in found[:100]
+    ]
     first = places[0]
     where = ".".join(str(step) for step in first["loc"]) or "body"
     return answer(422, "request_invalid", f"{where}: {first['msg']}", places)
+
+
+def place_in(body: Any, problem: dict[str, Any]) -> list[str | int]:
+    """The place of a problem as the caller knows it, without the names of the alternatives that were tried there."""
+    start, *steps = problem["loc"]
+    if start != "body":
+        return list(problem["loc"])
+    place: list[str | int] = []
+    for i, step in enumerate(steps):
+        there = isinstance(step, int) if isinstance(body, list) else isinstance(body, dict) and step in body
+        if there:
+            body = body[step] if isinstance(body, dict) or step < len(body) else None
+        if there or (i == len(steps) - 1 and problem["type"] == "missing"):
+            place.append(step)
+    return place
 
 
 def on_http_error(request: Request, error: Exception) -> Response:

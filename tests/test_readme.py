@@ -34,7 +34,7 @@ def test_every_call_is_answered_with_success(page: Path, stack: Stack, api: http
     name = f"churn-{uuid.uuid4().hex[:8]}"
     for part in "\n".join(blocks(page, "sh")).split("\napi "):
         script = part.replace("http://127.0.0.1:8000", stack.url).replace("~/.amend", stack.environment["AMEND_HOME"])
-        script = re.sub(r"\bchurn\b", name, script)
+        script = re.sub(r"\b(churn|loans)\b", name, script)
         if "JOB" in script:
             # a worker would train the model now
             script = script.replace("JOB", api.get("/v1/jobs", params={"model": name}).json()["items"][0]["id"])

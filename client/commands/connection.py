@@ -105,7 +105,8 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[Con
 
 
 def find_url(given: str | None) -> str:
-    return given or f"http://127.0.0.1:{os.environ.get('AMEND_PORT') or 8000}"
+    url = given or f"http://127.0.0.1:{os.environ.get('AMEND_PORT') or 8000}"
+    return (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
 
 
 def find_key(given: str | None, url: str) -> str:

@@ -40,14 +40,21 @@ def due(session: Session, model: Model, kind: JobKind, request_id: str | None = 
 
 
 def adaptation(session: Session, model: Model, request_id: str | None) -> str | None:
-    """The id of the job that adapts the model to its head; None while there is no version to adapt."""
-    return due(session, model, JobKind.ADAPT, request_id).id if model.champion else None
+    """The id of the job that adapts the model to its head; None while nothing was ever trained on its examples.
+
+    A training that runs now may have read them already: what comes after must be due, too.
+    """
+    trained = select(Version.number).where(Version.model_id == model.id)
+    training = select(Job.id).where(Job.model_id == model.id, Job.state.in_((JobState.QUEUED, JobState.RUNNING)))
+    if session.scalar(trained.limit(1)) is None and session.scalar(training.limit(1)) is None:
+        return None
+    return due(session, model, JobKind.ADAPT, request_id).id
 
 
 def cancel(session: Session, job: Job) -> None:
     """End a queued job at once; ask a running one to stop. Conflict if it has ended."""
     if job.state in ENDED:
-        raise Conflict("job_ended", f"The job has {job.state} already.")
+        raise Conflict("job_ended", f"The job has ended already: {job.state}.")
     if job.state is JobState.QUEUED:
         job.state, job.finished_at, job.message = JobState.CANCELLED, now(), "cancelled before it started"
     else:

@@ -38,7 +38,7 @@ class Layout:
         self.shape = shape_of(given)
         target = spec["target"]
         self.classes = len(target["values"]) if target["kind"] == "classes" else 0
-        self.chunk = max(64, CHUNK_BYTES // (math.prod(self.shape) * np.dtype(self.dtype).itemsize + 64))
+        self.chunk = max(1, CHUNK_BYTES // (math.prod(self.shape) * np.dtype(self.dtype).itemsize + 64))
 
     def examples(self, block: storage.Block) -> Examples:
         """Tensors of a block: inputs in their shape, targets in the family's mean space."""

@@ -100,5 +100,5 @@ class Removal(Base):
     unknown: Mapped[int]
     """How many; which is the caller's knowledge, and may be personal."""
     position: Mapped[int] = mapped_column(BigInteger)
-    job_id: Mapped[str | None] = mapped_column(ForeignKey(Job.id, ondelete="SET NULL"))
+    job_id: Mapped[str | None] = mapped_column(ForeignKey(Job.id, ondelete="SET NULL"), index=True)
     created_at: Mapped[datetime] = mapped_column(default=now)

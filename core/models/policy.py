@@ -87,5 +87,6 @@ def patched(policy: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     try:
         return Policy.model_validate({**policy, **merged}).model_dump(mode="json")
     except ValidationError as error:
-        places = [(("policy", *found["loc"]), found["msg"]) for found in error.errors()]
-        raise Invalid("policy_invalid", "The policy is not valid with this change.", places) from error
+        wrong = [(("policy", *e["loc"]), e["msg"].removeprefix("Value error, ")) for e in error.errors()]
+        place, message = wrong[0]
+        raise Invalid("policy_invalid", f"{'.'.join(map(str, place))}: {message}", wrong) from error

@@ -21,6 +21,7 @@ class Served:
         self.number = number
         self.spec: dict[str, Any] = state.spec
         self._predictor = state.predictor
+        self.outputs = state.predictor.family.outputs
         # installed once: handing weights over at every call would swap them in and out of a shared module
         self._predictor.body.load_state_dict(self._predictor.unflatten(state.w), strict=False)
         self._predictor.body.eval()

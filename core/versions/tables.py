@@ -48,7 +48,7 @@ class Version(Base):
     file: Mapped[str] = mapped_column(String(500))
     """Where in the store."""
     mlflow: Mapped[dict[str, Any] | None]
-    job_id: Mapped[str | None] = mapped_column(ForeignKey(Job.id, ondelete="SET NULL"))
+    job_id: Mapped[str | None] = mapped_column(ForeignKey(Job.id, ondelete="SET NULL"), index=True)
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 

@@ -251,9 +251,25 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["model_id"], ["models.id"], name="fk_versions_model_id", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("model_id", "number", name="pk_versions"),
     )
+    op.create_index("ix_removals_job_id", "removals", ["job_id"], unique=False)
+    op.create_index("ix_versions_job_id", "versions", ["job_id"], unique=False)
+    op.create_table(
+        "marks",
+        sa.Column("name", sa.String(length=50), nullable=False),
+        sa.Column("value", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_marks"),
+    )
+    op.create_table(
+        "litter",
+        sa.Column("folder", sa.String(length=500), nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("folder", name="pk_litter"),
+    )
 
 
 def downgrade() -> None:
+    op.drop_table("litter")
+    op.drop_table("marks")
     op.drop_table("versions")
     op.drop_table("removals")
     op.drop_table("outbox")

@@ -50,18 +50,32 @@ async def add_examples(request: Request, name: Name, caller: Ingester, context: 
 
 
 def add(name: str, kind: str, body: bytes, caller: Caller, context: Context, write: Writing) -> Response:
-    settings = context.settings
     model_id, spec = known(name, caller, context)
+    try:
+        return added(model_id, spec, kind, body, caller, context, write)
+    except NotFound:
+        # perhaps deleted and made anew by another process, with another schema
+        context.models.clear()
+        again, spec = known(name, caller, context)
+        if again == model_id:
+            raise
+        return added(again, spec, kind, body, caller, context, write)
+
+
+def added(
+    model_id: int, spec: dict[str, Any], kind: str, body: bytes, caller: Caller, context: Context, write: Writing
+) -> Response:
+    settings = context.settings
     # parsed before the lock is taken: other writers of the model need not wait for that
     reader = formats.Reader(spec, settings.max_batch, settings.max_body_bytes, settings.secret)
     batch = reader.read(kind, body)
     storage.prepare(batch, context.database.sqlite)
 
     def store(session: Session, adding: Callable[[Session, Head, Batch], Added]) -> AddedAnswer:
-        added = adding(session, append.lock(session, model_id), batch)
-        metrics.EXAMPLES.labels("accepted").inc(added.accepted)
-        metrics.EXAMPLES.labels("duplicate").inc(added.duplicates)
-        return AddedAnswer(**vars(added))
+        stored = adding(session, append.lock(session, model_id), batch)
+        metrics.EXAMPLES.labels("accepted").inc(stored.accepted)
+        metrics.EXAMPLES.labels("duplicate").inc(stored.duplicates)
+        return AddedAnswer(**vars(stored))
 
     if len(set(batch.ids)) == len(batch):
         with suppress(IntegrityError):
@@ -91,6 +105,8 @@ def shown(row: Any, spec: dict[str, Any]) -> ExampleAnswer:
     )
 
 
+PAGE_NUMBERS = 200_000
+"""Numbers on one page of examples: a page of images would else be gigabytes."""
 COLUMNS = (Example.id, Example.x, Example.y, Example.holdout, Example.position)
 
 
@@ -98,9 +114,10 @@ COLUMNS = (Example.id, Example.x, Example.y, Example.holdout, Example.position)
 def list_examples(
     name: Name, caller: Reader, context: Shared, limit: Limit = 100, after: After = None
 ) -> Page[ExampleAnswer]:
-    """The examples in force, in the order they came."""
+    """The examples in force, in the order they came. A page of large ones is shorter than `limit`."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
+        limit = max(1, min(limit, PAGE_NUMBERS // inputs_of(model.spec).width))
         in_force = (Example.model_id == model.id, Example.removed.is_(None), Example.position > number(after, 0))
         rows = session.execute(select(*COLUMNS).where(*in_force).order_by(Example.position).limit(limit + 1)).all()
         return page_of(rows, limit, lambda row: shown(row, model.spec), lambda row: row.position)

@@ -108,6 +108,8 @@ def decoded(decode: Callable[[], Any], where: str | None = None) -> Any:
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at ")
         place = place_of(path.strip("`"))
+        if place[-1:] == ("split",):
+            message = "must be 'train' or 'holdout'"
         raise Invalid.at((where, *place) if where else place, "example_invalid", message) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed("body_malformed", f"The body is not valid JSON: {error}") from None
@@ -141,6 +143,9 @@ def read_csv(reader: Reader, body: bytes) -> Batch:
         names = next(csv.reader([header.strip()]), [])
     except csv.Error as error:
         raise Malformed("body_malformed", f"The body is not valid CSV: {error}") from None
+    if "id" not in names:
+        hint = "; is the separator a comma?" if ";" in header or "\t" in header else ""
+        raise Invalid.at((WHERE,), "example_invalid", f"the column 'id' is missing{hint}")
     types = {**inputs_of(reader.spec).feature_columns(names), **dict.fromkeys(columns.RESERVED - {"x"}, pa.string())}
     convert = pa.csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True)
     try:

@@ -83,7 +83,7 @@ async def show_job(
     while True:
         job = await run_in_threadpool(load, context, id, caller)
         left = end - time.monotonic()
-        if job.state in ENDED or left <= 0 or await request.is_disconnected():
+        if job.state in ENDED or left <= 0 or context.stopping or await request.is_disconnected():
             return job
         await asyncio.sleep(min(pause, left))
         pause = min(pause * 1.5, 1.0)
@@ -126,8 +126,10 @@ def cancel_job(id: Id, caller: Admin, write: Write) -> Response:
     def cancel(session: Session) -> JobAnswer:
         job, model = find(session, id, caller)
         # the model first, as everybody does: others hold it while they change its jobs
-        session.refresh(model, with_for_update=True)
-        session.refresh(job, with_for_update=True)
+        catalog.find(session, model.name, caller.models, lock=True)
+        found = session.get(Job, id, with_for_update=True, populate_existing=True)
+        if found is None:
+            raise NotFound("job_not_found", "There is no such job.")
         queue.cancel(session, job)
         return described(job, model.name)
 

@@ -12,11 +12,13 @@ from core.jobs import queue
 from core.ledger import append
 from core.ledger.passes import spec_at
 from core.ledger.tables import ChangeKind
+from core.marks import Litter
 from core.models import catalog
 from core.models.policy import patched
 from core.models.spec import check_buildable
 from core.models.table import Model
 from core.versions.history import folder_of
+from core.versions.sweeping import sweep
 from core.versions.tables import Version
 from service.auth import Admin, Guarded, Reader
 from service.context import Shared
@@ -95,10 +97,11 @@ def delete_model(name: Name, caller: Admin, context: Shared) -> None:
         folder = folder_of(model)
         append.forget_everything(session, model)
         session.delete(model)
-    # after the commit: files without a model are litter, a model without its files would be broken
-    context.store.delete_folder(folder)
+        session.add(Litter(folder=folder))
     context.champions.clear()
     context.models.clear()
+    # after the commit: files without a model are litter, a model without its files would be broken
+    sweep(context.database, context.store)
 
 
 @router.post(

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
 
 from core.errors import Invalid, TooLarge
@@ -19,7 +20,10 @@ from service.predictions.champions import Champions, Loaded
 
 WHERE = "inputs"
 SMALL = 200_000
-"""Bytes of a body that is answered at once; handing more to a thread costs less than making others wait."""
+"""Bytes of a body, or numbers in and out, that are dealt with at once; with more, others would have to wait."""
+SLICE = 1024
+MOST_NUMBERS = 2_000_000
+"""Probabilities in one answer."""
 
 
 class Head(msgspec.Struct):
@@ -47,24 +51,39 @@ async def answer(body: bytes, name: str, caller: Caller, context: Context, champ
     loaded = champions.known(name, version, caller)
     if loaded is None:
         loaded = await run_in_threadpool(champions.find, name, version, caller)
+    most = context.settings.max_batch
     if len(body) > SMALL:
-        return await run_in_threadpool(predict, loaded, body, context.settings.max_batch)
-    return predict(loaded, body, context.settings.max_batch)
+        return await run_in_threadpool(lambda: predict(loaded, read(loaded, body, most)))
+    x = read(loaded, body, most)
+    if x.size + len(x) * loaded.served.outputs > SMALL:
+        return await run_in_threadpool(predict, loaded, x)
+    return predict(loaded, x)
 
 
-def predict(loaded: Loaded, body: bytes, most: int) -> bytes:
+def read(loaded: Loaded, body: bytes, most: int) -> NDArray[Any]:
+    """The inputs of a body."""
+
     def decode(x: Any) -> list[Any]:
         xs: list[Any] = decoded(lambda: decoder(x).decode(body)).inputs
         if not xs:
             raise Invalid.at((WHERE,), "batch_empty", "there is no input")
         if len(xs) > most:
             raise TooLarge("batch_too_large", f"{len(xs)} inputs; {most} are allowed in one request.")
+        if len(xs) * loaded.served.outputs > MOST_NUMBERS:
+            message = f"{len(xs)} inputs of {loaded.served.outputs} probabilities each; {MOST_NUMBERS} are allowed."
+            raise TooLarge("batch_too_large", message)
         return xs
 
-    _, x = loaded.inputs.read(decode, lambda one: one, WHERE)
-    means = loaded.served.means(x.reshape(len(x), *loaded.shape))
-    if not math.isfinite(means.sum()) and not (finite := np.isfinite(means)).all():
+    return loaded.inputs.read(decode, lambda one: one, WHERE)[1]
+
+
+def predict(loaded: Loaded, x: NDArray[Any]) -> bytes:
+    x = x.reshape(len(x), *loaded.shape)
+    # in slices: what a network makes of its inputs on the way may be much larger than they are
+    means = [loaded.served.means(x[i : i + SLICE]) for i in range(0, len(x), SLICE)]
+    mean = means[0] if len(means) == 1 else np.concatenate(means)
+    if not math.isfinite(mean.sum()) and not (finite := np.isfinite(mean)).all():
         i = int((~finite).any(1).argmax())
         raise Invalid.at((WHERE, i), "number_not_finite", "the model's output for it is not a finite number")
     metrics.PREDICTIONS.inc(len(x))
-    return msgspec.json.encode({"version": loaded.served.number, "outputs": loaded.targets.outputs(means)})
+    return msgspec.json.encode({"version": loaded.served.number, "outputs": loaded.targets.outputs(mean)})

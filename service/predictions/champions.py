@@ -22,6 +22,10 @@ from service.inputs import Inputs, inputs_of
 from service.targets import Targets
 
 LATELY = 60.0
+MOST = 32
+"""Versions in memory at the most."""
+Key = tuple[int, int]
+"""A model's number and a version's."""
 
 
 @dataclass
@@ -41,15 +45,15 @@ class Champions:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.loaded: dict[tuple[int, int], Loaded] = {}
-        self._loading = threading.Lock()
+        self.loaded: dict[Key, Loaded] = {}
+        self._loading: dict[Key, threading.Lock] = {}
 
     def known(self, name: str, version: int | None, caller: Caller) -> Loaded | None:
-        """The version, if its answer is fresh enough to need no database."""
+        """The version, if what is known of it is fresh enough to need no database."""
         if caller.models is not None and name not in caller.models:
             return None
-        found: Loaded | None = self.context.champions.get((name, version))
-        return found
+        key: Key | None = self.context.champions.get((name, version))
+        return None if key is None else self.loaded.get(key)
 
     def find(self, name: str, version: int | None, caller: Caller) -> Loaded:
         """The version asked for, or the champion; Conflict if there is none."""
@@ -61,14 +65,24 @@ class Champions:
             if row.state is VersionState.PURGED:
                 raise Conflict("version_purged", f"Version {row.number} is purged: its weights are gone.")
             key, file, sha256 = (model.id, row.number), row.file, row.sha256
-        with self._loading:
-            loaded = self.loaded.get(key)
-            if loaded is None:
-                served = Served(row.number, self.context.store.get(file, sha256))
-                spec = served.spec
-                loaded = Loaded(served, inputs_of(spec), Targets(spec["target"]), shape_of(spec["input"]), 0.0)
+        loaded = self.loaded.get(key)
+        if loaded is None:
+            # one load of a version at a time; others need not wait for it
+            with self._loading.setdefault(key, threading.Lock()):
+                loaded = self.loaded.get(key) or self.load(key[1], file, sha256)
                 self.loaded[key] = loaded
-            loaded.confirmed = time.monotonic()
-            self.loaded = {k: v for k, v in self.loaded.items() if v.confirmed > loaded.confirmed - LATELY}
-        self.context.champions.put((name, version), loaded)
+            self._loading.pop(key, None)
+        loaded.confirmed = time.monotonic()
+        self.context.champions.put((name, version), key)
+        self.forget(loaded.confirmed)
         return loaded
+
+    def load(self, number: int, file: str, sha256: str) -> Loaded:
+        served = Served(number, self.context.store.get(file, sha256))
+        spec = served.spec
+        return Loaded(served, inputs_of(spec), Targets(spec["target"]), shape_of(spec["input"]), time.monotonic())
+
+    def forget(self, now: float) -> None:
+        """Drop what nobody asked for lately, and the longest unasked of too many."""
+        recent = sorted(self.loaded.items(), key=lambda item: item[1].confirmed, reverse=True)
+        self.loaded = {key: one for key, one in recent[:MOST] if one.confirmed > now - LATELY}

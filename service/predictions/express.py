@@ -58,7 +58,7 @@ def known(scope: Scope, context: Context) -> Caller | None:
     for name, value in scope["headers"]:
         if name == b"authorization":
             authorization = value
-        elif name == b"idempotency-key":
+        elif name in (b"idempotency-key", b"content-encoding"):
             return None
     if not authorization.startswith(b"Bearer "):
         return None

@@ -20,9 +20,9 @@ runner = CliRunner()
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     taken: list[tuple[str, ...]] = []
 
-    def run_module(*arguments: str) -> int:
+    def run_module(*arguments: str) -> None:
         taken.append(arguments)
-        return 3
+        raise SystemExit(3)
 
     monkeypatch.setattr(processes, "run_module", run_module)
     return taken
@@ -42,26 +42,21 @@ def test_command_runs_its_module(command: str, module: str, calls: list[tuple[st
     assert result.exit_code == 3
 
 
-@pytest.mark.parametrize(("code", "expected"), [("0", 0), ("7", 7), ("os.kill(os.getpid(), 15)", 143)])
-def test_exit_code_is_the_modules_own(
-    code: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, 5), (signal.SIGINT, 6), (signal.SIGKILL, -9)])
+def test_the_command_is_the_process_it_runs(
+    number: signal.Signals, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "ends_somehow.py").write_text(f"import os, sys\nsys.exit({code})\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert processes.run_module("ends_somehow") == expected
-
-
-def test_sigterm_ends_the_child_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "stays.py").write_text(
-        "import signal, sys, time\n"
+        "import os, signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
-        "print('ready', flush=True)\n"
+        "signal.signal(signal.SIGINT, lambda *_: sys.exit(6))\n"
+        "print(os.getpid(), *sys.argv[1:], flush=True)\n"
         "time.sleep(60)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    code = "import sys; from client.commands.processes import run_module; sys.exit(run_module('stays'))"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        assert parent.stdout.readline() == "ready\n"
-        parent.send_signal(signal.SIGTERM)
-        assert parent.wait(timeout=20) == 5
+    code = "from client.commands.processes import run_module; run_module('stays', '--an', 'option')"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"{process.pid} --an option\n"
+        process.send_signal(number)
+        assert process.wait(timeout=20) == expected

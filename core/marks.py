@@ -1,0 +1,42 @@
+"""What a database must remember about itself: the secret its hashes were made with, and files still to be deleted."""
+
+from __future__ import annotations
+
+import hmac
+from datetime import datetime
+
+from sqlalchemy import LargeBinary, String
+from sqlalchemy.orm import Mapped, Session, mapped_column
+
+from core.database import Base, now
+
+
+class Mark(Base):
+    """A fact about the database, by its name."""
+
+    __tablename__ = "marks"
+
+    name: Mapped[str] = mapped_column(String(50), primary_key=True)
+    value: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class Litter(Base):
+    """A folder of the store whose model is deleted. The row goes when the files are gone, whatever happens between."""
+
+    __tablename__ = "litter"
+
+    folder: Mapped[str] = mapped_column(String(500), primary_key=True)
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+def secret_matches(session: Session, secret: bytes) -> bool:
+    """Whether the database's hashes were made with this secret; the first one asked about is remembered.
+
+    With another secret every subject would be unknown, and removals would silently remove nothing.
+    """
+    expected = hmac.digest(secret, b"mark of the secret", "sha256")
+    mark = session.get(Mark, "secret")
+    if mark is None:
+        session.add(Mark(name="secret", value=expected))
+        return True
+    return hmac.compare_digest(mark.value, expected)
