@@ -83,9 +83,12 @@ class Database:
         if self.sqlite:
             arguments: dict[str, Any] = {"timeout": patience}
         else:
-            # a lost connection is noticed in a minute, not in the two hours that TCP would take
-            options = f"-c lock_timeout={int(patience * 1000)} -c timezone=UTC"
-            arguments = {"options": options, "keepalives_idle": 30, "connect_timeout": max(2, int(patience))}
+            # a lost connection is noticed in a minute, on both sides, not in the two hours that TCP would take
+            keepalive = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+            session: dict[str, Any] = {"lock_timeout": int(patience * 1000), "timezone": "UTC"}
+            session |= {f"tcp_{name}": value for name, value in keepalive.items()}
+            options = " ".join(f"-c {name}={value}" for name, value in session.items())
+            arguments = {"options": options, "connect_timeout": max(2, int(patience)), **keepalive}
         self.engine = sa.create_engine(
             url,
             connect_args=arguments,

@@ -52,11 +52,13 @@ class Attempt:
         return Fernet(base64.urlsafe_b64encode(secret))
 
 
-def earlier(session: Session, attempt: Attempt) -> tuple[int, bytes] | None:
+def earlier(session: Session, attempt: Attempt, age: timedelta) -> tuple[int, bytes] | None:
     """Claim the key for this request. The first answer, if there was one; Conflict if it was to another request.
 
-    The claim is a row of this transaction: a request that comes at the same time waits for its end.
+    The claim is a row of this transaction: a request that comes at the same time waits for its end. Answers that are
+    older than `age` are not asked for any more.
     """
+    session.execute(delete(Answer).where(Answer.digest == attempt.digest, Answer.created_at < now() - age))
     upsert = (sqlite if session.get_bind().dialect.name == "sqlite" else postgresql).insert
     claim = upsert(Answer).values(digest=attempt.digest, request=attempt.request, status=0, body=b"", created_at=now())
     if session.execute(claim.on_conflict_do_nothing().returning(Answer.status)).first():

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -30,7 +30,7 @@ class Caller:
     """The holder of a key."""
 
     key_id: str
-    credential: str
+    credential: str = field(repr=False)
     scopes: frozenset[str]
     models: frozenset[str] | None
     """The only models that exist for this caller; None: all."""

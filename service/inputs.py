@@ -87,7 +87,9 @@ class Inputs(ABC):
             bad = ~(np.abs(x) <= LARGEST)
             message = "a number is not finite, or too large for 32 bits"
             raise Invalid.at(place(where, first(bad)), "number_not_finite", message)
-        return np.ascontiguousarray(x, np.float32)
+        # a negative zero becomes the zero that it equals: the same content is the same bytes
+        made: Matrix = np.ascontiguousarray(x, np.float32) + np.float32(0)
+        return made
 
     @abstractmethod
     def to_json(self, x: Matrix) -> Any:

@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service import metrics
+from service import metrics, problems
 from service.logs import current_request, request_line
 
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -52,7 +52,9 @@ class Observed:
             await self.app(scope, receive, sending)
         except Exception as error:
             log.error("bug", exc_info=error)
-            if not answered:
+            if not status:
+                await problems.on_bug(None, error)(scope, receive, sending)
+            elif not answered:
                 raise
         finally:
             route = getattr(scope.get("route"), "path", "unknown")

@@ -147,7 +147,7 @@ def on_disconnect(_request: Request, _error: Exception) -> Response:
     return answer(400, "body_incomplete", "The request broke off before its end.")
 
 
-def on_bug(_request: Request, _error: Exception) -> Response:
+def on_bug(_request: Request | None, _error: Exception) -> Response:
     # logged around everything, where the request's id is known
     return answer(500, "internal_error", "Something is wrong with the service; its log has the details.")
 

@@ -33,15 +33,16 @@ class Writing:
 
     def __call__(self, credential: str, status: int, act: Callable[[Session], BaseModel | bytes]) -> Response:
         attempt = None if self.key is None else Attempt(credential, self.key, self.fingerprint)
+        age = timedelta(hours=self.context.settings.idempotency_hours)
         with self.context.database.write() as session:
-            if attempt and (first := idempotency.earlier(session, attempt)):
+            if attempt and (first := idempotency.earlier(session, attempt, age)):
                 return Response(first[1], first[0], {"Idempotent-Replayed": "true"}, "application/json")
             made = act(session)
             body = made if isinstance(made, bytes) else made.model_dump_json().encode()
             if attempt:
                 idempotency.keep(session, attempt, status, body)
                 if random() < 0.01:
-                    idempotency.forget_old(session, timedelta(hours=self.context.settings.idempotency_hours))
+                    idempotency.forget_old(session, age)
         return Response(body, status, media_type="application/json")
 
 

@@ -89,10 +89,11 @@ def unknown(session: Session, model: Model | Head, batch: Batch) -> list[int]:
     seen: dict[str, tuple[Any, ...]] = {row[0]: tuple(row[1:]) for row in found}
     fresh = []
     contents = zip(batch.features, batch.y.tolist(), batch.subjects, batch.splits, strict=True)
+    holdout = batch.holdouts(model.policy["holdout"]).tolist()
     for i, (id_, content) in enumerate(zip(batch.ids, contents, strict=True)):
         before = seen.get(id_)
         if before is None:
-            seen[id_] = content
+            seen[id_] = (*content[:3], holdout[i])
             fresh.append(i)
         elif before[:3] != content[:3] or (None not in (before[3], content[3]) and before[3] != content[3]):
             raise Conflict.at(("examples", i), "example_conflict", "the id is taken by an example with other content")

@@ -75,8 +75,8 @@ class Pass:
             f"model_id = :model AND holdout = :holdout AND position > :after AND position <= :until AND {where}"
         )
         self.values = {"model": model_id, "holdout": holdout, "at": at, **values}
-        # where the positions begin and end that can meet the condition
         self.first, self.last = 0, at
+        """Where the positions begin and end that can meet the condition."""
 
     def __iter__(self) -> Iterator[Examples]:
         # a window of positions, not of rows: the database need neither sort nor count
@@ -96,12 +96,16 @@ def in_force(database: Database, model_id: int, spec: dict[str, Any], at: int, h
 
 def added(database: Database, model_id: int, spec: dict[str, Any], since: int, at: int) -> Pass:
     """Training examples that are in force at `at` and came after `since`."""
-    return Pass(database, model_id, spec, ADDED, False, since=since, at=at)
+    found = Pass(database, model_id, spec, ADDED, False, since=since, at=at)
+    found.first = since
+    return found
 
 
 def removed(database: Database, model_id: int, spec: dict[str, Any], since: int, at: int) -> Pass:
     """Training examples that were in force at `since` and are not at `at`."""
-    return Pass(database, model_id, spec, REMOVED, False, since=since, at=at)
+    found = Pass(database, model_id, spec, REMOVED, False, since=since, at=at)
+    found.last = since
+    return found
 
 
 def by_position(session: Session, model_id: int, spec: dict[str, Any], positions: Sequence[int]) -> Examples:

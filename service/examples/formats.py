@@ -24,7 +24,7 @@ WHERE = "examples"
 LONGEST = 200
 """Characters of an id or a subject."""
 SPLITS: dict[str | None, Split] = {None: None, "train": False, "holdout": True}
-ROOMY = 16
+ROOMY = 4
 """A compressed body may unpack to this many times the largest plain body."""
 
 

@@ -45,7 +45,7 @@ def decoder(x: Any) -> msgspec.json.Decoder[Any]:
 async def answer(body: bytes, name: str, caller: Caller, context: Context, champions: Champions) -> bytes:
     """The JSON of the predictions that a body asks for."""
     # a named version is looked for only where one may be named
-    version = decoded(lambda: heads.decode(body)).version if b'"version"' in body else None
+    version = decoded(lambda: heads.decode(body)).version if b"version" in body or b"\\u" in body else None
     if version is not None and not 0 < version < 2**31:
         raise Invalid.at(("version",), "request_invalid", "must be the number of a version")
     loaded = champions.known(name, version, caller)

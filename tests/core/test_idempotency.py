@@ -21,7 +21,7 @@ def attempt() -> Attempt:
 
 def carry_out(database: Database, attempt: Attempt, body: bytes = b"the answer") -> tuple[int, bytes] | None:
     with database.write() as session:
-        first = idempotency.earlier(session, attempt)
+        first = idempotency.earlier(session, attempt, timedelta(days=1))
         if first is None:
             idempotency.keep(session, attempt, 201, body)
         return first
@@ -46,7 +46,7 @@ def test_words_of_different_keys_are_apart(database: Database, attempt: Attempt)
 def test_a_request_that_failed_can_be_repeated(database: Database, attempt: Attempt) -> None:
     def fail() -> None:
         with database.write() as session:
-            idempotency.earlier(session, attempt)
+            idempotency.earlier(session, attempt, timedelta(days=1))
             raise LookupError
 
     with pytest.raises(LookupError):

@@ -69,7 +69,8 @@ def test_the_first_run_writes_an_admin_key_that_only_its_owner_can_read_and_late
         assert key.scopes == ["admin"]
 
     code, out, error = run(stack)
-    assert (code, out, error) == (0, f"database: at {runner.newest()}\n", "")
+    assert (code, error) == (0, "")
+    assert out.startswith(f"database: at {runner.newest()}\nadmin key: there is one already")
     assert stack.admin_key == first
     assert keys(stack) == 1
 
@@ -90,7 +91,7 @@ def test_a_key_of_another_form_is_refused_in_one_line(make_stack: MakeStack) -> 
     code, _, error = run(make_stack(AMEND_ADMIN_KEY="password"))
     assert code != 0
     assert error.count("\n") == 1
-    assert "key_invalid" in error
+    assert "A key has the form" in error
     assert "password" not in error
 
 
@@ -152,3 +153,46 @@ def test_a_database_that_does_not_answer_is_told_in_one_line_without_its_passwor
     assert code != 0
     assert error.count("\n") == 1
     assert "hidden-word" not in error
+
+
+@pytest.mark.parametrize("module", ["migrations", "service"])
+def test_another_secret_than_the_databases_own_is_refused(module: str, make_stack: MakeStack) -> None:
+    stack = make_stack()
+    assert run(stack)[0] == 0
+    stack.environment["AMEND_SECRET_KEY"] = "another"
+    done = subprocess.run(stack.command(module), env=stack.complete(), capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "AMEND_SECRET_KEY" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_given_admin_key_is_entered_though_there_is_another(make_stack: MakeStack) -> None:
+    stack = make_stack()
+    run(stack)
+    given = "amend_operators1_" + "k" * 30
+    stack.environment["AMEND_ADMIN_KEY"] = given
+    assert run(stack)[:2] == (0, f"database: at {runner.newest()}\nadmin key: as given\n")
+    with stack.database.read() as session:
+        assert keyring.check(session, given) is not None
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("AMEND_PORT", "abc"),
+        ("AMEND_PROCESSES", "0"),
+        ("AMEND_DATABASE_URL", "mysql://user:hidden@x/y"),
+        ("AMEND_DATABASE_URL", "postgresql+psycop://user:hidden@x/y"),
+        ("AMEND_DATABASE_URL", "nonsense"),
+        ("AMEND_HOME", "/proc/none"),
+    ],
+)
+@pytest.mark.parametrize("module", ["migrations", "service"])
+def test_a_setting_that_cannot_be_is_told_in_one_line(module: str, variable: str, value: str, tmp_path: Path) -> None:
+    stack = Stack(tmp_path)
+    stack.environment[variable] = value
+    done = subprocess.run(stack.command(module), env=stack.complete(), capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert variable in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "hidden" not in done.stderr

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from core.jobs.tables import Outbox
+from core.jobs.tables import Job, JobState, Outbox
 from tests.service.conftest import SMALL_BATCH
 from tests.service.expect import JSON, add, listed, refused, rows
 from tests.stack import Stack
@@ -158,3 +158,16 @@ def test_too_many_names_are_refused(small: Stack) -> None:
     with small.client() as api:
         answer = api.post(f"/v1/models/{small.model()}/removals", json={"ids": ["a"] * (SMALL_BATCH + 1)})
         refused(answer, 413, "batch_too_large")
+
+
+def test_a_removal_during_the_first_training_makes_another_job_due(stack: Stack, api: httpx.Client) -> None:
+    """The training may have read the examples already."""
+    name = stack.model()
+    add(api, name, rows(4))
+    assert api.post(f"/v1/models/{name}/removals", json={"ids": ["e0"]}).json()["job"] is None
+    first = api.post(f"/v1/models/{name}/adaptations").json()["id"]
+    assert api.post(f"/v1/models/{name}/removals", json={"ids": ["e1"]}).json()["job"] == first
+    with stack.database.write() as session:
+        session.get_one(Job, first).state = JobState.RUNNING
+    second = api.post(f"/v1/models/{name}/removals", json={"ids": ["e2"]}).json()["job"]
+    assert second not in (None, first)

@@ -29,7 +29,7 @@ def test_training_and_holdout_are_apart(database: Database, model: Model) -> Non
 def test_a_pass_is_read_in_bounded_chunks_and_can_be_read_again(
     database: Database, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passes, "CHUNK_BYTES", 1)  # the smallest chunk has 64 rows
+    monkeypatch.setattr(passes, "CHUNK_BYTES", 64 * 72)  # rows of 8 bytes, and 64 for the rest
     rows = [Row(f"e{i}", x=(i, -i), y=i % 2, split=False) for i in range(64 * 2 + 5)]
     add(database, model, rows)
     found = passes.in_force(database, model.id, model.spec, len(rows))
@@ -38,7 +38,7 @@ def test_a_pass_is_read_in_bounded_chunks_and_can_be_read_again(
 
 
 def test_a_pass_that_ends_with_a_full_chunk(database: Database, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(passes, "CHUNK_BYTES", 64 * 72)
     add(database, model, [Row(f"e{i}", split=False) for i in range(128)])
     assert [len(chunk) for chunk in passes.in_force(database, model.id, model.spec, 128)] == [64, 64]
 
