@@ -26,6 +26,8 @@ COLUMNS = "model_id, position, holdout, y, x, subject, id"
 SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 NULL = b"\xff\xff\xff\xff"
 END = b"\xff\xff"
+PIECE = 2048
+"""Rows that are laid out at once."""
 SIZES = [size.to_bytes(4, "big") for size in range(256)]
 
 
@@ -41,7 +43,11 @@ def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: N
         else:
             command = f"COPY examples ({COLUMNS}) FROM STDIN (FORMAT BINARY)"
             with driver.cursor() as cursor, cursor.copy(command) as copy:
-                copy.write(copied(model_id, first, batch, holdout))
+                # by and by: the server stores one piece while the next is laid out, and memory holds one
+                copy.write(SIGNATURE)
+                for start in range(0, len(batch), PIECE):
+                    copy.write(copied(model_id, first, batch, holdout, slice(start, start + PIECE)))
+                copy.write(END)
 
 
 MOVE = """UPDATE models SET head = :last, train_count = train_count + :train,
@@ -95,24 +101,25 @@ def prepare(batch: Batch, sqlite: bool) -> None:
     _ = batch.draws, batch.features if sqlite else tails(batch)
 
 
-def copied(model_id: int, first: int, batch: Batch, holdout: NDArray[np.bool_]) -> bytes:
-    """The batch as PostgreSQL's binary COPY reads it: a row is its number of fields, a field its size and its bytes.
+def copied(model_id: int, first: int, batch: Batch, holdout: NDArray[np.bool_], piece: slice) -> bytes:
+    """Rows as PostgreSQL's binary COPY reads them: a row is its number of fields, a field its size and its bytes.
 
     Fields of fixed size come first and are laid out for all rows at once.
     """
     size = batch.x.shape[1] * batch.x.itemsize
     fields = [("model_id", ">i4"), ("position", ">i8"), ("holdout", "u1"), ("y", ">f8"), ("x", f"V{size}")]
     sized = [part for name, kind in fields for part in ((f"size of {name}", ">i4"), (name, kind))]
-    rows = np.empty(len(batch), [("fields", ">i2"), *sized])
+    y = batch.y[piece]
+    rows = np.empty(len(y), [("fields", ">i2"), *sized])
     rows["fields"] = len(fields) + 2
     for name, kind in fields:
         rows[f"size of {name}"] = np.dtype(kind).itemsize
-    rows["model_id"], rows["holdout"], rows["y"] = model_id, holdout, batch.y
-    rows["position"] = np.arange(first, first + len(batch))
-    rows["x"] = batch.x.view(f"V{size}")[:, 0]
+    rows["model_id"], rows["holdout"], rows["y"] = model_id, holdout[piece], y
+    rows["position"] = np.arange(len(y)) + (first + piece.start)
+    rows["x"] = batch.x[piece].view(f"V{size}")[:, 0]
     data, width = rows.tobytes(), rows.itemsize
     heads = [data[i : i + width] for i in range(0, len(data), width)]
-    return b"".join([SIGNATURE, *chain.from_iterable(zip(heads, tails(batch), strict=True)), END])
+    return b"".join(chain.from_iterable(zip(heads, tails(batch)[piece], strict=True)))
 
 
 def tails(batch: Batch) -> list[bytes]:
