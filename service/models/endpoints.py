@@ -109,7 +109,6 @@ def delete_model(name: Name, caller: Admin, context: Shared) -> None:
     status_code=202,
     response_model=ChangeAnswer,
     responses=documented(404, 409),
-    tags=["Changes of the model"],
 )
 def change_model(name: Name, body: ModelChange, caller: Admin, context: Shared, write: Write) -> Response:
     """Give the model another regularizer, another architecture, or both."""
