@@ -89,7 +89,6 @@ def build(settings: Settings) -> FastAPI:
         gc.freeze()  # what is there by now stays: looking through it for garbage costs a tenth of a second each time
         yield
         app.state.context.close()
-        logs.write_lines()
 
     app = FastAPIOffline(
         title="Amend",

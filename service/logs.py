@@ -6,7 +6,6 @@ of code they passed (their messages quote data).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
@@ -60,11 +59,6 @@ def without_values(_logger: Any, _method: str, event: MutableMapping[str, Any]) 
     return event
 
 
-SOON = 0.02
-"""Seconds that the line of a request may wait for others."""
-waiting_lines: list[bytes] = []
-
-
 def request_line(request_id: str, method: str, route: str, status: int, seconds: float) -> None:
     """The line of a request. Past the logging machinery, which takes longer than a prediction."""
     if not logging.getLogger("service").isEnabledFor(logging.INFO):
@@ -80,17 +74,7 @@ def request_line(request_id: str, method: str, route: str, status: int, seconds:
         "logger": "service",
         "timestamp": datetime.now(UTC),
     }
-    waiting_lines.append(msgspec.json.encode(line) + b"\n")
-    if len(waiting_lines) == 1:
-        asyncio.get_running_loop().call_later(SOON, write_lines)
-
-
-def write_lines() -> None:
-    """Write the lines that wait: together, since writing takes a tenth of a prediction's time."""
-    data = memoryview(b"".join(waiting_lines))
-    waiting_lines.clear()
-    while data:
-        data = data[os.write(1, data) :]
+    os.write(1, msgspec.json.encode(line) + b"\n")
 
 
 def configure(level: str) -> None:
