@@ -68,7 +68,6 @@ def predictions(rounds: int, seconds: float) -> Iterator[Figure]:
 
 def record_champion(service: Service, name: str, x: np.ndarray, y: np.ndarray) -> None:
     """What a worker does after training, without one."""
-    import core.tables  # noqa: F401  the versions' table refers to others
     from core.database import Database
     from core.kprior import Examples, train
     from core.models import catalog

@@ -7,7 +7,6 @@ import re
 import secrets
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
 
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -16,8 +15,6 @@ from core.errors import Invalid
 
 SECRETS = Path("/run/secrets")
 """Where container engines put secrets that are given as files."""
-
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Settings(BaseSettings):

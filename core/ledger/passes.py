@@ -65,8 +65,7 @@ class Pass:
         spec: dict[str, Any],
         where: str,
         holdout: bool,
-        *,
-        at: int,
+        span: range,
         **values: int,
     ) -> None:
         self.database = database
@@ -74,14 +73,14 @@ class Pass:
         self.where = (
             f"model_id = :model AND holdout = :holdout AND position > :after AND position <= :until AND {where}"
         )
-        self.values = {"model": model_id, "holdout": holdout, "at": at, **values}
-        self.first, self.last = 0, at
-        """Where the positions begin and end that can meet the condition."""
+        self.values = {"model": model_id, "holdout": holdout, **values}
+        self.span = span
+        """The positions that can meet the condition, each after one of these."""
 
     def __iter__(self) -> Iterator[Examples]:
         # a window of positions, not of rows: the database need neither sort nor count
-        for after in range(self.first, self.last, self.layout.chunk):
-            until = min(after + self.layout.chunk, self.last)
+        for after in self.span[:: self.layout.chunk]:
+            until = min(after + self.layout.chunk, self.span.stop)
             with self.database.read() as session:
                 values = {**self.values, "after": after, "until": until}
                 block = storage.select(session, self.where, values, self.layout.dtype)
@@ -91,21 +90,17 @@ class Pass:
 
 def in_force(database: Database, model_id: int, spec: dict[str, Any], at: int, holdout: bool = False) -> Pass:
     """All training (or holdout) examples in force at a position."""
-    return Pass(database, model_id, spec, IN_FORCE, holdout, at=at)
+    return Pass(database, model_id, spec, IN_FORCE, holdout, range(at), at=at)
 
 
 def added(database: Database, model_id: int, spec: dict[str, Any], since: int, at: int) -> Pass:
     """Training examples that are in force at `at` and came after `since`."""
-    found = Pass(database, model_id, spec, ADDED, False, since=since, at=at)
-    found.first = since
-    return found
+    return Pass(database, model_id, spec, ADDED, False, range(since, at), since=since, at=at)
 
 
 def removed(database: Database, model_id: int, spec: dict[str, Any], since: int, at: int) -> Pass:
     """Training examples that were in force at `since` and are not at `at`."""
-    found = Pass(database, model_id, spec, REMOVED, False, since=since, at=at)
-    found.last = since
-    return found
+    return Pass(database, model_id, spec, REMOVED, False, range(since), since=since, at=at)
 
 
 def by_position(session: Session, model_id: int, spec: dict[str, Any], positions: Sequence[int]) -> Examples:

@@ -62,7 +62,8 @@ def head(session: Session, model_id: int) -> tuple[int, float] | None:
     query = "SELECT head, policy ->> 'holdout' FROM models WHERE id = :model"
     if connection.dialect.name != "sqlite":  # its transactions are alone anyway
         query += " FOR UPDATE"
-    row = run(connection, query, {"model": model_id}).fetchone()
+    with told(connection):
+        row = run(connection, query, {"model": model_id}).fetchone()
     return None if row is None else (row[0], float(row[1]))
 
 
@@ -77,23 +78,22 @@ def advance(
 ) -> None:
     """Move a model's head to `last`, change its counts, and note what happened."""
     connection = session.connection()
-    at = now().replace(tzinfo=None).isoformat(" ") if connection.dialect.name == "sqlite" else now()
+    sqlite = connection.dialect.name == "sqlite"
+    # as SQLAlchemy writes a time there
+    at = now().replace(tzinfo=None).isoformat(" ", "microseconds") if sqlite else now()
     given = None if value is None else json.dumps(value)
     values = {"model": model_id, "first": first, "last": last, "kind": kind, "value": given, "now": at, **counts}
-    if connection.dialect.name == "sqlite":
-        run(connection, MOVE, values)
-        run(connection, NOTE, values)
-    else:
-        run(connection, f"WITH moved AS ({MOVE}) {NOTE}", values)
+    with told(connection):
+        for statement in (MOVE, NOTE) if sqlite else (f"WITH moved AS ({MOVE}) {NOTE}",):
+            run(connection, statement, values)
 
 
 def run(connection: Connection, query: str, values: dict[str, Any]) -> Any:
-    """Run a statement of ours; values come as `:name`, as both drivers can be made to read them."""
+    """Run a statement of ours, never a caller's; values come as `:name`, as both drivers can be made to read them."""
     driver: Any = connection.connection.driver_connection
-    with told(connection):
-        if connection.dialect.name == "sqlite":
-            return driver.execute(query, values)
-        return driver.execute(re.sub(r"(?<!:):([a-z]+)", r"%(\1)s", query), values)
+    if connection.dialect.name == "sqlite":
+        return driver.execute(query, values)
+    return driver.execute(re.sub(r"(?<!:):([a-z]+)", r"%(\1)s", query), values, binary=True)
 
 
 def prepare(batch: Batch, sqlite: bool) -> None:
@@ -165,21 +165,12 @@ def block_of(rows: list[tuple[int, float, bytes]], dtype: str) -> Block:
 
 
 def select(session: Session, where: str, parameters: dict[str, Any], dtype: str) -> Block:
-    """The rows that meet a condition, in the order of their positions.
-
-    `where` is ours, never a caller's; values come as `:name`, as both drivers can be made to read them.
-    """
+    """The rows that meet a condition, in the order of their positions."""
     connection = session.connection()
-    driver: Any = connection.connection.driver_connection
     # sorted here: asked to, PostgreSQL may sort the whole table as long as it has no statistics of it
     query = f"SELECT position, y, x FROM examples WHERE {where}"
     with told(connection):
-        if connection.dialect.name == "sqlite":
-            return block_of(driver.execute(query, parameters).fetchall(), dtype)
-        for name in parameters:
-            query = query.replace(f":{name}", f"%({name})s")
-        with driver.cursor(binary=True) as cursor:
-            return block_of(cursor.execute(query, parameters).fetchall(), dtype)
+        return block_of(run(connection, query, parameters).fetchall(), dtype)
 
 
 @contextmanager
