@@ -70,6 +70,7 @@ def record_champion(service: Service, name: str, x: np.ndarray, y: np.ndarray) -
     """What a worker does after training, without one."""
     from core.database import Database
     from core.kprior import Examples, train
+    from core.ledger.digest import EMPTY, changed
     from core.models import catalog
     from core.settings import Settings
     from core.versions import history
@@ -85,9 +86,10 @@ def record_champion(service: Service, name: str, x: np.ndarray, y: np.ndarray) -
         trained = train(model.spec, [examples])
         version = history.record(
             session,
-            Store(settings.artifacts),
             model,
             trained.state,
+            Store(settings.artifacts).put(history.folder_of(model.id), trained.state.to_bytes()),
+            dataset=changed(EMPTY, [examples]),
             kind=VersionKind.TRAINED,
             position=model.head,
             cost=trained.cost,

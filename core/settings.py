@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import secrets
+import tempfile
 from functools import cached_property
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from core.errors import Invalid
 
+LONGEST_SOCKET = 100
+"""Bytes that the path of a socket may have, on every system."""
 SECRETS = Path("/run/secrets")
 """Where container engines put secrets that are given as files."""
 
@@ -27,7 +31,7 @@ class Settings(BaseSettings):
     home: Path = Field(Path("~/.amend"), description="Folder of everything that the embedded way to run writes.")
     database_url: str = Field("", description="SQLAlchemy URL. Empty: SQLite in the home folder.")
     artifacts_url: str = Field("", description="fsspec URL or folder of version files. Empty: in the home folder.")
-    broker_url: str = Field("", description="Redis or Valkey that carries jobs to the workers.")
+    broker_url: str = Field("", description="Redis or Valkey that carries jobs to workers. Empty: Valkey at home.")
     mlflow_url: str = Field("", description="MLflow tracking server.")
     secret_key: SecretStr = Field(SecretStr(""), description="Key of subject hashes. Empty: a file in the home folder.")
     admin_key: SecretStr = Field(SecretStr(""), description="The first admin key. Empty: made, and written to a file.")
@@ -52,6 +56,15 @@ class Settings(BaseSettings):
         1.0, ge=0, description="How long a process may go on with a key or champion that another process changed."
     )
     idempotency_hours: float = Field(24.0, gt=0, description="How long an answer is kept for a repeated request.")
+
+    queues: str = Field("", description="Which queues a worker serves, with commas between them. Empty: all.")
+    worker_processes: int = Field(2, ge=1, le=256, description="Jobs that one worker runs at once; one for each GPU.")
+    device: str = Field("auto", pattern="^(auto|cpu|cuda)$", description="auto: the GPU, where there is one.")
+    lease_seconds: float = Field(30.0, gt=1, description="A job whose worker is silent for so long is taken over.")
+    max_attempts: int = Field(3, ge=1, le=100, description="How often a job is begun before it has failed.")
+    retry_seconds: float = Field(5.0, ge=0, description="Pause before the next attempt.")
+    stop_seconds: float = Field(8.0, ge=0, description="A worker told to stop hands its jobs back after so long.")
+    tick_seconds: float = Field(5.0, gt=0, description="How often the scheduler looks what is due.")
     worker_silence: float = Field(30.0, gt=0, description="Seconds without a heartbeat after which a worker is down.")
 
     @cached_property
@@ -70,6 +83,19 @@ class Settings(BaseSettings):
     @property
     def artifacts(self) -> str:
         return self.artifacts_url or str(self.folder / "artifacts")
+
+    @property
+    def broker(self) -> str:
+        """The broker's URL; without one, a socket in the home folder, as `python -m worker.broker` serves."""
+        return self.broker_url or f"redis+socket://{self.broker_socket}"
+
+    @property
+    def broker_socket(self) -> Path:
+        path = self.folder / "broker" / "valkey.sock"
+        if len(str(path)) > LONGEST_SOCKET:
+            name = hashlib.sha256(str(path).encode()).hexdigest()[:16]
+            return Path(tempfile.gettempdir()) / f"amend-{os.getuid()}-{name}" / "valkey.sock"
+        return path
 
     @cached_property
     def secret(self) -> bytes:

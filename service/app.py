@@ -18,8 +18,9 @@ from fastapi_offline import FastAPIOffline
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp
 
+from core import logs
 from core.settings import Settings
-from service import keys, logs, operations, problems, removals
+from service import keys, operations, problems, removals
 from service.context import Context
 from service.examples import endpoints as examples
 from service.jobs import endpoints as jobs

@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from core.database import Database
 from core.settings import Settings
 from core.versions.store import Store
+from service.courier import Courier
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -48,11 +49,13 @@ class Context:
         """The process was told to end: whoever waits should answer now."""
         self.database = Database(settings)
         self.store = Store(settings.artifacts)
+        self.courier = Courier(self.database, settings.broker)
         self.callers: Recent[bytes, Any] = Recent(settings.cache_seconds)
         self.models: Recent[str, tuple[int, dict[str, Any]]] = Recent(settings.cache_seconds)
         self.champions: Recent[Any, Any] = Recent(settings.cache_seconds)
 
     def close(self) -> None:
+        self.courier.close()
         self.database.close()
 
 

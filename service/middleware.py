@@ -11,8 +11,8 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from core.logs import current_request, request_line
 from service import metrics, problems
-from service.logs import current_request, request_line
 
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 QUIET = {"/healthz", "/readyz", "/metrics"}

@@ -58,9 +58,8 @@ def database(context: Context) -> str:
 
 
 def broker(context: Context) -> str:
-    if not context.settings.broker_url:
-        raise LookupError("not configured")
-    with redis.Redis.from_url(context.settings.broker_url, socket_timeout=SOON, socket_connect_timeout=SOON) as client:
+    url = context.settings.broker.replace("redis+socket://", "unix://")
+    with redis.Redis.from_url(url, socket_timeout=SOON, socket_connect_timeout=SOON) as client:
         client.ping()
     return "answers"
 

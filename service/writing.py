@@ -43,6 +43,9 @@ class Writing:
                 idempotency.keep(session, attempt, status, body)
                 if random() < 0.01:
                     idempotency.forget_old(session, age)
+            announced = session.info.get("announced")
+        if announced:
+            self.context.courier.wake()
         return Response(body, status, media_type="application/json")
 
 

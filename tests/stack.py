@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import httpx
 from core.database import Database
 from core.kprior import MemoryPolicy, train
 from core.ledger import passes
+from core.ledger.digest import EMPTY, changed
 from core.models import catalog
 from core.settings import Settings
 from core.versions import history
@@ -43,14 +45,12 @@ class Stack:
             **environment,
         }
         self.process: subprocess.Popen[bytes] | None = None
+        self.others: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> Stack:
         """Migrate and start, and wait until the service answers."""
         subprocess.run(self.command("migrations"), env=self.complete(), check=True, stdout=subprocess.DEVNULL)
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self.command("service"), env=self.complete(), stdout=log, stderr=log, preexec_fn=die_with_parent
-            )
+        self.process = self.spawn("service")
         end = time.monotonic() + START_SECONDS
         while True:
             try:
@@ -61,10 +61,35 @@ class Stack:
                     raise RuntimeError(f"the service did not start:\n{self.log.read_text()}") from None
                 time.sleep(0.05)
 
+    def spawn(self, module: str, **environment: str) -> subprocess.Popen[bytes]:
+        """Start a part as a process of its own; its log is named after it."""
+        with (self.folder / f"{module}.log").open("ab") as log:
+            given = {**self.complete(), **environment}
+            return subprocess.Popen(self.command(module), env=given, stdout=log, stderr=log, preexec_fn=die_with_parent)
+
+    def add(self, module: str, **environment: str) -> subprocess.Popen[bytes]:
+        """Start another part (worker, worker.scheduler, worker.broker) that ends with the stack."""
+        self.others.append(self.spawn(module, **environment))
+        return self.others[-1]
+
+    def wait_until(self, true: Callable[[], bool], seconds: float = START_SECONDS) -> None:
+        """Look again and again; an AssertionError with the ends of all logs when time is up."""
+        end = time.monotonic() + seconds
+        while not true():
+            if time.monotonic() > end:
+                ends = "\n".join(f"{log.name}:\n{log.read_text()[-3000:]}" for log in self.folder.glob("*.log"))
+                raise AssertionError(f"not in {seconds} s\n{ends}")
+            time.sleep(0.05)
+
+    def ready(self) -> bool:
+        """Whether everything that jobs need is there."""
+        return httpx.get(f"{self.url}/readyz").status_code == 200
+
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(how)
-            self.process.wait(30)
+        for process in [*reversed(self.others), self.process]:
+            if process is not None and process.poll() is None:
+                process.send_signal(how)
+                process.wait(30)
 
     def command(self, module: str) -> list[str]:
         return [sys.executable, "-P", "-m", module]
@@ -118,9 +143,10 @@ class Stack:
             model = catalog.find(session, name, None, lock=True)
             version = history.record(
                 session,
-                Store(self.settings.artifacts),
                 model,
                 result.state,
+                Store(self.settings.artifacts).put(history.folder_of(model.id), result.state.to_bytes()),
+                dataset=changed(EMPTY, data),
                 kind=VersionKind.TRAINED,
                 position=head,
                 cost=result.cost,

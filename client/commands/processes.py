@@ -1,4 +1,4 @@
-"""Commands that start another part of Amend as a process: the service, migrations, benchmarks.
+"""Commands that start another part of Amend as a process: the service, workers, migrations, benchmarks.
 
 Benchmarks define their options where they are: the command hands over what it was given.
 """
@@ -48,6 +48,30 @@ def service() -> None:
     Example: AMEND_PORT=8080 amend service
     """
     run_module("service")
+
+
+def worker() -> None:
+    """Run jobs until Ctrl-C: adaptations, retrains, and what MLflow is told. AMEND_QUEUES picks some of them.
+
+    Example: AMEND_WORKER_PROCESSES=4 amend worker
+    """
+    run_module("worker")
+
+
+def scheduler() -> None:
+    """See to what is due by the models' policies, and to jobs that were lost, until Ctrl-C. Two of them do no harm.
+
+    Example: amend scheduler
+    """
+    run_module("worker.scheduler")
+
+
+def broker() -> None:
+    """Carry jobs from the service to the workers, where AMEND_BROKER_URL names no Redis: an embedded Valkey.
+
+    Example: amend broker
+    """
+    run_module("worker.broker")
 
 
 def migrate() -> None:

@@ -1,8 +1,9 @@
-"""Making jobs due, finding them, cancelling them. Taking and running them is the worker's."""
+"""Making jobs due, and cancelling them. The caller holds the model's lock, so two cannot both find that none waits."""
 
 from __future__ import annotations
 
 import uuid
+from datetime import datetime
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -10,33 +11,50 @@ from sqlalchemy.orm import Session
 from core.database import now
 from core.errors import Conflict
 from core.jobs.tables import ENDED, Job, JobKind, JobState, Outbox
+from core.ledger.passes import spec_at
 from core.models.table import Model
 from core.versions.tables import Version
 
+QUEUES = ("quick", "long", "quick-gpu", "long-gpu")
+"""Adaptations are quick, training from scratch is long; jobs on networks have queues of their own, for GPUs."""
 
-def due(session: Session, model: Model, kind: JobKind, request_id: str | None = None) -> Job:
-    """The queued job of this kind, up to the head: the one that waits already, or a new one.
 
-    The caller holds the model's lock, so two requests cannot both find none.
-    """
+def due(
+    session: Session,
+    model: Model,
+    kind: JobKind,
+    request_id: str | None = None,
+    due_at: datetime | None = None,
+) -> Job:
+    """The queued job of this kind, up to the head: the one that waits already, or a new one."""
     queued = select(Job).where(Job.model_id == model.id, Job.kind == kind, Job.state == JobState.QUEUED)
     job = session.scalar(queued)
     if job is not None:
         job.to_position = model.head
         return job
-    parent = session.get(Version, (model.id, model.champion)) if model.champion else None
+    parent = session.get(Version, (model.id, model.tip)) if model.tip else None
+    network = spec_at(session, model.id, model.spec, model.head)["architecture"]["kind"] != "linear"
+    quick = parent is not None and kind is not JobKind.RETRAIN
     job = Job(
         id=str(uuid.uuid4()),
         model_id=model.id,
         kind=kind,
         from_position=parent.position if parent and kind is not JobKind.RETRAIN else 0,
         to_position=model.head,
+        queue=("quick" if quick else "long") + ("-gpu" if network else ""),
         request_id=request_id,
+        due_at=due_at,
     )
     session.add(job)
     session.flush()
-    session.add(Outbox(job_id=job.id))
+    announce(session, job)
     return job
+
+
+def announce(session: Session, job: Job) -> None:
+    """Have the workers told of a job once the transaction is committed."""
+    session.add(Outbox(job_id=job.id))
+    session.info["announced"] = True
 
 
 def adaptation(session: Session, model: Model, request_id: str | None) -> str | None:

@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, String, text
+from sqlalchemy import ForeignKey, Index, String, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.database import Base, BigInteger, named, now
@@ -48,6 +48,8 @@ class Job(Base):
     __table_args__ = (
         only_one(JobState.QUEUED),
         only_one(JobState.RUNNING),
+        # however many schedulers there are, a due time is met once
+        UniqueConstraint("model_id", "kind", "due_at"),
         Index("ix_jobs_listed", "created_at", "id"),
     )
 
@@ -65,8 +67,15 @@ class Job(Base):
     version: Mapped[int | None]
     cancelling: Mapped[bool] = mapped_column(default=False)
     """A running job was asked to stop."""
+    due_at: Mapped[datetime | None]
+    """Of a scheduled job: the time on its schedule."""
+    sent_at: Mapped[datetime | None]
+    """When workers were last told of it."""
+    queue: Mapped[str] = mapped_column(String(20), default="quick")
+    """Which workers are told of it."""
     lease_owner: Mapped[str | None] = mapped_column(String(200))
     lease_until: Mapped[datetime | None]
+    """While a job runs: when it may be taken over, by a worker that has not heard of its owner until then."""
     request_id: Mapped[str | None] = mapped_column(String(64))
     """Of the request that made it due, so that the logs of both can be read together."""
     created_at: Mapped[datetime] = mapped_column(default=now)

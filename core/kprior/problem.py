@@ -126,8 +126,9 @@ def pull_of_the_past(
     linear[mine] = forgotten.pull[theirs] - method.tau * state.regularizer.gradient(state.w)[theirs]
     if method.gradient:
         linear[mine] += state.gradient[theirs]
-    if method.gradient and len(mine) < new.size:
-        # weights the old model did not have: their part of g* was never measured; memory's labels estimate it
+    if method.gradient and len(mine) < new.size and bool((importance == 1).all()):
+        # Weights the old model did not have: their part of g* was never measured. A memory of all examples knows it;
+        # a small one only guesses, which did far more harm than to leave them where they are until a pass measures it.
         fresh = torch.ones(new.size, dtype=torch.bool, device=new.device)
         fresh[mine] = False
         residual = (new.family.mean(f_star) - kept.y.to(f_star)) * importance[:, None]

@@ -16,17 +16,18 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.database import Database
-from core.kprior import Examples
+from core.kprior import Data, Examples
 from core.kprior.examples import concatenate
 from core.ledger import storage
 from core.ledger.append import few
 from core.ledger.tables import Change, ChangeKind
 
 CHUNK_BYTES = 16 * 2**20
+HELD_BYTES = 64 * 2**20
 IN_FORCE = "position <= :at AND (removed IS NULL OR removed > :at)"
 ADDED = f"position > :since AND {IN_FORCE}"
 # one added and removed inside the range cancels out
-REMOVED = "position <= :since AND removed > :since AND removed <= :at"
+REMOVED = "position <= :since"
 
 
 class Layout:
@@ -66,16 +67,15 @@ class Pass:
         where: str,
         holdout: bool,
         span: range,
+        by: str = "position",
         **values: int,
     ) -> None:
         self.database = database
         self.layout = Layout(spec)
-        self.where = (
-            f"model_id = :model AND holdout = :holdout AND position > :after AND position <= :until AND {where}"
-        )
+        self.where = f"model_id = :model AND holdout = :holdout AND {by} > :after AND {by} <= :until AND {where}"
         self.values = {"model": model_id, "holdout": holdout, **values}
         self.span = span
-        """The positions that can meet the condition, each after one of these."""
+        """The positions (of the example, or of its removal) that can meet the condition, each after one of these."""
 
     def __iter__(self) -> Iterator[Examples]:
         # a window of positions, not of rows: the database need neither sort nor count
@@ -100,7 +100,18 @@ def added(database: Database, model_id: int, spec: dict[str, Any], since: int, a
 
 def removed(database: Database, model_id: int, spec: dict[str, Any], since: int, at: int) -> Pass:
     """Training examples that were in force at `since` and are not at `at`."""
-    return Pass(database, model_id, spec, REMOVED, False, range(since), since=since, at=at)
+    return Pass(database, model_id, spec, REMOVED, False, range(since, at), by="removed", since=since)
+
+
+def held(data: Pass) -> Data:
+    """The examples in memory, if they are few: the engine reads what came and went several times."""
+    chunks, size = [], 0
+    for chunk in data:
+        chunks.append(chunk)
+        size += chunk.x.numel() * chunk.x.element_size()
+        if size > HELD_BYTES:
+            return data
+    return chunks
 
 
 def by_position(session: Session, model_id: int, spec: dict[str, Any], positions: Sequence[int]) -> Examples:

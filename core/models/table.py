@@ -31,4 +31,6 @@ class Model(Base):
     removed_count: Mapped[int] = mapped_column(BigInteger, default=0)
     champion: Mapped[int | None]
     """The number of the version that answers predictions."""
+    tip: Mapped[int | None]
+    """The number of the version that the next adaptation starts from: the champion, unless promotion is manual."""
     created_at: Mapped[datetime] = mapped_column(default=now)

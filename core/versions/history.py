@@ -10,32 +10,34 @@ from sqlalchemy.orm import Session
 from core.errors import Conflict, NotFound
 from core.kprior import Cost, State
 from core.models.table import Model
-from core.versions.store import Store
+from core.tracking.tables import EntryKind, tell
+from core.versions.store import Stored
 from core.versions.tables import Promotion, Version, VersionKind, VersionState
 
 
-def folder_of(model: Model) -> str:
+def folder_of(model_id: int) -> str:
     """The model's folder in the store. By number: a name may be used again after a deletion."""
-    return f"models/{model.id}"
+    return f"models/{model_id}"
 
 
 def record(
     session: Session,
-    store: Store,
     model: Model,
     state: State,
+    stored: Stored,
     *,
     kind: VersionKind,
     position: int,
+    dataset: str,
     cost: Cost,
     metrics: dict[str, Any],
+    evaluation: dict[str, Any] | None = None,
     certificate: dict[str, Any] | None = None,
     parent: int | None = None,
     job_id: str | None = None,
 ) -> Version:
-    """Store a state as the next version, a candidate."""
+    """Note a state, whose file is in the store, as the next version, a candidate."""
     last = session.scalar(select(func.max(Version.number)).where(Version.model_id == model.id)) or 0
-    file, sha256 = store.put(folder_of(model), state.to_bytes())
     size = len(state.memory)
     version = Version(
         model_id=model.id,
@@ -46,20 +48,23 @@ def record(
         state=VersionState.CANDIDATE,
         method="kprior" if kind is VersionKind.ADAPTED else "retrain",
         memory={"size": size, "fraction": size / max(1, state.count)},
+        dataset=dataset,
         metrics=metrics,
+        evaluation=evaluation,
         certificate=certificate,
-        cost={
-            "backward_passes": cost.backward_passes,
-            "data_passes": cost.data_passes,
-            "seconds": cost.seconds,
-        },
-        sha256=sha256,
-        file=file,
+        cost=plain_cost(cost),
+        sha256=stored.sha256,
+        file=stored.file,
         job_id=job_id,
     )
     session.add(version)
     session.flush()
     return version
+
+
+def plain_cost(cost: Cost) -> dict[str, float]:
+    """What a version says of its cost."""
+    return {"backward_passes": cost.backward_passes, "data_passes": cost.data_passes, "seconds": cost.seconds}
 
 
 def find(session: Session, model: Model, number: int) -> Version:
@@ -70,14 +75,15 @@ def find(session: Session, model: Model, number: int) -> Version:
 
 
 def promote(session: Session, model: Model, version: Version, by: str) -> Promotion:
-    """Make a version the champion; promoting an older one is the rollback."""
+    """Make a version the champion; promoting an older one is the rollback. The next adaptation starts from it."""
     if version.state is VersionState.PURGED:
         raise Conflict("version_purged", f"Version {version.number} is purged: its weights are gone.")
     previous = model.champion
     if previous is not None and previous != version.number:
         find(session, model, previous).state = VersionState.SUPERSEDED
-    version.state, model.champion = VersionState.CHAMPION, version.number
+    version.state, model.champion, model.tip = VersionState.CHAMPION, version.number, version.number
     promotion = Promotion(model_id=model.id, version=version.number, previous=previous, by=by)
     session.add(promotion)
+    tell(session, model, EntryKind.ALIASES)
     session.flush()
     return promotion

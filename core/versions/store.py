@@ -5,12 +5,21 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from core.errors import NotFound, Unavailable
+
+
+class Stored(NamedTuple):
+    """A file in the store."""
+
+    file: str
+    sha256: str
 
 
 class Store:
@@ -21,8 +30,8 @@ class Store:
         self.root = str(root).rstrip("/")
         self.local = isinstance(self.files, LocalFileSystem)
 
-    def put(self, folder: str, data: bytes) -> tuple[str, str]:
-        """Store bytes under a new name in a folder; the name and the SHA-256."""
+    def put(self, folder: str, data: bytes) -> Stored:
+        """Store bytes under a new name in a folder."""
         name = f"{folder}/{uuid.uuid4().hex}.safetensors"
         path = f"{self.root}/{name}"
         self.files.makedirs(f"{self.root}/{folder}", exist_ok=True)
@@ -30,7 +39,7 @@ class Store:
             write_whole(Path(path), data)
         else:  # object stores show a file once it is complete
             self.files.pipe_file(path, data)
-        return name, hashlib.sha256(data).hexdigest()
+        return Stored(name, hashlib.sha256(data).hexdigest())
 
     def get(self, name: str, sha256: str | None = None) -> bytes:
         """A file's bytes; Unavailable if they are not those of the given hash."""
@@ -43,6 +52,11 @@ class Store:
         if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
             raise Unavailable("version_damaged", "The file of this version is not what was stored.")
         return data
+
+    def delete(self, name: str) -> None:
+        """Delete a file; nothing happens if it is not there."""
+        with suppress(FileNotFoundError):
+            self.files.rm_file(f"{self.root}/{name}")
 
     def delete_folder(self, folder: str) -> None:
         """Delete a folder with all its files; nothing happens if it is not there."""

@@ -41,7 +41,12 @@ class Version(Base):
     state: Mapped[VersionState] = mapped_column(named(VersionState))
     method: Mapped[str] = mapped_column(String(20))
     memory: Mapped[dict[str, Any]]
+    dataset: Mapped[str] = mapped_column(String(64))
+    """The digest of the training examples that it stands for."""
     metrics: Mapped[dict[str, Any]]
+    """On the holdout."""
+    evaluation: Mapped[dict[str, Any] | None]
+    """What dashboards draw beyond the metrics: confusion, reliability, the first version on the same holdout."""
     certificate: Mapped[dict[str, Any] | None]
     cost: Mapped[dict[str, Any]]
     sha256: Mapped[str] = mapped_column(String(64))

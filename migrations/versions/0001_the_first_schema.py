@@ -93,6 +93,7 @@ def upgrade() -> None:
         sa.Column("holdout_count", BIG, nullable=False),
         sa.Column("removed_count", BIG, nullable=False),
         sa.Column("champion", sa.Integer(), nullable=True),
+        sa.Column("tip", sa.Integer(), nullable=True),
         sa.Column("created_at", MOMENT, nullable=False),
         sa.CheckConstraint("head >= 0", name="ck_models_head"),
         sa.PrimaryKeyConstraint("id", name="pk_models"),
@@ -157,6 +158,9 @@ def upgrade() -> None:
         sa.Column("to_position", BIG, nullable=False),
         sa.Column("version", sa.Integer(), nullable=True),
         sa.Column("cancelling", sa.Boolean(), nullable=False),
+        sa.Column("queue", sa.String(length=20), nullable=False),
+        sa.Column("due_at", MOMENT, nullable=True),
+        sa.Column("sent_at", MOMENT, nullable=True),
         sa.Column("lease_owner", sa.String(length=200), nullable=True),
         sa.Column("lease_until", MOMENT, nullable=True),
         sa.Column("request_id", sa.String(length=64), nullable=True),
@@ -165,6 +169,7 @@ def upgrade() -> None:
         sa.Column("finished_at", MOMENT, nullable=True),
         sa.ForeignKeyConstraint(["model_id"], ["models.id"], name="fk_jobs_model_id", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name="pk_jobs"),
+        sa.UniqueConstraint("model_id", "kind", "due_at", name="uq_jobs_model_id_kind_due_at"),
     )
     op.create_index("ix_jobs_listed", "jobs", ["created_at", "id"], unique=False)
     op.create_index("ix_jobs_model_id", "jobs", ["model_id"], unique=False)
@@ -239,7 +244,9 @@ def upgrade() -> None:
         ),
         sa.Column("method", sa.String(length=20), nullable=False),
         sa.Column("memory", JSON, nullable=False),
+        sa.Column("dataset", sa.String(length=64), nullable=False),
         sa.Column("metrics", JSON, nullable=False),
+        sa.Column("evaluation", JSON, nullable=True),
         sa.Column("certificate", JSON, nullable=True),
         sa.Column("cost", JSON, nullable=False),
         sa.Column("sha256", sa.String(length=64), nullable=False),
@@ -253,6 +260,28 @@ def upgrade() -> None:
     )
     op.create_index("ix_removals_job_id", "removals", ["job_id"], unique=False)
     op.create_index("ix_versions_job_id", "versions", ["job_id"], unique=False)
+    op.create_table(
+        "entries",
+        sa.Column("id", BIG, nullable=False),
+        sa.Column(
+            "kind", sa.Enum("job", "aliases", "deleted", name="entrykind", native_enum=False, length=20), nullable=False
+        ),
+        sa.Column("model_id", sa.Integer(), nullable=False),
+        sa.Column("model", sa.String(length=63), nullable=False),
+        sa.Column("job_id", sa.String(length=36), nullable=True),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("error", sa.String(length=200), nullable=True),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_entries"),
+        sqlite_autoincrement=True,
+    )
+    op.create_table(
+        "leases",
+        sa.Column("name", sa.String(length=50), nullable=False),
+        sa.Column("owner", sa.String(length=200), nullable=False),
+        sa.Column("until", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_leases"),
+    )
     op.create_table(
         "marks",
         sa.Column("name", sa.String(length=50), nullable=False),
@@ -270,6 +299,8 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_table("litter")
     op.drop_table("marks")
+    op.drop_table("leases")
+    op.drop_table("entries")
     op.drop_table("versions")
     op.drop_table("removals")
     op.drop_table("outbox")

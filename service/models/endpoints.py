@@ -17,6 +17,7 @@ from core.models import catalog
 from core.models.policy import patched
 from core.models.spec import check_buildable
 from core.models.table import Model
+from core.tracking.tables import EntryKind, tell
 from core.versions.history import folder_of
 from core.versions.sweeping import sweep
 from core.versions.tables import Version
@@ -94,8 +95,9 @@ def delete_model(name: Name, caller: Admin, context: Shared) -> None:
     """Delete a model and everything it owns: examples, versions, jobs, files."""
     with context.database.write() as session:
         model = catalog.find(session, name, caller.models, lock=True)
-        folder = folder_of(model)
+        folder = folder_of(model.id)
         append.forget_everything(session, model)
+        tell(session, model, EntryKind.DELETED)
         session.delete(model)
         session.add(Litter(folder=folder))
     context.champions.clear()

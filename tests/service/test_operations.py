@@ -23,7 +23,7 @@ def test_readiness_names_what_is_down(stack: Stack) -> None:
     told = answer.json()
     assert told["status"] == "down"
     assert told["database"] == {"ok": True, "detail": "answers"}
-    assert told["broker"] == {"ok": False, "detail": "not configured"}
+    assert told["broker"] == {"ok": False, "detail": "does not answer (ConnectionError)"}
     assert told["mlflow"] == {"ok": False, "detail": "not configured"}
     assert told["worker"]["ok"] is False
 

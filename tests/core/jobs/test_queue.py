@@ -88,8 +88,8 @@ def test_an_adaptation_begins_where_the_champion_stands_and_a_retrain_at_the_sta
     def enter(session: Session, row: Model) -> None:
         values = {"method": "retrain", "memory": {}, "metrics": {}, "cost": {}, "sha256": "", "file": ""}
         state = {"kind": VersionKind.TRAINED, "state": VersionState.CHAMPION, "position": 2}
-        session.add(Version(model_id=row.id, number=1, **state, **values))
-        row.champion = 1
+        session.add(Version(model_id=row.id, number=1, dataset="0" * 64, **state, **values))
+        row.champion = row.tip = 1
 
     assert locked(database, model, lambda s, m: queue.adaptation(s, m, None)) is None
     locked(database, model, enter)

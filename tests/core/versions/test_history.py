@@ -11,6 +11,7 @@ from core.database import Database
 from core.errors import Conflict, NotFound
 from core.kprior import MemoryPolicy, train
 from core.ledger import passes
+from core.ledger.digest import EMPTY, changed
 from core.models.table import Model
 from core.versions import history
 from core.versions.serving import Served
@@ -32,12 +33,14 @@ def model(database: Database) -> Model:
 
 
 def record(database: Database, store: Store, model: Model, kind: VersionKind = VersionKind.TRAINED) -> Version:
-    result = train(model.spec, passes.in_force(database, model.id, model.spec, 10), policy=MemoryPolicy(fraction=0.5))
+    data = passes.in_force(database, model.id, model.spec, 10)
+    result = train(model.spec, data, policy=MemoryPolicy(fraction=0.5))
+    file, dataset = store.put(history.folder_of(model.id), result.state.to_bytes()), changed(EMPTY, data)
     version: Version = locked(
         database,
         model,
         lambda s, m: history.record(
-            s, store, m, result.state, kind=kind, position=10, cost=result.cost, metrics={"loss": 0.5}
+            s, m, result.state, file, kind=kind, position=10, dataset=dataset, cost=result.cost, metrics={"loss": 0.5}
         ),
     )
     return version

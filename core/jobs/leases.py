@@ -1,0 +1,135 @@
+"""Taking a job, keeping it, and ending it.
+
+A worker owns a job while its lease lasts, and extends the lease as long as it lives. What a job brings about is
+written in one transaction that first makes sure of the lease, so a job that runs twice has its effect once.
+A job that must run again, whatever the reason, stays `running` with a lease that ends: whoever comes then takes it.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import CursorResult, select, update
+from sqlalchemy.orm import Session
+
+from core.database import Database, now
+from core.jobs.queue import announce
+from core.jobs.tables import ENDED, Job, JobKind, JobState
+from core.models.table import Model
+from core.tracking.tables import EntryKind, tell
+from core.versions.tables import Version
+
+LONGEST = 500
+"""Characters of a job's message."""
+
+
+class Lost(Exception):
+    """The job is not ours any more: its lease ended and another worker took it, or its model was deleted."""
+
+
+class Cancelled(Exception):
+    """The job was asked to stop."""
+
+
+def take(session: Session, job_id: str, owner: str, seconds: float, most: int) -> Job | None:
+    """Begin a job, or take over one whose owner has fallen silent; None if there is nothing to do.
+
+    A job that was begun `most` times already is ended.
+    """
+    found = locked(session, job_id)
+    if found is None:
+        return None
+    job, model = found
+    if job.state in ENDED:
+        return None
+    if job.state is JobState.RUNNING:
+        if job.lease_until is not None and job.lease_until > now():
+            return None
+        if job.cancelling:
+            end(session, job, model, JobState.CANCELLED, "cancelled")
+            return None
+        if job.attempts >= most:
+            job.error = job.error or {"code": "worker_lost", "detail": "The workers that ran it were lost."}
+            end(session, job, model, JobState.FAILED, f"failed after {job.attempts} attempts")
+            return None
+    else:
+        same = (Job.model_id == model.id, Job.kind == job.kind, Job.state == JobState.RUNNING)
+        if session.scalar(select(Job.id).where(*same)) is not None:
+            return None  # told again when that one ends
+    tip = session.get(Version, (model.id, model.tip)) if model.tip and job.kind is not JobKind.RETRAIN else None
+    job.state, job.attempts, job.started_at = JobState.RUNNING, job.attempts + 1, job.started_at or now()
+    job.progress, job.message = 0.0, "started"
+    job.from_position, job.to_position = tip.position if tip else 0, model.head
+    job.lease_owner, job.lease_until = owner, now() + timedelta(seconds=seconds)
+    return job
+
+
+def extend(database: Database, job_id: str, owner: str, seconds: float, progress: float, message: str) -> None:
+    """Keep a job, and tell how far it is; Lost or Cancelled if it should stop."""
+    with database.write() as session:
+        ours = (Job.id == job_id, Job.lease_owner == owner, Job.state == JobState.RUNNING)
+        until = now() + timedelta(seconds=seconds)
+        values = {"lease_until": until, "progress": progress, "message": message[:LONGEST]}
+        kept: CursorResult[Any] = session.execute(update(Job).where(*ours).values(**values))  # type: ignore[assignment]
+        if kept.rowcount == 0:
+            raise Lost
+        if session.scalar(select(Job.cancelling).where(Job.id == job_id)):
+            raise Cancelled
+
+
+def owned(session: Session, job_id: str, owner: str) -> tuple[Job, Model]:
+    """The job and its model, locked, to write what came of it; Lost or Cancelled if that must not be."""
+    found = ours(session, job_id, owner)
+    if found is None:
+        raise Lost
+    if found[0].cancelling:
+        raise Cancelled
+    return found
+
+
+def ours(session: Session, job_id: str, owner: str) -> tuple[Job, Model] | None:
+    """The job and its model, locked, if the owner still has it."""
+    found = locked(session, job_id)
+    if found is None or found[0].lease_owner != owner or found[0].state is not JobState.RUNNING:
+        return None
+    return found
+
+
+def locked(session: Session, job_id: str) -> tuple[Job, Model] | None:
+    """A job and its model. The model's row is locked first, as everywhere."""
+    model_id = session.scalar(select(Job.model_id).where(Job.id == job_id))
+    model = session.get(Model, model_id, with_for_update=True, populate_existing=True) if model_id else None
+    job = session.get(Job, job_id, with_for_update=True, populate_existing=True) if model else None
+    return (job, model) if job and model else None
+
+
+def end(session: Session, job: Job, model: Model, state: JobState, message: str) -> None:
+    """End a job; the one of its kind that waited for it comes next."""
+    job.state, job.message, job.finished_at = state, message[:LONGEST], now()
+    job.lease_owner = job.lease_until = None
+    if state is JobState.SUCCEEDED:
+        job.progress, job.error = 1.0, None
+    session.flush()
+    tell(session, model, EntryKind.JOB, job.id)
+    waiting = (Job.model_id == model.id, Job.kind == job.kind, Job.state == JobState.QUEUED)
+    following = session.scalar(select(Job).where(*waiting))
+    if following is not None:
+        announce(session, following)
+
+
+def release(session: Session, job: Job, message: str, pause: float = 0.0) -> None:
+    """Leave a job to whoever comes after a pause."""
+    job.lease_owner, job.lease_until = None, now() + timedelta(seconds=pause)
+    job.message = message[:LONGEST]
+    if pause == 0:
+        announce(session, job)
+
+
+def give_up_attempt(session: Session, job: Job, model: Model, error: dict[str, str], most: int, pause: float) -> None:
+    """An attempt failed: another one after a pause, or the end of the job."""
+    job.error = error
+    if job.attempts >= most:
+        end(session, job, model, JobState.FAILED, f"failed after {job.attempts} attempts: {error['detail']}")
+    else:
+        release(session, job, f"attempt {job.attempts} of {most} failed: {error['detail']}", pause)

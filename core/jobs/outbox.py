@@ -1,0 +1,39 @@
+"""Sending the messages about jobs. How they are sent is the caller's: this part knows no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy import delete, select, update
+from sqlalchemy.orm import Session
+
+from core.database import Database, now
+from core.jobs.tables import Job, Outbox
+
+RUN = "amend.run"
+"""The task that runs a job; its only argument is the job's id."""
+MANY = 1000
+Send = Callable[[str, str], None]
+"""Sends a job's id to a queue, or raises."""
+
+
+def flush(database: Database, send: Send) -> int:
+    """Send what is not sent yet; how many. Whoever dies in the middle leaves some to be sent twice, and none unsent."""
+    sent = 0
+    while True:
+        with database.read() as session:
+            query = select(Outbox.id, Job.id, Job.queue).join(Job, Job.id == Outbox.job_id)
+            rows = session.execute(query.order_by(Outbox.id).limit(MANY)).all()
+        for _, job_id, queue in rows:
+            send(job_id, queue)
+        if rows:
+            with database.write() as session:
+                session.execute(delete(Outbox).where(Outbox.id.in_([row[0] for row in rows])))
+                mark_sent(session, [row[1] for row in rows])
+        sent += len(rows)
+        if len(rows) < MANY:
+            return sent
+
+
+def mark_sent(session: Session, job_ids: list[str]) -> None:
+    session.execute(update(Job).where(Job.id.in_(job_ids)).values(sent_at=now()))

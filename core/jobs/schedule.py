@@ -1,0 +1,123 @@
+"""The tick: what is due now, by the policies, and which jobs the workers must be told of again.
+
+All is decided from the database under the model's lock: ticks that are missed, late, repeated or run twice at the same
+time bring about the same.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import structlog
+from sqlalchemy import and_, exists, or_, select
+from sqlalchemy.orm import Session, aliased
+
+from core.database import Database, now
+from core.jobs import outbox, queue
+from core.jobs.outbox import Send
+from core.jobs.tables import Job, JobKind, JobState, Outbox
+from core.ledger.tables import Change
+from core.models.policy import Policy, duration
+from core.models.table import Model
+from core.versions.tables import Version, VersionKind
+
+log = structlog.get_logger("core")
+
+AGAIN = timedelta(seconds=30)
+"""After so long workers are told again of a job that none has taken: the broker may have lost the message."""
+
+
+def make_due(database: Database) -> list[str]:
+    """Make due what the policies ask for now; the ids of the new jobs."""
+    moment = now()
+    with database.read() as session:
+        ids = [
+            model.id
+            for model in session.scalars(select(Model).where(Model.tip.is_not(None)))
+            if wanted(session, model, moment)
+        ]
+    made = []
+    for model_id in ids:
+        with database.write() as session:
+            model = session.get(Model, model_id, with_for_update=True)
+            for kind, due_at in wanted(session, model, moment) if model else []:
+                assert model is not None
+                made.append(queue.due(session, model, kind, due_at=due_at).id)
+    return made
+
+
+def wanted(session: Session, model: Model, moment: datetime) -> list[tuple[JobKind, datetime | None]]:
+    """Which jobs are due, and for which time on their schedule."""
+    policy = Policy.model_validate(model.policy)
+    tip = session.get(Version, (model.id, model.tip))
+    if tip is None or model.train_count == 0:
+        return []
+    found: list[tuple[JobKind, datetime | None]] = []
+    if adaptation_due(session, model, tip, policy, moment):
+        found.append((JobKind.ADAPT, None))
+    if due_at := retrain_due(session, model, policy, moment):
+        found.append((JobKind.RETRAIN, due_at))
+    return found
+
+
+def adaptation_due(session: Session, model: Model, tip: Version, policy: Policy, moment: datetime) -> bool:
+    """Whether enough changes wait, or one for long enough. After a failure both are counted from there."""
+    if model.head == tip.position:
+        return False
+    jobs = select(Job).where(Job.model_id == model.id, Job.kind == JobKind.ADAPT)
+    if session.scalar(jobs.where(Job.state == JobState.QUEUED)) is not None:
+        return False
+    since, waiting_from = tip.position, None
+    last = session.scalar(jobs.order_by(Job.created_at.desc()).limit(1))
+    if last is not None and last.state in (JobState.FAILED, JobState.CANCELLED) and last.to_position > since:
+        since, waiting_from = last.to_position, last.finished_at
+    if policy.adapt.after_changes is not None and model.head - since >= policy.adapt.after_changes:
+        return True
+    if policy.adapt.every is None:
+        return False
+    if waiting_from is None:
+        later = select(Change.created_at).where(Change.model_id == model.id, Change.last > since)
+        waiting_from = session.scalar(later.order_by(Change.last).limit(1))
+    return waiting_from is not None and moment - waiting_from >= duration(policy.adapt.every)
+
+
+def retrain_due(session: Session, model: Model, policy: Policy, moment: datetime) -> datetime | None:
+    """The latest due time that no retrain was made for; None if there is none, or nothing changed since the last one.
+
+    Due times are counted from the model's creation: however many were missed, the latest alone is met.
+    """
+    if policy.retrain.every is None:
+        return None
+    every = duration(policy.retrain.every)
+    due_at: datetime = model.created_at + (moment - model.created_at) // every * every
+    retrains = select(Job.id).where(Job.model_id == model.id, Job.kind == JobKind.RETRAIN)
+    if session.scalar(retrains.where(or_(Job.due_at >= due_at, Job.state == JobState.QUEUED)).limit(1)) is not None:
+        return None
+    trained = select(Version).where(Version.model_id == model.id, Version.kind == VersionKind.TRAINED)
+    last = session.scalar(trained.order_by(Version.position.desc(), Version.number.desc()).limit(1))
+    if last is None or last.created_at >= due_at or last.position == model.head:
+        return None
+    return due_at
+
+
+def reconcile(database: Database, send: Send) -> int:
+    """Send what waits to be sent, and again what nobody has taken or whose owner is lost; how many."""
+    sent = outbox.flush(database, send)
+    with database.read() as session:
+        other = aliased(Job)
+        busy = exists().where(other.model_id == Job.model_id, other.kind == Job.kind, other.state == JobState.RUNNING)
+        announced = exists().where(Outbox.job_id == Job.id)
+        forgotten = and_(Job.state == JobState.QUEUED, ~busy, ~announced, Job.sent_at < now() - AGAIN)
+        lost = and_(
+            Job.state == JobState.RUNNING,
+            Job.lease_until < now(),
+            or_(Job.sent_at.is_(None), Job.sent_at < Job.lease_until, Job.sent_at < now() - AGAIN),
+        )
+        rows = session.execute(select(Job.id, Job.queue, Job.state).where(or_(forgotten, lost))).all()
+    for job_id, name, state in rows:
+        log.info("a job is sent again", job=job_id, state=state)
+        send(job_id, name)
+    if rows:
+        with database.write() as session:
+            outbox.mark_sent(session, [row[0] for row in rows])
+    return sent + len(rows)

@@ -1,0 +1,91 @@
+"""A whole Amend as tests of the worker use it: data in, jobs waited for, versions compared with scikit-learn's fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+
+from core.kprior import State
+from tests.stack import Stack
+
+Numbers = NDArray[Any]
+DIM = 4
+DELTA = 1.0
+ENDED = ("succeeded", "failed", "cancelled")
+
+
+class House(Stack):
+    """One Amend. Schedules and leases are quick, so that tests are."""
+
+    def __init__(self, folder: Path, database_url: str = "", **environment: str) -> None:
+        quick = {
+            "AMEND_TICK_SECONDS": "0.3",
+            "AMEND_LEASE_SECONDS": "3",
+            "AMEND_RETRY_SECONDS": "0.2",
+            "AMEND_STOP_SECONDS": "1",
+        }
+        super().__init__(folder, database_url, **{**quick, **environment})
+
+    def new_model(self, **spec: Any) -> str:
+        """A model that is changed only when a test asks for it; its policy may be given in part."""
+        quiet = {"adapt": {"after_changes": None, "every": None}, "retrain": {"every": None}}
+        policy = {**quiet, "memory": {"fraction": 0.1}, **spec.pop("policy", {})}
+        given = {"input": {"kind": "vector", "dim": DIM}, "regularizer": {"kind": "l2", "delta": DELTA}}
+        return self.model(**{**given, **spec}, policy=policy)
+
+    def post(self, path: str, body: Any = None, **options: Any) -> Any:
+        with self.client() as client:
+            return client.post(path, json=body, **options).raise_for_status().json()
+
+    def get(self, path: str) -> Any:
+        with self.client() as client:
+            return client.get(path).raise_for_status().json()
+
+    def add_examples(self, name: str, x: Numbers, y: Numbers, first: int = 0, **more: Any) -> None:
+        """Examples with the ids e<first>, e<first + 1>, ..."""
+        rows = [
+            {"id": f"e{first + i}", "x": a.tolist(), "y": b.item(), **more}
+            for i, (a, b) in enumerate(zip(x, y, strict=True))
+        ]
+        self.post(f"/v1/models/{name}/examples", {"examples": rows})
+
+    def ended(self, job_id: str, seconds: float = 60) -> dict[str, Any]:
+        """A job, once it has ended."""
+        found: dict[str, Any] = {}
+
+        def over() -> bool:
+            found.update(self.get(f"/v1/jobs/{job_id}?wait=5"))
+            return found["state"] in ENDED
+
+        self.wait_until(over, seconds)
+        return found
+
+    def adapted(self, name: str) -> dict[str, Any]:
+        """Adapt a model to its head; the job."""
+        return self.ended(self.post(f"/v1/models/{name}/adaptations")["id"])
+
+    def weights(self, name: str, version: int | None = None) -> Numbers:
+        """The weights of a version, or of the champion."""
+        number = version or self.get(f"/v1/models/{name}")["champion"]
+        with self.client() as client:
+            data = client.get(f"/v1/models/{name}/versions/{number}/weights").raise_for_status().content
+        weights: Numbers = State.from_bytes(data).w.numpy()
+        return weights
+
+
+def problem(n: int, seed: int = 0, dim: int = DIM) -> tuple[Numbers, Numbers]:
+    """Inputs and yes/no labels of a noisy linear rule."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, dim)).astype(np.float32)
+    y = (rng.random(n) < 1 / (1 + np.exp(-2 * x[:, 0] + x[:, -1]))).astype(int)
+    return x, y
+
+
+def fitted(x: Numbers, y: Numbers, delta: float = DELTA) -> Numbers:
+    """What scikit-learn says the weights of these examples are; the bias comes last, as in ours."""
+    model = LogisticRegression(C=1 / delta, tol=1e-10, max_iter=10_000).fit(x.astype(np.float64), y)
+    return np.concatenate([model.coef_[0], model.intercept_])

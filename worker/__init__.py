@@ -1,0 +1,1 @@
+"""The worker: takes jobs, has `core` do the mathematics, and records what came of them."""

@@ -1,0 +1,68 @@
+"""`python -m worker`: takes jobs from the queues that the settings name, or all of them, until it is told to stop."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Any
+
+from celery import signals
+
+from core.database import Database, now
+from core.errors import AmendError
+from core.jobs.queue import QUEUES
+from core.jobs.tables import Worker
+from core.settings import Settings, from_environment
+from migrations import runner
+
+SIGN = 5.0
+"""Seconds between two signs of life."""
+
+
+def main() -> None:
+    os.umask(0o077)  # what is written here is for its owner alone
+    settings = from_environment()
+    database = Database(settings)
+    if problem := runner.problem(database):
+        sys.exit(problem)
+    database.close()
+    from worker.app import TRACKING, app
+
+    known = (*QUEUES, TRACKING)
+    queues = [name.strip() for name in settings.queues.split(",") if name.strip()] or list(known)
+    if unknown := set(queues) - set(known):
+        sys.exit(f"AMEND_QUEUES: there is no queue {min(unknown)!r}; there are {', '.join(known)}")
+    signals.worker_ready.connect(begin_signs, weak=False)
+    options = ["--loglevel", settings.log_level, "--concurrency", str(settings.worker_processes), "--without-gossip"]
+    options += ["--without-mingle", "--queues", ",".join(queues), "--hostname", f"{os.getpid()}@%h"]
+    if all(name.endswith("-gpu") for name in queues):
+        options += ["--max-tasks-per-child", "1"]  # what a process has taken of a GPU it returns only when it ends
+    app.worker_main(["worker", *options])
+
+
+def begin_signs(sender: Any, **_: Any) -> None:
+    threading.Thread(target=give_signs, args=(from_environment(), str(sender)), daemon=True).start()
+
+
+def give_signs(settings: Settings, name: str) -> None:
+    """Tell the database that this worker lives, as long as it does."""
+    pause = threading.Event()
+    while True:
+        # opened and closed each time: children that are forked meanwhile must not inherit a connection
+        database = Database(settings)
+        try:
+            with database.write() as session:
+                session.merge(Worker(name=name, seen_at=now()))
+        except AmendError:
+            pass  # readyz tells that the database is down
+        finally:
+            database.close()
+        pause.wait(SIGN)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except AmendError as error:
+        sys.exit(error.detail)

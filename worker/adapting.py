@@ -1,0 +1,54 @@
+"""The job `adapt`: from the tip and the changes after it to a version at the head."""
+
+from __future__ import annotations
+
+from core.errors import Conflict
+from core.jobs import leases
+from core.jobs.leases import Lost
+from core.jobs.tables import JobState
+from core.models.policy import Policy
+from core.models.table import Model
+from core.versions import history
+from worker.making import Made, Subject, next_version
+from worker.task import Task
+
+
+class Outdated(Exception):
+    """Another version became the tip while this one was made."""
+
+
+def adapt(task: Task) -> None:
+    """Bring the model to its head, and promote the new version if the policy says so."""
+    while True:
+        with task.context.database.read() as session:
+            model = session.get(Model, task.model_id)
+            if model is None:
+                raise Lost
+            subject = Subject.of(task.context, session, model, model.head)
+        if subject.tip is not None and subject.tip.position == subject.at:
+            with task.write() as (session, job, model):
+                job.version = subject.tip.number
+                leases.end(session, job, model, JobState.SUCCEEDED, f"version {job.version} is at the head already")
+            return
+        if subject.count == 0:
+            raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
+        made = next_version(task, subject)
+        try:
+            record(task, subject, made)
+            return
+        except Outdated:
+            continue
+
+
+def record(task: Task, subject: Subject, made: Made) -> None:
+    task.progress(0.95, "storing")
+    with task.stored(made.state) as stored, task.write() as (session, job, model):
+        if model.tip != (subject.tip.number if subject.tip else None):
+            raise Outdated
+        version = made.record(session, model, job, stored)
+        model.tip = version.number
+        words = f"version {version.number}, {version.kind} for positions {made.since + 1} to {made.position}"
+        if Policy.model_validate(model.policy).promote == "automatic":
+            history.promote(session, model, version, by="policy")
+            words += ", promoted"
+        leases.end(session, job, model, JobState.SUCCEEDED, words)

@@ -1,0 +1,111 @@
+"""The Celery application: what is sent over the broker, and how. Messages carry the id of a job and no more."""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import lru_cache
+from multiprocessing import Event
+from typing import Any
+
+import structlog
+import torch
+from celery import Celery, signals
+
+from core import logs
+from core.errors import Unavailable
+from core.jobs.outbox import RUN
+from core.settings import Settings, from_environment
+from worker.context import Context
+from worker.running import run as run_job
+
+log = structlog.get_logger("worker")
+
+TRACK = "amend.track"
+TRACKING = "tracking"
+"""The queue of what MLflow is to be told: dashboards must not keep jobs waiting."""
+SOON = 5.0
+
+stopping = Event()
+"""Set in the worker's main process and seen in its children, which no signal reaches."""
+
+
+def make(settings: Settings) -> Celery:
+    """A Celery application that loses no message and holds none back from an idle worker."""
+    app = Celery("amend", broker=settings.broker)
+    app.conf.update(
+        task_serializer="json",
+        accept_content=["json"],
+        task_ignore_result=True,
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        worker_prefetch_multiplier=1,
+        # A message that comes back while its job still runs finds the lease taken and is dropped; one that is lost is
+        # sent again by the reconciler.
+        broker_transport_options={
+            "visibility_timeout": 3600,
+            "socket_connect_timeout": SOON,
+            "socket_keepalive": True,
+            "health_check_interval": 10,
+        },
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        worker_hijack_root_logger=False,
+        worker_send_task_events=False,
+        enable_utc=True,
+        timezone="UTC",
+    )
+    return app
+
+
+app = make(from_environment())
+
+
+@lru_cache(maxsize=1)
+def context() -> Context:
+    """Of this process: first asked for in a child, after the fork."""
+    return Context(from_environment(), app, stopping.is_set)
+
+
+@app.task(name=RUN)
+def run(job_id: str) -> None:
+    """Run a job."""
+    run_job(context(), job_id)
+    if context().settings.mlflow_url:
+        send_track(app)
+
+
+@app.task(name=TRACK)
+def track() -> None:
+    """Tell MLflow what it does not know yet."""
+    from core.tracking.publisher import publish  # takes seconds to import, and most processes never need it
+
+    here = context()
+    try:
+        publish(here.database, here.store, here.settings.mlflow_url, here.name)
+    except Unavailable:
+        log.info("MLflow does not answer; it is told later")
+
+
+def send_track(celery: Celery) -> None:
+    # one that waits for longer is not needed any more: the scheduler sends another
+    celery.send_task(TRACK, queue=TRACKING, expires=60, retry=False)
+
+
+@signals.setup_logging.connect
+def set_up_logging(**_: Any) -> None:
+    logs.configure(from_environment().log_level)
+    for name in ("celery.worker.strategy", "celery.app.trace"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # our own lines say what jobs begin and end
+
+
+@signals.worker_process_init.connect
+def prepare_child(**_: Any) -> None:
+    settings = from_environment()
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // settings.worker_processes))
+
+
+@signals.worker_shutting_down.connect
+def tell_children(**_: Any) -> None:
+    stopping.set()

@@ -1,0 +1,42 @@
+"""What the jobs of one process share. Made in the process itself: neither connections nor GPUs survive a fork."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+from collections.abc import Callable
+from functools import cached_property
+
+import torch
+from celery import Celery
+
+from core.database import Database
+from core.jobs import outbox
+from core.settings import Settings
+from core.versions.store import Store
+
+
+class Context:
+    """One per process."""
+
+    def __init__(self, settings: Settings, celery: Celery, stopping: Callable[[], bool] = lambda: False) -> None:
+        self.settings = settings
+        self.celery = celery
+        self.stopping = stopping
+        """Whether the worker was told to stop."""
+        self.database = Database(settings)
+        self.store = Store(settings.artifacts)
+        self.name = f"{socket.gethostname()}:{os.getpid()}"
+
+    @cached_property
+    def device(self) -> torch.device:
+        """Where jobs are computed: each process of a worker has a GPU of its own, as far as they go round."""
+        wanted = self.settings.device
+        if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
+            return torch.device("cpu")
+        index = getattr(multiprocessing.current_process(), "index", 0)
+        return torch.device("cuda", index % torch.cuda.device_count())
+
+    def send(self, job_id: str, queue: str) -> None:
+        self.celery.send_task(outbox.RUN, [job_id], queue=queue, retry=False)

@@ -1,0 +1,67 @@
+"""The heartbeat of a running job: keeps its lease in the background, and tells the work when it must stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import structlog
+
+from core.errors import Unavailable
+from core.jobs import leases
+from core.jobs.leases import Cancelled, Lost
+from worker.context import Context
+
+log = structlog.get_logger("worker")
+
+BEAT = 1.0
+"""Seconds between two looks; the database is written when there is something to say, or the lease needs it."""
+
+
+class HandedBack(Exception):
+    """The worker was told to stop, and the job is left to another."""
+
+
+class Heartbeat:
+    """Call it with a share of 0..1 and a phrase, as the engine does: it raises when the work must stop."""
+
+    def __init__(self, context: Context, job_id: str, owner: str) -> None:
+        self.context, self.job_id, self.owner = context, job_id, owner
+        self.share, self.phrase = 0.0, "started"
+        self._stop: Exception | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def __call__(self, share: float, phrase: str) -> None:
+        self.share, self.phrase = max(self.share, min(share, 1.0)), phrase
+        if self._stop is not None:
+            raise self._stop
+
+    def __enter__(self) -> Heartbeat:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        settings = self.context.settings
+        told, extended, stopping_since = (0.0, ""), time.monotonic(), None
+        while not self._over.wait(BEAT) and self._stop is None:
+            now, news = time.monotonic(), (self.share, self.phrase)
+            if self.context.stopping():
+                stopping_since = stopping_since or now
+                if now - stopping_since >= settings.stop_seconds:
+                    self._stop = HandedBack()
+            if news == told and now - extended < settings.lease_seconds / 3:
+                continue
+            try:
+                leases.extend(self.context.database, self.job_id, self.owner, settings.lease_seconds, *news)
+                told, extended = news, now
+            except (Lost, Cancelled) as stop:
+                self._stop = stop
+            except Unavailable as error:
+                if now - extended > settings.lease_seconds:
+                    self._stop = Lost()  # somebody else may have it by now
+                log.warning("the lease of a job could not be extended", job=self.job_id, exc_info=error)

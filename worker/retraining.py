@@ -1,0 +1,134 @@
+"""The job `retrain`: from scratch at the head, next to the adapted version at the same position."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.errors import Conflict
+from core.jobs import leases, queue
+from core.jobs.leases import Lost
+from core.jobs.tables import ENDED, Job, JobKind, JobState
+from core.kprior import State
+from core.models.policy import Policy
+from core.models.table import Model
+from core.versions import history
+from core.versions.evaluation import disagreement, weight_distance
+from core.versions.tables import Comparison, Version, VersionKind
+from worker.making import Made, Subject, from_scratch
+from worker.task import Task
+
+LOOK = 0.5
+"""Seconds between two looks at a job that another worker runs."""
+
+
+def retrain(task: Task) -> None:
+    """Train from scratch, compare, and have the retrained version take over if the adapted one is too far off."""
+    bring_to_head(task)
+    with task.context.database.read() as session:
+        model = session.get(Model, task.model_id)
+        if model is None:
+            raise Lost
+        tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+        # the adapted version's position, if it got there: changes after that are adapted on top of either
+        at = tip.position if tip is not None and caught_up(session, tip, task) else model.head
+        subject = Subject.of(task.context, session, model, at)
+    if subject.count == 0:
+        raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
+    current = subject.load(subject.tip) if subject.tip else None
+    made = from_scratch(task, subject, task.part(0.1, 0.9), encoder_of=current)
+    figures = None
+    adapted = subject.tip if subject.tip and subject.tip.position == at else None
+    if adapted is not None and adapted.kind is VersionKind.ADAPTED and current is not None:
+        task.progress(0.92, "comparing with the adapted version")
+        figures = compared(subject, adapted, current, made)
+    record(task, subject, made, adapted, figures)
+
+
+def bring_to_head(task: Task) -> None:
+    """Have the model adapted to the head, here or wherever that job runs already."""
+    with task.write() as (session, job, model):
+        tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+        if tip is None or tip.position == model.head:
+            return
+        adaptation = queue.due(session, model, JobKind.ADAPT, task.request_id).id
+    while True:
+        task.progress(0.05, "adapting to the head first")
+        task.run(task.context, adaptation)
+        with task.context.database.read() as session:
+            state = session.scalar(select(Job.state).where(Job.id == adaptation))
+        if state is None or state in ENDED:
+            return
+        time.sleep(LOOK)
+
+
+def caught_up(session: Session, tip: Version, task: Task) -> bool:
+    """Whether the adapted version stands for all that was there when the retrain was asked for."""
+    return tip.position >= session.get_one(Job, task.job_id).to_position
+
+
+def compared(subject: Subject, adapted: Version, current: State, made: Made) -> dict[str, Any]:
+    """The figures of the adapted and the retrained version, side by side."""
+    holdout = subject.in_force(holdout=True)
+    shared = [name for name in made.metrics if name in adapted.metrics]
+    cost = {"adapted": adapted.cost, "retrained": history.plain_cost(made.cost)}
+    return {
+        **{name: {"adapted": adapted.metrics[name], "retrained": made.metrics[name]} for name in shared},
+        "disagreement": disagreement(current, made.state, holdout),
+        "weight_distance": weight_distance(current, made.state),
+        "cost": cost,
+        "speedup": made.cost.seconds / max(adapted.cost["seconds"], 1e-9),
+    }
+
+
+def tolerable(policy: Policy, made: Made, adapted: Version, figures: dict[str, Any]) -> bool:
+    """Whether the adapted version is as near to the retrained one as the policy asks."""
+    if made.dataset != adapted.dataset:
+        return False  # it stands for other data than it should
+    apart, distance = figures["disagreement"], figures["weight_distance"]
+    near = distance is None or distance <= policy.tolerance.relative_bound * float(made.state.w.norm())
+    return near and (apart is None or apart <= policy.tolerance.disagreement)
+
+
+def record(task: Task, subject: Subject, made: Made, adapted: Version | None, figures: dict[str, Any] | None) -> None:
+    task.progress(0.95, "storing")
+    with task.stored(made.state) as stored, task.write() as (session, job, model):
+        policy = Policy.model_validate(model.policy)
+        version = made.record(session, model, job, stored)
+        words = f"version {version.number}, trained for positions 1 to {made.position}"
+        good = adapted is not None
+        if adapted is not None and figures is not None:
+            good = tolerable(policy, made, adapted, figures)
+            session.add(
+                Comparison(
+                    model_id=model.id,
+                    position=made.position,
+                    adapted=adapted.number,
+                    retrained=version.number,
+                    figures=figures,
+                    within_tolerance=good,
+                )
+            )
+            words += f"; the adapted version {adapted.number} is {'within' if good else 'outside'} tolerance of it"
+        if not good:
+            words += take_over(session, model, version, subject.tip, policy)
+        leases.end(session, job, model, JobState.SUCCEEDED, words)
+
+
+def take_over(session: Session, model: Model, version: Version, before: Version | None, policy: Policy) -> str:
+    """Have adaptations start from the retrained version; and serve it, unless that would undo what came after it."""
+    tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+    if tip is not None and (before is None or tip.number != before.number):
+        if tip.position < version.position:
+            return ""  # somebody went back to an older version meanwhile, and will have had a reason
+        model.tip = version.number
+        queue.due(session, model, JobKind.ADAPT)
+        return "; what came meanwhile is adapted on top of it"
+    model.tip = version.number
+    if policy.promote == "automatic":
+        history.promote(session, model, version, by="policy")
+        return "; promoted"
+    return ""

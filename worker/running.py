@@ -1,0 +1,90 @@
+"""Running a job: take it, do its work, and write how it ended."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+import structlog
+
+from core.errors import AmendError, Conflict
+from core.jobs import leases, outbox
+from core.jobs.leases import Cancelled, Lost
+from core.jobs.tables import JobKind, JobState
+from core.kprior import SolverError
+from core.logs import current_request
+from worker import adapting, retraining
+from worker.context import Context
+from worker.heartbeat import HandedBack, Heartbeat
+from worker.task import Task
+
+log = structlog.get_logger("worker")
+
+WORK: dict[JobKind, Callable[[Task], None]] = {JobKind.ADAPT: adapting.adapt, JobKind.RETRAIN: retraining.retrain}
+
+
+def run(context: Context, job_id: str) -> None:
+    """Run a job, if it is there to be run. Nothing that goes wrong with a job leaves this function."""
+    owner = f"{context.name}:{uuid.uuid4().hex[:8]}"
+    settings = context.settings
+    with context.database.write() as session:
+        job = leases.take(session, job_id, owner, settings.lease_seconds, settings.max_attempts)
+        task = None if job is None else Task.of(context, job, owner, run)
+    if task is not None:
+        token = current_request.set(task.request_id)
+        log.info("job started", job=job_id, kind=task.kind, model=task.model_id, attempt=task.attempt)
+        try:
+            carry_out(context, task)
+        finally:
+            current_request.reset(token)
+    outbox.flush(context.database, context.send)
+
+
+def carry_out(context: Context, task: Task) -> None:
+    """Do the work of a job that is ours, and write how it ended unless the work did so itself."""
+    try:
+        with Heartbeat(context, task.job_id, task.owner) as heartbeat:
+            task.progress = heartbeat
+            WORK[task.kind](task)
+        log.info("job succeeded", job=task.job_id)
+    except Lost:
+        log.warning("job lost to another worker, or its model was deleted", job=task.job_id)
+    except Cancelled:
+        log.info("job cancelled", job=task.job_id)
+        with context.database.write() as session:
+            if found := leases.ours(session, task.job_id, task.owner):
+                leases.end(session, *found, JobState.CANCELLED, "cancelled")
+    except HandedBack:
+        log.info("job handed back", job=task.job_id)
+        with context.database.write() as session:
+            if found := leases.ours(session, task.job_id, task.owner):
+                found[0].attempts -= 1  # it was not the job's fault
+                leases.release(session, found[0], "handed back by a worker that was told to stop")
+    except Exception as error:
+        log.error("job failed", job=task.job_id, exc_info=error)
+        most = 1 if isinstance(error, Conflict) else context.settings.max_attempts
+        with context.database.write() as session:
+            if found := leases.ours(session, task.job_id, task.owner):
+                pause = context.settings.retry_seconds
+                leases.give_up_attempt(session, *found, explained(error), most, pause)
+
+
+def explained(error: Exception) -> dict[str, str]:
+    """What a person is told of a failure. Messages of errors that are not ours may quote data."""
+    if isinstance(error, AmendError):
+        return {"code": error.code, "detail": error.detail}
+    if isinstance(error, SolverError):
+        return {"code": "solver_failed", "detail": str(error)}
+    if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+        return {"code": "out_of_memory", "detail": "The worker has too little memory for this model and its examples."}
+    if isinstance(error, ValueError) and from_engine(error):
+        return {"code": "work_refused", "detail": str(error)}
+    return {"code": "internal_error", "detail": f"An unexpected {type(error).__name__}; the worker's log says where."}
+
+
+def from_engine(error: Exception) -> bool:
+    """Whether the engine itself raised it: its messages are ours, and hold no data."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("core.kprior")

@@ -1,0 +1,88 @@
+"""`python -m worker.scheduler`: looks every few seconds what is due and what was lost, and tells the workers.
+
+It decides nothing itself: the database does, so any number of schedulers may run. It does its work here and not as a
+task, because a tick must neither wait behind the jobs that it is there to order, nor need a broker to find them.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from types import FrameType
+
+import structlog
+from sqlalchemy import delete, select
+
+from core import logs
+from core.database import Database, now
+from core.errors import AmendError
+from core.jobs import outbox, schedule
+from core.jobs.tables import Worker
+from core.settings import Settings, from_environment
+from core.tracking.tables import Entry
+from migrations import runner
+
+log = structlog.get_logger("scheduler")
+
+FORGOTTEN = timedelta(days=1)
+"""A worker that was silent for so long is struck off the list."""
+
+
+def main() -> None:
+    settings = from_environment()
+    logs.configure(settings.log_level)
+    database = Database(settings)
+    if problem := runner.problem(database):
+        sys.exit(problem)
+    over = threading.Event()
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        over.set()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    log.info("scheduler started", seconds=settings.tick_seconds)
+    while not over.is_set():
+        tick(settings, database)
+        over.wait(settings.tick_seconds)
+    database.close()
+
+
+def tick(settings: Settings, database: Database) -> None:
+    """Everything that is to be done now; one part that fails does not keep the others from being done."""
+    from worker.app import app, send_track
+
+    def send(job_id: str, queue: str) -> None:
+        app.send_task(outbox.RUN, [job_id], queue=queue, retry=False)
+
+    def tell_mlflow() -> None:
+        with database.read() as session:
+            waiting = session.scalar(select(Entry.id).limit(1)) is not None
+        if waiting and settings.mlflow_url:
+            send_track(app)
+
+    def forget_workers() -> None:
+        with database.write() as session:
+            session.execute(delete(Worker).where(Worker.seen_at < now() - FORGOTTEN))
+
+    parts: list[Callable[[], object]] = [
+        lambda: schedule.make_due(database),
+        lambda: schedule.reconcile(database, send),
+        tell_mlflow,
+        forget_workers,
+    ]
+    for part in parts:
+        try:
+            part()
+        except Exception as error:
+            log.warning("a part of the tick failed; the next tick tries again", exc_info=error)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except AmendError as error:
+        sys.exit(error.detail)
