@@ -57,5 +57,17 @@ def ingest(
     run(only, rows, quick, json)
 
 
+@app.command()
+def turnaround(
+    rows: Annotated[int, typer.Option(help="examples of each model")] = 100_000,
+    removals: Annotated[int, typer.Option(help="how many to measure, one after the other")] = 20,
+    json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
+) -> None:
+    """From a removal's answer to the champion without it, with and without a certificate; and a training's progress."""
+    from bench.turnaround import run
+
+    run(rows, removals, json)
+
+
 if __name__ == "__main__":
     app()

@@ -21,11 +21,16 @@ class Mark(Base):
 
 
 class Litter(Base):
-    """A folder of the store whose model is deleted. The row goes when the files are gone, whatever happens between."""
+    """A file or folder of the store that nothing refers to: of a deleted model, or of a version not recorded yet.
+
+    The row goes when the files are gone or belong to something, whatever happens between.
+    """
 
     __tablename__ = "litter"
 
-    folder: Mapped[str] = mapped_column(String(500), primary_key=True)
+    path: Mapped[str] = mapped_column(String(500), primary_key=True)
+    owner: Mapped[str | None] = mapped_column(String(200))
+    """Whose lease of a job must end before it may be swept away."""
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 

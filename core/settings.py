@@ -64,6 +64,7 @@ class Settings(BaseSettings):
     max_attempts: int = Field(3, ge=1, le=100, description="How often a job is begun before it has failed.")
     retry_seconds: float = Field(5.0, ge=0, description="Pause before the next attempt.")
     stop_seconds: float = Field(8.0, ge=0, description="A worker told to stop hands its jobs back after so long.")
+    resend_seconds: float = Field(30.0, gt=0, description="Workers are told again of a job that none took for so long.")
     tick_seconds: float = Field(5.0, gt=0, description="How often the scheduler looks what is due.")
     worker_silence: float = Field(30.0, gt=0, description="Seconds without a heartbeat after which a worker is down.")
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from core.errors import Invalid
+from core.models.outputs import outputs
 from service import columns
 
 BINARY: dict[Any, float] = {0: 0.0, 1: 1.0}
@@ -19,6 +20,7 @@ class Targets:
     """How one model's targets are read and written."""
 
     def __init__(self, target: dict[str, Any]) -> None:
+        self.target = target
         self.kind: str = target["kind"]
         self.values: list[Any] = target.get("values", [0, 1])
         self.codes = {v: float(i) for i, v in enumerate(self.values)} if self.kind == "classes" else BINARY
@@ -94,14 +96,4 @@ class Targets:
 
     def outputs(self, mean: NDArray[Any]) -> list[dict[str, Any]]:
         """Predicted means (n, K) in the caller's terms."""
-        if self.kind == "classes":
-            names = [str(value) for value in self.values]
-            best = mean.argmax(1).tolist()
-            return [
-                {"class": self.values[i], "probabilities": dict(zip(names, p, strict=True))}
-                for i, p in zip(best, mean.tolist(), strict=True)
-            ]
-        values = mean[:, 0].tolist()
-        if self.kind == "binary":
-            return [{"mean": p, "class": int(p > 0.5)} for p in values]
-        return [{"mean": v} for v in values]
+        return outputs(self.target, mean)

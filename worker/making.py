@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import structlog
+import torch
 from sqlalchemy.orm import Session
 from torch import Tensor
 
@@ -22,7 +23,6 @@ from core.kprior import (
     Examples,
     MemoryPolicy,
     RemoveData,
-    SolverError,
     State,
     Training,
     adapt,
@@ -49,6 +49,8 @@ log = structlog.get_logger("worker")
 
 ROUNDS = 5
 """Passes over the data that refinements may take before a retrain, which takes about eight, is the better way."""
+NUMERICAL = (ArithmeticError, torch.linalg.LinAlgError)
+"""What the engine and the libraries below it raise when numbers do not allow an answer."""
 FIRST = 1
 """The version that the model would still be, had nothing been done."""
 
@@ -155,10 +157,10 @@ def next_version(task: Task, subject: Subject) -> Made:
         if sufficient:
             return made
         why = "the bound stayed above the tolerance"
-    except SolverError as error:
-        why = str(error)
+    except NUMERICAL as error:
+        why = type(error).__name__
     log.info("the adaptation gives way to a retrain", job=task.job_id, reason=why)
-    return from_scratch(task, subject, task.part(0.5, 0.9), encoder_of=parent)
+    return from_scratch(task, subject, task.part(0.5, 0.9))
 
 
 def adapted(task: Task, subject: Subject, tip: Version, parent: State) -> tuple[Made, bool]:

@@ -52,7 +52,7 @@ def bring_to_head(task: Task) -> None:
     """Have the model adapted to the head, here or wherever that job runs already."""
     with task.write() as (session, job, model):
         tip = session.get(Version, (model.id, model.tip)) if model.tip else None
-        if tip is None or tip.position == model.head:
+        if tip is None or tip.position == model.head or has_failed(session, model):
             return
         adaptation = queue.due(session, model, JobKind.ADAPT, task.request_id).id
     while True:
@@ -63,6 +63,13 @@ def bring_to_head(task: Task) -> None:
         if state is None or state in ENDED:
             return
         time.sleep(LOOK)
+
+
+def has_failed(session: Session, model: Model) -> bool:
+    """Whether the last adaptation failed at what is now the head: another would, too."""
+    adaptations = select(Job).where(Job.model_id == model.id, Job.kind == JobKind.ADAPT)
+    last = session.scalar(adaptations.order_by(Job.created_at.desc()).limit(1))
+    return last is not None and last.state is JobState.FAILED and last.to_position == model.head
 
 
 def caught_up(session: Session, tip: Version, task: Task) -> bool:

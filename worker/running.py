@@ -16,6 +16,7 @@ from core.logs import current_request
 from worker import adapting, retraining
 from worker.context import Context
 from worker.heartbeat import HandedBack, Heartbeat
+from worker.making import NUMERICAL
 from worker.task import Task
 
 log = structlog.get_logger("worker")
@@ -75,6 +76,9 @@ def explained(error: Exception) -> dict[str, str]:
         return {"code": error.code, "detail": error.detail}
     if isinstance(error, SolverError):
         return {"code": "solver_failed", "detail": str(error)}
+    if isinstance(error, NUMERICAL):
+        detail = "No model could be computed: check the examples for extreme values, or use a larger delta."
+        return {"code": "solver_failed", "detail": detail}
     if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
         return {"code": "out_of_memory", "detail": "The worker has too little memory for this model and its examples."}
     if isinstance(error, ValueError) and from_engine(error):

@@ -23,6 +23,8 @@ from core.jobs import outbox, schedule
 from core.jobs.tables import Worker
 from core.settings import Settings, from_environment
 from core.tracking.tables import Entry
+from core.versions.store import Store
+from core.versions.sweeping import sweep
 from migrations import runner
 
 log = structlog.get_logger("scheduler")
@@ -55,6 +57,8 @@ def tick(settings: Settings, database: Database) -> None:
     """Everything that is to be done now; one part that fails does not keep the others from being done."""
     from worker.app import app, send_track
 
+    store = Store(settings.artifacts)
+
     def send(job_id: str, queue: str) -> None:
         app.send_task(outbox.RUN, [job_id], queue=queue, retry=False)
 
@@ -70,7 +74,8 @@ def tick(settings: Settings, database: Database) -> None:
 
     parts: list[Callable[[], object]] = [
         lambda: schedule.make_due(database),
-        lambda: schedule.reconcile(database, send),
+        lambda: schedule.reconcile(database, send, settings.resend_seconds),
+        lambda: sweep(database, store),
         tell_mlflow,
         forget_workers,
     ]

@@ -14,6 +14,7 @@ from core.kprior import State
 from core.models.table import Model
 from core.versions import history
 from core.versions.store import Stored
+from core.versions.sweeping import put_noted
 from worker.context import Context
 
 Progress = Callable[[float, str], None]
@@ -51,9 +52,10 @@ class Task:
     @contextmanager
     def stored(self, state: State) -> Iterator[Stored]:
         """A state's file in the store, deleted if the version is not recorded after all."""
-        stored = self.context.store.put(history.folder_of(self.model_id), state.to_bytes())
+        database, store = self.context.database, self.context.store
+        stored = put_noted(database, store, history.folder_of(self.model_id), state.to_bytes(), self.owner)
         try:
             yield stored
         except BaseException:
-            self.context.store.delete(stored.file)
+            store.delete(stored.file)
             raise

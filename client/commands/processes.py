@@ -42,6 +42,12 @@ def ingest(context: typer.Context) -> None:
     run_module("bench", "ingest", *context.args)
 
 
+@bench.command(context_settings=PASS_THROUGH)
+def turnaround(context: typer.Context) -> None:
+    """Time a removal from its answer to the champion without it."""
+    run_module("bench", "turnaround", *context.args)
+
+
 def service() -> None:
     """Serve the REST API until Ctrl-C. Settings come from the environment: AMEND_PORT, AMEND_DATABASE_URL ...
 

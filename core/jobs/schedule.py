@@ -23,9 +23,6 @@ from core.versions.tables import Version, VersionKind
 
 log = structlog.get_logger("core")
 
-AGAIN = timedelta(seconds=30)
-"""After so long workers are told again of a job that none has taken: the broker may have lost the message."""
-
 
 def make_due(database: Database) -> list[str]:
     """Make due what the policies ask for now; the ids of the new jobs."""
@@ -61,13 +58,16 @@ def wanted(session: Session, model: Model, moment: datetime) -> list[tuple[JobKi
 
 
 def adaptation_due(session: Session, model: Model, tip: Version, policy: Policy, moment: datetime) -> bool:
-    """Whether enough changes wait, or one for long enough. After a failure both are counted from there."""
+    """Whether enough changes wait, or one for long enough; counted from what a job is about to do or has failed to."""
     if model.head == tip.position:
         return False
     jobs = select(Job).where(Job.model_id == model.id, Job.kind == JobKind.ADAPT)
     if session.scalar(jobs.where(Job.state == JobState.QUEUED)) is not None:
         return False
     since, waiting_from = tip.position, None
+    running = session.scalar(jobs.where(Job.state == JobState.RUNNING))
+    if running is not None:
+        since = max(since, running.to_position)
     last = session.scalar(jobs.order_by(Job.created_at.desc()).limit(1))
     if last is not None and last.state in (JobState.FAILED, JobState.CANCELLED) and last.to_position > since:
         since, waiting_from = last.to_position, last.finished_at
@@ -91,7 +91,12 @@ def retrain_due(session: Session, model: Model, policy: Policy, moment: datetime
     every = duration(policy.retrain.every)
     due_at: datetime = model.created_at + (moment - model.created_at) // every * every
     retrains = select(Job.id).where(Job.model_id == model.id, Job.kind == JobKind.RETRAIN)
-    if session.scalar(retrains.where(or_(Job.due_at >= due_at, Job.state == JobState.QUEUED)).limit(1)) is not None:
+    waiting = or_(
+        Job.due_at >= due_at,
+        Job.state == JobState.QUEUED,
+        and_(Job.state == JobState.RUNNING, Job.to_position == model.head),
+    )
+    if session.scalar(retrains.where(waiting).limit(1)) is not None:
         return None
     trained = select(Version).where(Version.model_id == model.id, Version.kind == VersionKind.TRAINED)
     last = session.scalar(trained.order_by(Version.position.desc(), Version.number.desc()).limit(1))
@@ -100,18 +105,22 @@ def retrain_due(session: Session, model: Model, policy: Policy, moment: datetime
     return due_at
 
 
-def reconcile(database: Database, send: Send) -> int:
-    """Send what waits to be sent, and again what nobody has taken or whose owner is lost; how many."""
+def reconcile(database: Database, send: Send, patience: float) -> int:
+    """Send what waits to be sent, and again what nobody has taken or whose owner is lost; how many.
+
+    A message may be lost with the broker: after `patience` seconds it is sent again.
+    """
     sent = outbox.flush(database, send)
+    long_ago = now() - timedelta(seconds=patience)
     with database.read() as session:
         other = aliased(Job)
         busy = exists().where(other.model_id == Job.model_id, other.kind == Job.kind, other.state == JobState.RUNNING)
         announced = exists().where(Outbox.job_id == Job.id)
-        forgotten = and_(Job.state == JobState.QUEUED, ~busy, ~announced, Job.sent_at < now() - AGAIN)
+        forgotten = and_(Job.state == JobState.QUEUED, ~busy, ~announced, Job.sent_at < long_ago)
         lost = and_(
             Job.state == JobState.RUNNING,
             Job.lease_until < now(),
-            or_(Job.sent_at.is_(None), Job.sent_at < Job.lease_until, Job.sent_at < now() - AGAIN),
+            or_(Job.sent_at.is_(None), Job.sent_at < Job.lease_until, Job.sent_at < long_ago),
         )
         rows = session.execute(select(Job.id, Job.queue, Job.state).where(or_(forgotten, lost))).all()
     for job_id, name, state in rows:

@@ -63,7 +63,9 @@ def secant_ratio(state: State, problem: Problem, w: Tensor) -> float | None:
     old = state.predictor.outputs(state.w, problem.kept.x)
     new = state.predictor.outputs(w, problem.kept.x)
     step = new - old
-    tangent = float((v * torch.einsum("nk,nkl,nl->n", step, family.hessian(old), step)).sum())
+    tangent = 0.0
+    for rows, hessian in family.hessians(old):
+        tangent += float(torch.einsum("n,nk,nkl,nl->", v[rows], step[rows], hessian, step[rows]))
     secant = float((v * ((family.mean(new) - family.mean(old)) * step).sum(1)).sum())
     moved = float(step.abs().max()) if len(step) else 0.0
     if moved < 1e-4 * (1 + float(old.abs().max()) if len(old) else 1) or tangent <= 0 or secant <= 0:

@@ -8,10 +8,13 @@ Losses are shifted by a constant in y where that keeps them non-negative. All ar
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+HESSIAN_NUMBERS = 2**24
 
 
 class Family(ABC):
@@ -39,6 +42,13 @@ class Family(ABC):
     def hessian(self, f: Tensor) -> Tensor:
         """h'(f) as matrices: (n, K) -> (n, K, K)."""
         return torch.diag_embed(self.variance(f))
+
+    def hessians(self, f: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """h'(f) of as many rows at a time as are no burden: with a thousand classes, a row has a million numbers."""
+        step = max(1, HESSIAN_NUMBERS // self.outputs**2)
+        for start in range(0, len(f), step):
+            rows = slice(start, start + step)
+            yield rows, self.hessian(f[rows])
 
     def hessian_root(self, f: Tensor) -> Tensor:
         """B with B B' = h'(f): (n, K) -> (n, K, K)."""

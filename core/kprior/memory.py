@@ -203,12 +203,18 @@ class MemorySelection:
     def _leverage_of_glm(self, inverse: Tensor, examples: Examples) -> Tensor:
         """sum_kl h'_kl phi' (B^-1)_kl phi: the rows of a GLM's Jacobian are mostly zeros and need not be made."""
         phi, K = self.predictor.features(examples.x), self.predictor.family.outputs
-        hessian = self.predictor.family.hessian(phi @ self.w.view(K, -1).T)
         blocks = inverse.view(K, phi.shape[1], K, phi.shape[1])
         score = torch.zeros(len(phi), dtype=phi.dtype, device=phi.device)
-        for k in range(K):
-            for j in range(K):
-                score += hessian[:, k, j] * ((phi @ blocks[k, :, j]) * phi).sum(1)
+        for rows, hessian in self.predictor.family.hessians(phi @ self.w.view(K, -1).T):
+            part = phi[rows]
+            if phi.shape[1] < K:  # one large product instead of many small ones
+                pairs = (part[:, :, None] * part[:, None, :]).reshape(len(part), -1)
+                form = pairs @ blocks.transpose(1, 2).reshape(K * K, -1).T
+                score[rows] = (hessian.reshape(len(part), -1) * form).sum(1)
+                continue
+            for k in range(K):
+                for j in range(K):
+                    score[rows] += hessian[:, k, j] * ((part @ blocks[k, :, j]) * part).sum(1)
         return score.cpu()
 
     def take(self, generation: int = 0) -> tuple[Memory, Examples]:

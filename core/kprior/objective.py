@@ -243,7 +243,7 @@ class Objective:
                 gradient = gradient + (residual.T @ phi).reshape(-1)
                 if H is not None:
                     v = None if weight is None else weight * term.scale
-                    block = glm_hessian(phi, family.hessian(f / T), v)
+                    block = glm_hessian(phi, family, f / T, v)
                     H += block if weight is not None else block * term.scale
                 cost.backward_passes += len(phi)
             cost.data_passes += term.past

@@ -140,10 +140,11 @@ class CurvatureSpace:
         # the old model's curvature on the new model's features, and its pull by what the dropped features said
         assert self.f_star is not None
         phi = new.features(kept.x)
-        hessian = new.family.hessian(self.f_star)
         gap = self.f_star - phi @ self.centre.view(new.family.outputs, -1).T
-        pull = torch.einsum("nkl,nl,nd->kd", hessian * v[:, None, None], gap, phi).reshape(-1)
-        return glm_hessian(phi, hessian, v), -pull
+        pull = torch.zeros(new.family.outputs, phi.shape[1], dtype=phi.dtype, device=phi.device)
+        for rows, hessian in new.family.hessians(self.f_star):
+            pull += torch.einsum("nkl,nl,n,nd->kd", hessian, gap[rows], v[rows], phi[rows])
+        return glm_hessian(phi, new.family, self.f_star, v), -pull.reshape(-1)
 
     @property
     def dense(self) -> bool:

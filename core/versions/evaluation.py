@@ -56,6 +56,7 @@ class Evaluation:
             confidence, right = mean[:, 0].double().cpu().numpy(), truth == 1
         else:
             confidence, right = mean.max(1).values.double().cpu().numpy(), truth == guess
+        confidence = np.nan_to_num(confidence)  # an input so extreme that the model has no answer
         place = np.minimum((confidence * BINS).astype(int), BINS - 1)
         np.add.at(self._bins, place, np.stack([confidence, right, np.ones(len(y))], 1))
 
@@ -109,7 +110,7 @@ def disagreement(one: State, other: State, holdout: Data) -> float | None:
     None without a holdout.
     """
     left, right = Evaluation(one), Evaluation(other)
-    count, differing, squares, y_sum, y_squares = 0, 0, 0.0, 0.0, 0.0
+    count, differing, squares, y_sum, y_squares, middle = 0, 0, 0.0, 0.0, 0.0, None
     for chunk in holdout:
         a, b = left.predicted(chunk.x)[1], right.predicted(chunk.x)[1]
         count += len(chunk)
@@ -117,7 +118,10 @@ def disagreement(one: State, other: State, holdout: Data) -> float | None:
             differing += int((choices(a) != choices(b)).sum())
         else:
             squares += float(((a - b).double() ** 2).sum())
-            y_sum, y_squares = y_sum + float(chunk.y.sum()), y_squares + float((chunk.y.double() ** 2).sum())
+            # around their middle: squares of large numbers would leave no digits for the spread
+            middle = float(chunk.y.double().mean()) if middle is None else middle
+            y = chunk.y.double() - middle
+            y_sum, y_squares = y_sum + float(y.sum()), y_squares + float((y**2).sum())
     if count == 0:
         return None
     if left.classifies:

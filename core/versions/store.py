@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +13,9 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from core.errors import NotFound, Unavailable
+
+PARTIAL = ".partial"
+"""The end of the name of a file that is being written."""
 
 
 class Stored(NamedTuple):
@@ -30,9 +33,10 @@ class Store:
         self.root = str(root).rstrip("/")
         self.local = isinstance(self.files, LocalFileSystem)
 
-    def put(self, folder: str, data: bytes) -> Stored:
-        """Store bytes under a new name in a folder."""
+    def put(self, folder: str, data: bytes, before: Callable[[str], None] = lambda name: None) -> Stored:
+        """Store bytes under a new name in a folder; `before` is told the name before anything is written."""
         name = f"{folder}/{uuid.uuid4().hex}.safetensors"
+        before(name)
         path = f"{self.root}/{name}"
         self.files.makedirs(f"{self.root}/{folder}", exist_ok=True)
         if self.local:
@@ -54,20 +58,15 @@ class Store:
         return data
 
     def delete(self, name: str) -> None:
-        """Delete a file; nothing happens if it is not there."""
-        with suppress(FileNotFoundError):
-            self.files.rm_file(f"{self.root}/{name}")
-
-    def delete_folder(self, folder: str) -> None:
-        """Delete a folder with all its files; nothing happens if it is not there."""
-        path = f"{self.root}/{folder}"
-        if self.files.exists(path):
-            self.files.rm(path, recursive=True)
+        """Delete a file, or a folder with all its files; nothing happens if it is not there."""
+        for path in (f"{self.root}/{name}", f"{self.root}/{name}{PARTIAL}"):
+            if self.files.exists(path):
+                self.files.rm(path, recursive=True)
 
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file that is there whole or not at all, whatever happens meanwhile."""
-    partial = path.with_name(f"{path.name}.partial")
+    partial = path.with_name(f"{path.name}{PARTIAL}")
     try:
         with partial.open("wb") as file:
             file.write(data)

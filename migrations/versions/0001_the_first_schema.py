@@ -290,9 +290,10 @@ def upgrade() -> None:
     )
     op.create_table(
         "litter",
-        sa.Column("folder", sa.String(length=500), nullable=False),
+        sa.Column("path", sa.String(length=500), nullable=False),
+        sa.Column("owner", sa.String(length=200), nullable=True),
         sa.Column("created_at", MOMENT, nullable=False),
-        sa.PrimaryKeyConstraint("folder", name="pk_litter"),
+        sa.PrimaryKeyConstraint("path", name="pk_litter"),
     )
 
 

@@ -99,7 +99,7 @@ def delete_model(name: Name, caller: Admin, context: Shared) -> None:
         append.forget_everything(session, model)
         tell(session, model, EntryKind.DELETED)
         session.delete(model)
-        session.add(Litter(folder=folder))
+        session.add(Litter(path=folder))
     context.champions.clear()
     context.models.clear()
     # after the commit: files without a model are litter, a model without its files would be broken

@@ -72,7 +72,9 @@ def show_version(name: Name, n: Number, caller: Reader, context: Shared) -> Vers
 
 @router.post("/versions/{n}/promote", response_model=VersionAnswer, responses=documented(404, 409))
 def promote_version(name: Name, n: Number, caller: Admin, context: Shared, write: Write) -> Response:
-    """Make a version the champion. Promoting an older one is the rollback."""
+    """Make a version the champion. Promoting an older one is the rollback; what changed since is adapted to again, by
+    the policy. Set its `promote` to manual first to stay with the older version.
+    """
 
     def promote(session: Session) -> VersionAnswer:
         model = catalog.find(session, name, caller.models, lock=True)

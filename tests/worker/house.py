@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +15,10 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from core.kprior import State
+from core.ledger import passes
+from core.ledger.digest import EMPTY, changed
+from core.models import catalog
+from core.versions.tables import Version
 from tests.stack import Stack
 
 Numbers = NDArray[Any]
@@ -53,6 +62,10 @@ class House(Stack):
         ]
         self.post(f"/v1/models/{name}/examples", {"examples": rows})
 
+    def remove(self, name: str, numbers: Iterable[int]) -> Any:
+        """Remove the examples e<number>; the answer."""
+        return self.post(f"/v1/models/{name}/removals", {"ids": [f"e{i}" for i in numbers]})
+
     def ended(self, job_id: str, seconds: float = 60) -> dict[str, Any]:
         """A job, once it has ended."""
         found: dict[str, Any] = {}
@@ -68,13 +81,78 @@ class House(Stack):
         """Adapt a model to its head; the job."""
         return self.ended(self.post(f"/v1/models/{name}/adaptations")["id"])
 
-    def weights(self, name: str, version: int | None = None) -> Numbers:
-        """The weights of a version, or of the champion."""
+    def settled(self, name: str, seconds: float = 60) -> list[dict[str, Any]]:
+        """All jobs of a model, the newest first, once none of them waits or runs."""
+        jobs: list[dict[str, Any]] = []
+
+        def over() -> bool:
+            jobs[:] = self.get(f"/v1/jobs?model={name}")["items"]
+            return all(job["state"] in ENDED for job in jobs)
+
+        self.wait_until(over, seconds)
+        return jobs
+
+    def running(self, job_id: str) -> dict[str, Any]:
+        """A job, once it runs and tells how far it is."""
+        found: dict[str, Any] = {}
+
+        def started() -> bool:
+            found.update(self.get(f"/v1/jobs/{job_id}"))
+            assert found["state"] not in ENDED, found
+            return bool(found["progress"] > 0)
+
+        self.wait_until(started)
+        return found
+
+    def champion(self, name: str) -> dict[str, Any]:
+        """The version that answers."""
+        version: dict[str, Any] = self.version(name, self.get(f"/v1/models/{name}")["champion"])
+        return version
+
+    def version(self, name: str, number: int) -> Any:
+        return self.get(f"/v1/models/{name}/versions/{number}")
+
+    def state(self, name: str, version: int | None = None) -> State:
+        """The state of a version, or of the champion."""
         number = version or self.get(f"/v1/models/{name}")["champion"]
         with self.client() as client:
             data = client.get(f"/v1/models/{name}/versions/{number}/weights").raise_for_status().content
-        weights: Numbers = State.from_bytes(data).w.numpy()
+        return State.from_bytes(data)
+
+    def weights(self, name: str, version: int | None = None) -> Numbers:
+        """The weights of a version, or of the champion."""
+        weights: Numbers = self.state(name, version).w.numpy()
         return weights
+
+    def datasets_agree(self, name: str) -> bool:
+        """Whether every version says that it stands for what the ledger holds at its position."""
+        with self.database.read() as session:
+            model = catalog.find(session, name, None)
+            versions = session.query(Version).filter(Version.model_id == model.id).all()
+        return all(
+            v.dataset == changed(EMPTY, passes.in_force(self.database, model.id, model.spec, v.position))
+            for v in versions
+        )
+
+    @property
+    def workers(self) -> list[subprocess.Popen[bytes]]:
+        return [process for process in self.others if process.args[-1] == "worker"]  # type: ignore[index]
+
+    @contextmanager
+    def worker_held(self) -> Iterator[None]:
+        """Jobs wait meanwhile: workers are there but begin nothing."""
+        for process in self.workers:
+            process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in self.workers:
+                process.send_signal(signal.SIGCONT)
+
+    def log_lines(self, module: str) -> list[dict[str, Any]]:
+        """What a part has logged, as far as it is JSON."""
+        lines = (self.folder / f"{module}.log").read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 def problem(n: int, seed: int = 0, dim: int = DIM) -> tuple[Numbers, Numbers]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
-from tests.worker.house import House, fitted, problem
+from tests.worker.house import DELTA, House, fitted, problem
+from tests.worker.truth import TARGETS, examples_of, fit
 
 TRAIN = {"split": "train"}
+N, MORE = 240, 300
+"""Examples before and after the addition."""
 
 
 def test_the_first_adaptation_trains(house: House) -> None:
@@ -20,46 +26,67 @@ def test_the_first_adaptation_trains(house: House) -> None:
     np.testing.assert_allclose(house.weights(name), fitted(x, y), atol=1e-4)
 
 
+def add(house: House, name: str, x: Any, y: Any) -> dict[str, Any]:
+    house.add_examples(name, x[N:MORE], y[N:MORE], first=N, **TRAIN)
+    return {"rows": range(MORE)}
+
+
+def remove(house: House, name: str, x: Any, y: Any) -> dict[str, Any]:
+    house.remove(name, range(30))
+    return {"rows": range(30, N)}
+
+
+def regularize(house: House, name: str, x: Any, y: Any) -> dict[str, Any]:
+    house.post(f"/v1/models/{name}/changes", {"regularizer": {"kind": "l2", "delta": 4.0}})
+    return {"rows": range(N), "delta": 4.0}
+
+
+def change_degree(house: House, name: str, x: Any, y: Any) -> dict[str, Any]:
+    before = house.get(f"/v1/models/{name}")["architecture"]["degree"]
+    house.post(f"/v1/models/{name}/changes", {"architecture": {"kind": "linear", "degree": 3 - before}})
+    return {"rows": range(N), "degree": 3 - before}
+
+
+def everything(house: House, name: str, x: Any, y: Any) -> dict[str, Any]:
+    changed = [change(house, name, x, y) for change in (add, regularize, change_degree, remove)]
+    return {**changed[1], **changed[2], "rows": range(30, MORE)}
+
+
+@pytest.mark.parametrize("degree", [1, 2])
+@pytest.mark.parametrize("change", [add, remove, regularize, change_degree, everything])
+@pytest.mark.parametrize("kind", TARGETS)
+def test_every_change_of_every_kind_of_model_ends_within_its_bound_of_a_retrain(
+    house: House, kind: str, change: Callable[..., dict[str, Any]], degree: int
+) -> None:
+    architecture = {"kind": "linear", "degree": degree}
+    name, (x, y) = house.new_model(target=TARGETS[kind], architecture=architecture), examples_of(kind, MORE)
+    house.add_examples(name, x[:N], y[:N], **TRAIN)
+    house.adapted(name)
+    after = {"delta": DELTA, "degree": degree, **change(house, name, x, y)}
+    house.adapted(name)
+    house.settled(name)
+    version = house.champion(name)
+    assert (version["kind"], version["position"]) == ("adapted", house.get(f"/v1/models/{name}")["head"])
+    rows = list(after.pop("rows"))
+    distance = np.linalg.norm(house.weights(name) - fit(kind, x[rows], y[rows], **after))
+    assert distance <= version["certificate"]["bound"] + 1e-6
+    assert version["certificate"]["relative"] <= 0.01
+    assert version["certificate"]["kind"] == "bound"
+    assert house.datasets_agree(name)
+
+
 def test_adds_removals_and_a_new_regularizer_become_one_version(house: House) -> None:
     name, (x, y) = house.new_model(), problem(400)
     house.add_examples(name, x[:300], y[:300], **TRAIN)
     house.adapted(name)
-    house.add_examples(name, x[300:], y[300:], first=300, **TRAIN)
-    house.post(f"/v1/models/{name}/changes", {"regularizer": {"kind": "l2", "delta": 3.0}})
-    removal = house.post(f"/v1/models/{name}/removals", {"ids": [f"e{i}" for i in range(50)]})
+    with house.worker_held():
+        house.add_examples(name, x[300:], y[300:], first=300, **TRAIN)
+        house.post(f"/v1/models/{name}/changes", {"regularizer": {"kind": "l2", "delta": 3.0}})
+        removal = house.remove(name, range(50))
     job = house.ended(removal["job"])
-    assert job["state"] == "succeeded", job
-    house.adapted(name)
-    champion = house.get(f"/v1/models/{name}")
-    assert champion["pending"] == 0
-    versions = house.get(f"/v1/models/{name}/versions")["items"]
-    assert [v["kind"] for v in versions[:-1]] == ["adapted"] * (len(versions) - 1)
-    truth, found = fitted(x[50:], y[50:], 3.0), house.weights(name)
-    bound = versions[0]["certificate"]["bound"]
-    assert np.linalg.norm(found - truth) <= bound + 1e-4
-    assert versions[0]["certificate"]["relative"] <= 0.01
-
-
-@pytest.mark.parametrize("kind", ["adaptations", "retrains"])
-def test_nothing_to_do_is_said(house: House, kind: str) -> None:
-    name, (x, y) = house.new_model(), problem(100)
-    house.add_examples(name, x, y, **TRAIN)
-    house.adapted(name)
-    job = house.ended(house.post(f"/v1/models/{name}/{kind}")["id"])
-    assert job["state"] == "succeeded"
-
-
-def test_a_retrain_is_compared_with_the_adapted_version_at_the_same_position(house: House) -> None:
-    name, (x, y) = house.new_model(), problem(500)
-    house.add_examples(name, x[:300], y[:300])
-    house.adapted(name)
-    house.add_examples(name, x[300:], y[300:], first=300)
-    job = house.ended(house.post(f"/v1/models/{name}/retrains")["id"])
-    assert (job["state"], job["to_position"]) == ("succeeded", 500), job
-    [comparison] = house.get(f"/v1/models/{name}/comparisons")["items"]
-    assert (comparison["position"], comparison["adapted"], comparison["retrained"]) == (500, 2, 3)
-    assert comparison["within_tolerance"]
-    assert comparison["disagreement"] <= 0.01
-    distance = np.linalg.norm(house.weights(name, 2) - house.weights(name, 3))
-    assert comparison["weight_distance"] == pytest.approx(distance)
-    assert house.get(f"/v1/models/{name}")["champion"] == 2
+    assert (job["state"], job["from_position"], job["to_position"]) == ("succeeded", 300, 451)
+    version = house.champion(name)
+    assert (version["version"], version["parent"], version["position"]) == (2, 1, 451)
+    assert house.get(f"/v1/models/{name}")["pending"] == 0
+    distance = np.linalg.norm(house.weights(name) - fitted(x[50:], y[50:], 3.0))
+    assert distance <= version["certificate"]["bound"] + 1e-4

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from core.kprior.curvature.base import Curvature, cholesky, ggn_rows, per_row, row_chunks
+from core.kprior.families import Family
 from core.kprior.predictor import Predictor
 
 
@@ -28,7 +29,7 @@ class Full(Curvature):
     def add(self, predictor: Predictor, w: Tensor, x: Tensor, weight: Tensor | None = None) -> None:
         if predictor.linear:
             phi = predictor.features(x)
-            self.matrix += glm_hessian(phi, predictor.family.hessian(phi @ predictor.unflatten(w)["weight"].T), weight)
+            self.matrix += glm_hessian(phi, predictor.family, phi @ predictor.unflatten(w)["weight"].T, weight)
             return
         step = row_chunks(predictor, len(x)).step
         for i in range(0, len(x), step):
@@ -84,16 +85,22 @@ def balance(total: Tensor, part: Tensor) -> float:
     return 1 / max(1.0, top)
 
 
-def glm_hessian(phi: Tensor, hessian: Tensor, weight: Tensor | None = None) -> Tensor:
-    """sum_i v_i L_i (x) phi_i phi_i' for a GLM: (n, D), (n, K, K) -> (K D, K D)."""
-    n, K, _ = hessian.shape
-    D = phi.shape[1]
-    if weight is not None:
-        hessian = hessian * weight[:, None, None]
-    out = torch.empty(K, D, K, D, dtype=phi.dtype, device=phi.device)
-    for k in range(K):
-        for j in range(k + 1):
-            block = (phi * hessian[:, k, j, None]).T @ phi
-            out[k, :, j] = block
-            out[j, :, k] = block  # phi' diag phi is symmetric, so the mirrored block is the same
+def glm_hessian(phi: Tensor, family: Family, f: Tensor, weight: Tensor | None = None) -> Tensor:
+    """sum_i v_i L_i (x) phi_i phi_i' for a GLM, L = h'(f): (n, D), (n, K) -> (K D, K D)."""
+    K, D = family.outputs, phi.shape[1]
+    out = torch.zeros(K, D, K, D, dtype=phi.dtype, device=phi.device)
+    for rows, hessian in family.hessians(f):
+        if weight is not None:
+            hessian = hessian * weight[rows, None, None]
+        part = phi[rows]
+        if K > D:  # one large product instead of many small ones
+            pairs = (part[:, :, None] * part[:, None, :]).reshape(len(part), -1)
+            out += (hessian.reshape(len(part), -1).T @ pairs).view(K, K, D, D).transpose(1, 2)
+            continue
+        for k in range(K):
+            for j in range(k + 1):
+                block = (part * hessian[:, k, j, None]).T @ part
+                out[k, :, j] += block
+                if j < k:
+                    out[j, :, k] += block  # phi' diag phi is symmetric, so the mirrored block is the same
     return out.reshape(K * D, K * D)

@@ -53,8 +53,8 @@ class Kronecker(Curvature):
         if predictor.linear:
             phi = predictor.features(x)
             self.inputs[""] += (phi * weight[:, None]).T @ phi
-            hessian = predictor.family.hessian(phi @ predictor.unflatten(w)["weight"].T)
-            self.outputs[""] += (hessian * weight[:, None, None]).sum(0)
+            for rows, hessian in predictor.family.hessians(phi @ predictor.unflatten(w)["weight"].T):
+                self.outputs[""] += (hessian * weight[rows, None, None]).sum(0)
             return
         seen: dict[str, Tensor] = {}
         made: dict[str, Tensor] = {}

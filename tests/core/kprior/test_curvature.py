@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from core.kprior import families
 from core.kprior.curvature import (
     BACKENDS,
     Curvature,
@@ -222,13 +223,18 @@ def test_leverage_is_its_formula(kind: str, model: str) -> None:
     torch.testing.assert_close(curvature.leverage(delta)(rows).double(), truth, rtol=2e-3, atol=1e-4)
 
 
-def test_glm_hessian_is_a_sum_of_kronecker_products() -> None:
-    generator = torch.Generator().manual_seed(0)
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("at_once", [1, 4, 100])
+def test_glm_hessian_is_a_sum_of_kronecker_products(
+    classes: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(families, "HESSIAN_NUMBERS", at_once * classes**2)
+    generator, family = torch.Generator().manual_seed(0), families.Categorical(classes)
     phi = torch.randn(6, 3, generator=generator, dtype=torch.float64)
-    L = torch.randn(6, 2, 2, generator=generator, dtype=torch.float64)
-    L, v = L @ L.transpose(1, 2), torch.rand(6, generator=generator, dtype=torch.float64)
+    f = torch.randn(6, classes, generator=generator, dtype=torch.float64)
+    v, L = torch.rand(6, generator=generator, dtype=torch.float64), family.hessian(f)
     truth = sum(v[i] * torch.kron(L[i], torch.outer(phi[i], phi[i])) for i in range(6))
-    torch.testing.assert_close(glm_hessian(phi, L, v), truth)
+    torch.testing.assert_close(glm_hessian(phi, family, f, v), truth)
 
 
 def test_backend_suits_the_number_of_parameters() -> None:

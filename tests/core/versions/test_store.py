@@ -38,9 +38,9 @@ def test_a_missing_file_is_not_found(store: Store) -> None:
 
 def test_a_folder_goes_with_its_files_and_no_other(store: Store) -> None:
     gone, stays = store.put("models/1", b"a")[0], store.put("models/10", b"b")[0]
-    store.delete_folder("models/1")
-    store.delete_folder("models/1")
-    store.delete_folder("models/99")
+    store.delete("models/1")
+    store.delete("models/1")
+    store.delete("models/99")
     with pytest.raises(NotFound):
         store.get(gone)
     assert store.get(stays) == b"b"

@@ -19,13 +19,13 @@ def test_what_cannot_be_deleted_now_is_deleted_later(
     store = Store(str(tmp_path))
     file, _ = store.put("models/1", b"weights")
     with database.write() as session:
-        session.add(Litter(folder="models/1"))
+        session.add(Litter(path="models/1"))
 
     def refuse(folder: str) -> None:
         raise PermissionError(folder)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "delete_folder", refuse)
+        patch.setattr(store, "delete", refuse)
         sweep(database, store)
     assert (tmp_path / file).exists()
     sweep(database, store)

@@ -1,0 +1,28 @@
+"""Predicted means in the callers' terms: what the service answers, and what a model loaded from MLflow gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+
+def outputs(target: dict[str, Any], mean: NDArray[Any]) -> list[dict[str, Any]]:
+    """Predicted means (n, K) of a spec's target.
+
+    >>> import numpy as np
+    >>> outputs({"kind": "binary"}, np.array([[0.25]]))
+    [{'mean': 0.25, 'class': 0}]
+    """
+    if target["kind"] == "classes":
+        values: list[Any] = target["values"]
+        names = [str(value) for value in values]
+        best = mean.argmax(1).tolist()
+        return [
+            {"class": values[i], "probabilities": dict(zip(names, p, strict=True))}
+            for i, p in zip(best, mean.tolist(), strict=True)
+        ]
+    numbers = mean[:, 0].tolist()
+    if target["kind"] == "binary":
+        return [{"mean": p, "class": int(p > 0.5)} for p in numbers]
+    return [{"mean": v} for v in numbers]

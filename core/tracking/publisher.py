@@ -1,0 +1,138 @@
+"""Telling MLflow what happened, in order, each thing once. Called by the worker, now and then.
+
+Everything told is looked for first, so whoever is killed on the way can be followed by another who tells it again.
+MLflow's own code takes seconds to import: only `publish` does, and only when there is something to tell.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import httpx
+import structlog
+from sqlalchemy import delete, select, update
+
+from core import leases
+from core.database import Database
+from core.errors import Unavailable
+from core.tracking.tables import Entry
+from core.versions.store import Store
+
+if TYPE_CHECKING:
+    from core.tracking.telling import Teller
+
+LEASE = "tracking"
+LEASE_SECONDS = 60.0
+MOST_ATTEMPTS = 5
+LONGEST = 200
+"""Characters of an entry's error."""
+
+ENVIRONMENT = {
+    # a repeated request could create something twice: we repeat entries instead, and look first
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "40",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+"""What MLflow's client reads. No request may outlast the lease."""
+
+log = structlog.get_logger(__name__)
+
+
+class LeaseLost(Exception):
+    """Another process publishes now."""
+
+
+class Holding:
+    """Keeps the lease while there is work: called before each request to MLflow."""
+
+    def __init__(self, database: Database, owner: str) -> None:
+        self.database, self.owner = database, owner
+        self.extended = -LEASE_SECONDS
+
+    def __call__(self, at_once: bool = False) -> None:
+        if not at_once and time.monotonic() < self.extended + LEASE_SECONDS / 4:
+            return
+        if not leases.take(self.database, LEASE, self.owner, LEASE_SECONDS):
+            raise LeaseLost
+        self.extended = time.monotonic()
+
+
+def publish(database: Database, store: Store, url: str, owner: str) -> int:
+    """Tell MLflow all entries, in order; how many were told. None while another process does.
+
+    Unavailable if MLflow does not answer: what is not told yet stays.
+    """
+    if following(database, 0) is None:
+        return 0
+    hold, told, last = Holding(database, owner), 0, 0
+    try:
+        hold()
+        require(url)
+        os.environ.update(ENVIRONMENT)
+        from core.tracking.telling import Teller
+
+        teller = Teller(database, store, url, hold)
+        while (entry := following(database, last)) is not None:
+            hold(at_once=True)
+            told += tell(database, teller, entry, url)
+            last = entry.id
+    except LeaseLost:
+        return told
+    finally:
+        leases.give_back(database, LEASE, owner)
+    return told
+
+
+def following(database: Database, last: int) -> Entry | None:
+    """The entry after another."""
+    with database.read() as session:
+        return session.scalar(select(Entry).where(Entry.id > last).order_by(Entry.id).limit(1))
+
+
+def require(url: str) -> None:
+    """Unavailable, if MLflow does not answer."""
+    try:
+        httpx.get(f"{url.rstrip('/')}/health", timeout=2.0).raise_for_status()
+    except httpx.HTTPError as error:
+        raise Unavailable("mlflow_unavailable", "MLflow does not answer; what it missed is told later.") from error
+
+
+def tell(database: Database, teller: Teller, entry: Entry, url: str) -> bool:
+    """Tell one entry and delete it; False if MLflow refused it."""
+    from core.tracking.server import unanswered
+
+    try:
+        teller.tell(entry)
+    except (LeaseLost, Unavailable):
+        raise
+    except Exception as error:
+        if unanswered(error):
+            message = "The connection to MLflow broke; what it missed is told later."
+            raise Unavailable("mlflow_unavailable", message) from error
+        require(url)
+        refused(database, entry, error)
+        return False
+    with database.write() as session:
+        session.execute(delete(Entry).where(Entry.id == entry.id))
+    return True
+
+
+def refused(database: Database, entry: Entry, error: Exception) -> None:
+    """Note that an entry was not taken; give up after some attempts, so that others are not kept waiting."""
+    from mlflow.exceptions import MlflowException
+
+    # of other exceptions the text may hold anything
+    text = str(error).splitlines()[0] if isinstance(error, MlflowException) and str(error) else ""
+    described = f"{type(error).__name__}: {text}".removesuffix(": ")[:LONGEST]
+    about = {"entry": entry.id, "kind": entry.kind.value, "model": entry.model, "job": entry.job_id}
+    with database.write() as session:
+        if entry.attempts + 1 >= MOST_ATTEMPTS:
+            session.execute(delete(Entry).where(Entry.id == entry.id))
+            log.warning("mlflow_entry_given_up", **about, error=described, exc_info=error)
+            return
+        row = update(Entry).where(Entry.id == entry.id)
+        session.execute(row.values(attempts=Entry.attempts + 1, error=described))
+    log.info("mlflow_entry_refused", **about, error=described)

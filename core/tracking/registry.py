@@ -1,0 +1,85 @@
+"""The registered model: versions that can be loaded, and the names `champion`, `challenger` and `reference`."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from mlflow.models import Model as Described
+
+from core.kprior import State
+from core.tracking import packaging, words
+from core.tracking.server import MODEL_ID, or_none, ours
+from core.tracking.story import Story
+from core.versions.tables import Version
+
+
+def ensure(client: Any, story: Story) -> None:
+    """The registered model of our model, with what there is to say of it now. One of an earlier model is deleted."""
+    name, said = story.model.name, words.of_model(story)
+    found = or_none(client.get_registered_model, name)
+    if found is not None and not ours(found.tags, story.model.id):
+        client.delete_registered_model(name)
+        found = None
+    if found is None:
+        client.create_registered_model(name, {MODEL_ID: str(story.model.id)}, said)
+    elif found.description != said:
+        client.update_registered_model(name, said)
+
+
+def logged(client: Any, experiment: str, run_id: str, version: Version, state: State) -> str:
+    """The id of the MLflow model with a version's weights, uploaded unless it is there whole."""
+    found = client.search_logged_models([experiment], f"source_run_id = '{run_id}'", max_results=1)
+    if found:
+        model = found[0]
+    else:
+        name = f"version-{version.number}"
+        tags = {"amend.version": str(version.number), "amend.position": str(version.position)}
+        model = client.create_logged_model(experiment, name, run_id, tags)
+    if str(model.status) != "READY":
+        described = Described(run_id=run_id, model_id=model.model_id)
+        described.metadata = {"amend.version": version.number, "amend.position": version.position}
+        with tempfile.TemporaryDirectory() as folder:
+            client.log_model_artifacts(model.model_id, str(packaging.package(Path(folder), state, described)))
+        client.finalize_logged_model(model.model_id, "READY")
+    return str(model.model_id)
+
+
+def register(client: Any, run_id: str, logged_model_id: str, version: Version, story: Story) -> str:
+    """The number under which a version is registered; found by its run, or created."""
+    name = story.model.name
+    found = client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'", max_results=1)
+    if found:
+        return str(found[0].version)
+    tags = {
+        "amend.version": str(version.number),
+        "amend.position": str(version.position),
+        "amend.kind": version.kind.value,
+    }
+    made = client.create_model_version(
+        name,
+        f"models:/{logged_model_id}",
+        run_id,
+        tags,
+        description=words.of_version(version, story),
+        model_id=logged_model_id,
+        await_creation_for=0,
+    )
+    return str(made.version)
+
+
+def set_aliases(client: Any, story: Story) -> None:
+    """Let the aliases say what is true now. A version that MLflow has not been told of yet gets its alias with it."""
+    name = story.model.name
+    registered = or_none(client.get_registered_model, name)
+    if registered is None or not ours(registered.tags, story.model.id):
+        return
+    holders = {"champion": story.champion, "challenger": story.challenger, "reference": story.reference}
+    for alias, version in holders.items():
+        now = registered.aliases.get(alias)
+        if version is None:
+            if now is not None:
+                client.delete_registered_model_alias(name, alias)
+        elif version.mlflow and version.mlflow.get("version") not in (None, str(now)):
+            client.set_registered_model_alias(name, alias, version.mlflow["version"])

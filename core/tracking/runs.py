@@ -1,0 +1,172 @@
+"""One run for each job that ended: what it was given, what came out, and pictures of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric, Param, RunTag
+
+from core.jobs.tables import Job, JobState
+from core.kprior import Predictor
+from core.kprior.curvature import FULL_LIMIT
+from core.tracking import words
+from core.tracking.figures import COLOURS, colour
+from core.tracking.story import Story
+from core.versions.tables import Comparison, Version
+
+STATUS = {JobState.SUCCEEDED: "FINISHED", JobState.FAILED: "FAILED", JobState.CANCELLED: "KILLED"}
+NOTE = "mlflow.note.content"
+
+
+def ensure(client: Any, experiment: str, job: Job, version: Version | None, story: Story) -> Any:
+    """The run of a job, found by its tag or created."""
+    found = client.search_runs([experiment], f"tags.`amend.job` = '{job.id}'", max_results=1)
+    if found:
+        return found[0]
+    tags = {"amend.job": job.id, "amend.model": story.model.name, "amend.kind": job.kind.value}
+    tags["mlflow.runColor"] = COLOURS["frozen"] if version is None else colour(version)
+    started = milliseconds(job.started_at or job.created_at)
+    return client.create_run(experiment, started, tags, words.name_of(job, version))
+
+
+def fill(client: Any, run: Any, job: Job, version: Version | None, story: Story) -> None:
+    """Write what is known of a job to its run, and what its version stands for."""
+    tags: dict[str, Any] = {NOTE: words.of_job(job, version, story), "amend.request_id": job.request_id}
+    if version is not None:
+        tags |= {"amend.version": version.number, "amend.position": version.position, "amend.dataset": version.dataset}
+    elif job.error:
+        tags["amend.error"] = job.error.get("code", "unknown")
+    described = [RunTag(name, str(value)) for name, value in tags.items() if value is not None]
+    span = {"from_position": job.from_position, "to_position": job.to_position}
+    client.log_batch(run.info.run_id, params=unset(run, span), tags=described, synchronous=True)
+
+
+def fill_version(
+    client: Any, run: Any, version: Version, spec: dict[str, Any], model_id: str | None, story: Story
+) -> None:
+    """Write what a version was made with, and how good it is; also to the MLflow model of its weights, if any."""
+    metrics = points(version, of_version(version), story.model.name, model_id)
+    new = [metric for metric in metrics if metric.key not in run.data.metrics]
+    client.log_batch(run.info.run_id, new, unset(run, params(version, spec, story)), synchronous=True)
+
+
+def unset(run: Any, given: dict[str, Any]) -> list[Param]:
+    """Parameters that a run does not have yet: they cannot be changed, and what the policy says may have."""
+    new = {name: value for name, value in given.items() if value is not None and name not in run.data.params}
+    return [Param(name, str(value)[:6000]) for name, value in new.items()]
+
+
+def fill_comparison(client: Any, run_id: str, version: Version, comparison: Comparison) -> None:
+    """Write a comparison to the run of one of its versions."""
+    client.log_batch(run_id, points(version, of_comparison(comparison)), synchronous=True)
+
+
+def fill_dataset(client: Any, run: Any, version: Version, count: int | None, story: Story) -> None:
+    """Name the examples that a version stands for, without a word about any of them."""
+    profile = {"position": version.position} | ({} if count is None else {"examples": count})
+    dataset = Dataset(
+        name=story.model.name,
+        digest=short(version),
+        source_type="amend",
+        source=json.dumps({"uri": f"amend:/models/{story.model.name}/ledger@{version.position}"}),
+        profile=json.dumps(profile),
+    )
+    if run.inputs is None or not run.inputs.dataset_inputs:
+        tags = [InputTag("mlflow.data.context", "training")]
+        client.log_inputs(run.info.run_id, datasets=[DatasetInput(dataset, tags)])
+
+
+def fill_model(client: Any, run: Any, logged_model_id: str, version: Version) -> None:
+    """Name the model that came out of a run."""
+    if run.outputs is None or not run.outputs.model_outputs:
+        client.log_outputs(run.info.run_id, [LoggedModelOutput(logged_model_id, version.position)])
+
+
+def fill_figures(client: Any, run_id: str, pictures: dict[str, bytes]) -> None:
+    """Upload pictures; the same name again replaces the picture."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, data in pictures.items():
+            Path(folder, name).write_bytes(data)
+        client.log_artifacts(run_id, folder, "figures")
+
+
+def end(client: Any, run_id: str, job: Job) -> None:
+    """The last thing that a run is told."""
+    client.set_terminated(run_id, STATUS[job.state], milliseconds(job.finished_at or job.created_at))
+
+
+def params(version: Version, spec: dict[str, Any], story: Story) -> dict[str, Any]:
+    """What a version was made with."""
+    memory = story.model.policy.get("memory", {})
+    return {
+        "position": version.position,
+        "parent": version.parent,
+        "method": version.method,
+        "solver": solver(spec),
+        "architecture": words.architecture(spec["architecture"]),
+        "regularizer": words.architecture(spec["regularizer"]),
+        "memory_size": version.memory.get("size"),
+        "memory_fraction": version.memory.get("fraction"),
+        "memory_select": memory.get("select"),
+        **{f"training_{name}": value for name, value in story.model.training.items()},
+    }
+
+
+def solver(spec: dict[str, Any]) -> str:
+    """How the engine solves for the weights."""
+    if spec["architecture"]["kind"] != "linear":
+        return "Adam"
+    with torch.device("meta"):
+        size = Predictor(spec, device="meta").size
+    return "Newton" if size <= FULL_LIMIT else "L-BFGS"
+
+
+def of_version(version: Version) -> dict[str, Any]:
+    """The metrics of a version, in groups that the UI shows as such."""
+    groups = {"holdout": version.metrics, "certificate": version.certificate or {}, "cost": version.cost}
+    return {f"{group}/{name}": value for group, metrics in groups.items() for name, value in metrics.items()}
+
+
+def of_comparison(comparison: Comparison) -> dict[str, Any]:
+    """The figures of a comparison, flat: `comparison/accuracy_adapted`, ..."""
+
+    def flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+        if isinstance(value, dict):
+            for inner, part in value.items():
+                yield from flat(f"{name}_{inner}", part)
+        else:
+            yield f"comparison/{name}", value
+
+    # what each cost is in its own run
+    return {
+        key: value for name, part in comparison.figures.items() if name != "cost" for key, value in flat(name, part)
+    }
+
+
+def points(
+    version: Version, metrics: dict[str, Any], dataset: str | None = None, model_id: str | None = None
+) -> list[Metric]:
+    """Metrics at a version's time and position: written again, they are the same rows."""
+    when, step = milliseconds(version.created_at), version.position
+    of = {} if model_id is None else {"model_id": model_id, "dataset_name": dataset, "dataset_digest": short(version)}
+    return [Metric(name, float(value), when, step, **of) for name, value in metrics.items() if finite(value)]
+
+
+def short(version: Version) -> str:
+    """The digest of a version's examples, as long as MLflow takes it."""
+    return version.dataset[:16]
+
+
+def finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def milliseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)

@@ -1,0 +1,103 @@
+"""What each kind of entry means to MLflow. Called by the publisher, which alone imports this: MLflow takes seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from core.database import Database
+from core.errors import NotFound
+from core.jobs.tables import ENDED, Job
+from core.kprior import State
+from core.ledger.passes import spec_at
+from core.tracking import figures, registry, runs, server, timeline, words
+from core.tracking.story import Story
+from core.tracking.tables import Entry, EntryKind
+from core.versions.store import Store
+from core.versions.tables import Version, VersionState
+
+
+class Teller:
+    """Tells one MLflow server. Everything is looked for before it is created: telling twice is telling once."""
+
+    def __init__(self, database: Database, store: Store, url: str, hold: Callable[[], None]) -> None:
+        self.database, self.store = database, store
+        self.client = server.Client(url, hold)
+
+    def tell(self, entry: Entry) -> None:
+        """Tell an entry. Of a model that is deleted meanwhile there is nothing to tell but that."""
+        if entry.kind is EntryKind.DELETED:
+            server.delete_model(self.client, entry.model, entry.model_id)
+            return
+        story = Story.of(self.database, entry.model_id)
+        if story is None:
+            return
+        if entry.kind is EntryKind.JOB and entry.job_id is not None:
+            self.tell_job(story, entry.job_id)
+            story = Story.of(self.database, entry.model_id) or story
+        registry.set_aliases(self.client, story)
+
+    def tell_job(self, story: Story, job_id: str) -> None:
+        with self.database.read() as session:
+            job = session.get(Job, job_id)
+        if job is None or job.state not in ENDED:
+            return
+        version = next((v for v in story.versions if v.job_id == job_id), None)
+        experiment, lines = server.experiments(self.client, story.model)
+        run = runs.ensure(self.client, experiment, job, version, story)
+        if version is None:
+            runs.fill(self.client, run, job, None, story)
+        else:
+            runs.fill(self.client, run, job, version, story.until(version.number))
+            self.tell_version(story, version, run, lines)
+        runs.end(self.client, run.info.run_id, job)
+        self.client.set_experiment_tag(experiment, runs.NOTE, words.of_model(story))
+        self.client.set_experiment_tag(lines, runs.NOTE, words.of_timeline(story))
+
+    def tell_version(self, story: Story, version: Version, run: Any, lines: str) -> None:
+        """Tell of a version as things stood when it was made, and let it be loaded."""
+        then, client = story.until(version.number), self.client
+        with self.database.read() as session:
+            spec = spec_at(session, story.model.id, story.model.spec, version.position)
+        state, model_id = self.state(version), None
+        runs.fill_dataset(client, run, version, None if state is None else state.count, then)
+        if state is not None:
+            model_id = registry.logged(client, run.info.experiment_id, run.info.run_id, version, state)
+            runs.fill_model(client, run, model_id, version)
+        runs.fill_version(client, run, version, spec, model_id, then)
+        pictures = figures.of_version(version, then)
+        runs.fill_figures(client, run.info.run_id, pictures)
+        ids = timeline.fill(client, lines, version, then)
+        if version is story.versions[-1]:
+            timeline.describe(client, ids, pictures, story)
+        if model_id is not None:
+            self.register(story, version, run.info.run_id, model_id)
+        self.tell_comparison(then, version, run.info.run_id)
+
+    def register(self, story: Story, version: Version, run_id: str, model_id: str) -> None:
+        """Register a version, and note under which number."""
+        registry.ensure(self.client, story)
+        number = registry.register(self.client, run_id, model_id, version, story.until(version.number))
+        with self.database.write() as session:
+            row = session.get(Version, (version.model_id, version.number))
+            if row is not None:
+                row.mlflow = {"run_id": run_id, "version": number}
+
+    def tell_comparison(self, story: Story, version: Version, run_id: str) -> None:
+        """Write a retrain's comparison to its run and to that of the adapted version."""
+        comparison = story.comparison_of(version)
+        if comparison is None or comparison.retrained != version.number:
+            return
+        runs.fill_comparison(self.client, run_id, version, comparison)
+        adapted = story.by_number.get(comparison.adapted)
+        if adapted is not None and adapted.mlflow:
+            runs.fill_comparison(self.client, adapted.mlflow["run_id"], adapted, comparison)
+
+    def state(self, version: Version) -> State | None:
+        """A version's state; None if its weights are gone."""
+        if version.state is VersionState.PURGED:
+            return None
+        try:
+            return State.from_bytes(self.store.get(version.file))
+        except NotFound:
+            return None

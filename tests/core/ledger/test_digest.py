@@ -1,0 +1,124 @@
+"""The digest of a set of examples: the same for the same set, however it came about."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.database import Database
+from core.kprior import Examples
+from core.ledger import passes
+from core.ledger.digest import EMPTY, SIZE, Digesting, changed
+from tests.core.ledger.plain import Row, add, new_model, remove, stored
+
+KEYS = st.lists(st.integers(1, 1000), unique=True, max_size=30)
+
+
+def examples(keys: list[int], classes: int = 1) -> Examples:
+    """An example for each key, the same for the same key."""
+    key = torch.tensor(keys, dtype=torch.int64)
+    x = torch.stack([key.float() / 7, -key.float()], 1).reshape(len(keys), 2)
+    y = (key % max(2, classes)).double()[:, None]
+    if classes > 1:
+        y = torch.nn.functional.one_hot(key % classes, classes).double().reshape(len(keys), classes)
+    return Examples(key, x, y)
+
+
+def digest(keys: list[int]) -> str:
+    return changed(EMPTY, [examples(keys)] if keys else [])
+
+
+def test_it_is_the_sum_of_the_sha256_sums() -> None:
+    def single(key: int) -> int:
+        x = torch.tensor([key], dtype=torch.float32)
+        data = struct.pack("<qd", key, key % 2) + (x / 7).numpy().tobytes() + (-x).numpy().tobytes()
+        return int.from_bytes(hashlib.sha256(data).digest(), "little")
+
+    assert digest([3, 8]) == f"{(single(3) + single(8)) % SIZE:064x}"
+
+
+@given(KEYS, st.randoms(use_true_random=False), st.integers(1, 5))
+def test_neither_order_nor_chunks_matter(keys: list[int], random: object, size: int) -> None:
+    shuffled = keys.copy()
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    chunks = [examples(shuffled[i : i + size]) for i in range(0, len(shuffled), size)]
+    assert changed(EMPTY, chunks) == digest(keys)
+
+
+@given(KEYS, KEYS)
+def test_what_came_and_went_leaves_no_trace(keys: list[int], others: list[int]) -> None:
+    more = [key for key in others if key not in keys]
+    both = changed(digest(keys), [examples(more)] if more else [])
+    assert both == digest(keys + more)
+    assert changed(both, (), [examples(more)] if more else []) == digest(keys)
+
+
+@given(KEYS, KEYS)
+def test_adding_and_removing_at_once_is_the_digest_of_what_is_left(keys: list[int], others: list[int]) -> None:
+    gone, new = keys[: len(keys) // 2], [key for key in others if key not in keys]
+    left = keys[len(gone) :] + new
+    after = changed(digest(keys), [examples(new)] if new else [], [examples(gone)] if gone else [])
+    assert after == digest(left)
+
+
+@given(KEYS.filter(bool))
+def test_one_example_less_is_another_digest(keys: list[int]) -> None:
+    assert digest(keys) != digest(keys[1:])
+
+
+def test_a_changed_input_target_or_position_is_another_digest() -> None:
+    one = examples([5, 6])
+    x, y = one.x.clone(), one.y.clone()
+    x[0, 0] += 1e-6
+    y[1, 0] += 1
+    changes = [Examples(one.key, x, one.y), Examples(one.key, one.x, y), Examples(one.key + 1, one.x, one.y)]
+    assert len({changed(EMPTY, [rows]) for rows in (one, *changes)}) == 4
+
+
+def test_of_classes_the_number_of_the_class_counts() -> None:
+    one, other = examples([5, 6], classes=3), examples([5, 6], classes=3)
+    assert changed(EMPTY, [one]) == changed(EMPTY, [other])
+    turned = Examples(one.key, one.x, one.y.flip(0))
+    assert changed(EMPTY, [one]) != changed(EMPTY, [turned])
+
+
+def test_nothing_has_the_empty_digest() -> None:
+    assert changed(EMPTY) == EMPTY == changed(EMPTY, [], [])
+
+
+def test_data_is_digested_while_it_is_read_for_the_first_time() -> None:
+    data = Digesting([examples([1, 2]), examples([3])])
+    assert data.digest is None
+    assert [len(chunk) for chunk in data] == [2, 1]
+    assert data.digest == digest([1, 2, 3])
+    assert [len(chunk) for chunk in data] == [2, 1]
+    assert data.digest == digest([1, 2, 3])
+
+
+def test_a_reading_that_breaks_off_is_no_digest() -> None:
+    data = Digesting([examples([1, 2]), examples([3])])
+    next(iter(data))
+    assert data.digest is None
+    assert sum(len(chunk) for chunk in data) == 3
+    assert data.digest == digest([1, 2, 3])
+
+
+@pytest.mark.parametrize("target", [{"kind": "number"}, {"kind": "classes", "values": ["a", "b", "c"]}])
+def test_what_changed_gives_the_digest_of_what_is_in_force(database: Database, target: dict[str, object]) -> None:
+    model = new_model(database, target=target)
+    add(database, model, [Row(f"r{i}", x=(i, -i), y=i % 3, split=i % 4 == 0) for i in range(20)])
+    since = stored(database, model).head
+    before = changed(EMPTY, passes.in_force(database, model.id, model.spec, since))
+    add(database, model, [Row(f"s{i}", x=(0.1, i), y=i % 3, split=False) for i in range(10)])
+    remove(database, model, ["r0", "r1", "r2", "s3", "s4"])
+    add(database, model, [Row("r1", x=(1, -1), y=1, split=False)])  # back, at another position
+    at = stored(database, model).head
+    added = passes.added(database, model.id, model.spec, since, at)
+    removed = passes.removed(database, model.id, model.spec, since, at)
+    assert changed(before, added, removed) == changed(EMPTY, passes.in_force(database, model.id, model.spec, at))
+    assert changed(before, added, removed) != before

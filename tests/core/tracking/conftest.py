@@ -1,0 +1,40 @@
+"""A real MLflow server and a migrated database for tests of tracking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from core.database import Database
+from core.settings import Settings
+from migrations import runner
+from tests.core.tracking.scene import Scene
+from tests.mlflow_server import mlflow
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    with mlflow() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def client(server: str) -> MlflowClient:
+    return MlflowClient(server, server)
+
+
+@pytest.fixture(scope="session")
+def new_scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Scene]]:
+    """Makes models, all in one database."""
+    settings = Settings(home=tmp_path_factory.mktemp("tracking"))
+    database = Database(settings)
+    runner.upgrade(database)
+
+    def make(**spec: Any) -> Scene:
+        return Scene(database, settings).create(**spec)
+
+    yield make
+    database.close()

@@ -1,0 +1,197 @@
+"""MLflow down, publishers killed, entries refused: nothing is lost, nothing is told twice, nobody is kept waiting."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+
+import pytest
+import structlog
+from mlflow import MlflowClient
+from sqlalchemy import update
+
+from core import leases
+from core.database import now
+from core.errors import Unavailable
+from core.tracking import publisher
+from core.versions.tables import Version
+from tests.core.tracking.scene import NewScene, Scene, trained
+from tests.core.tracking.shown import Shown
+from tests.servers import free_port
+
+
+def test_cut_off_anywhere_it_goes_on_without_telling_twice(
+    new_scene: NewScene, server: str, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class CutOff(BaseException):
+        pass
+
+    scene, hold, calls = trained(new_scene), publisher.Holding.__call__, [0, 0]
+
+    def cut(self: publisher.Holding, at_once: bool = False) -> None:
+        calls[0] += 1
+        if calls[0] > calls[1]:
+            raise CutOff
+        hold(self, at_once)
+
+    monkeypatch.setattr(publisher.Holding, "__call__", cut)
+    cuts = 0
+    while scene.entries:
+        calls[:] = [0, calls[1] + 4]
+        try:
+            scene.publish(server)
+        except CutOff:
+            cuts += 1
+    assert cuts > 5
+    assert_once(scene, Shown(client, scene.name))
+
+
+def assert_once(scene: Scene, shown: Shown) -> None:
+    """Everything there once: a version, and what belongs to it."""
+    everything = shown.everything()
+    assert len(shown.runs()) == len(everything["versions"]) == everything["count"] == len(everything["models"]) == 1
+    for run in everything["runs"].values():
+        assert len({point[:2] for point in run["points"]}) == len(run["points"])
+        assert len(run["datasets"]) <= 1
+        assert len(run["outputs"]) <= 1
+    assert everything["aliases"]["champion"] == shown.versions()["1"].version
+    assert scene.versions[0].mlflow is not None
+
+
+KILLED = """
+import os, signal, sys
+from core.database import Database
+from core.settings import Settings
+from core.tracking import publisher
+from core.versions.store import Store
+
+hold, calls = publisher.Holding.__call__, []
+
+def kill(self, at_once=False):
+    calls.append(1)
+    if len(calls) == 25:
+        os.kill(os.getpid(), signal.SIGKILL)
+    hold(self, at_once)
+
+publisher.Holding.__call__ = kill
+settings = Settings(home=sys.argv[1])
+publisher.publish(Database(settings), Store(settings.artifacts), sys.argv[2], "killed")
+"""
+
+
+def test_killed_on_the_way_it_is_followed_by_another(new_scene: NewScene, server: str, client: MlflowClient) -> None:
+    scene = trained(new_scene)
+    command = [sys.executable, "-c", KILLED, str(scene.settings.home), server]
+    assert subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode == -signal.SIGKILL
+    assert scene.entries != []
+    assert scene.publish(server) == 0  # until the lease of the dead is over
+    with scene.database.write() as session:
+        session.execute(update(leases.Lease).values(until=now()))
+    scene.publish(server)
+    assert scene.entries == []
+    assert_once(scene, Shown(client, scene.name))
+
+
+def test_while_mlflow_is_down_everything_waits(new_scene: NewScene, server: str, client: MlflowClient) -> None:
+    scene = trained(new_scene)
+    waiting = [(entry.id, entry.attempts) for entry in scene.entries]
+    with pytest.raises(Unavailable) as refused:
+        scene.publish(f"http://127.0.0.1:{free_port()}")
+    assert refused.value.code == "mlflow_unavailable"
+    assert [(entry.id, entry.attempts) for entry in scene.entries] == waiting
+    assert scene.publish(server) == len(waiting)
+    assert shown_runs(client, scene) == {"version 1, trained"}
+
+
+class Wire:
+    """A way to a server that breaks after a number of requests."""
+
+    def __init__(self, url: str, requests: int = 2**31, port: int = 0) -> None:
+        host, far = url.removeprefix("http://").split(":")
+        self.far, self.left = (host, int(far)), requests
+        self.door = socket.create_server(("127.0.0.1", port))
+        self.port = int(self.door.getsockname()[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.ends: list[socket.socket] = []
+        threading.Thread(target=self.open, daemon=True).start()
+
+    def open(self) -> None:
+        while True:
+            try:
+                near = self.door.accept()[0]
+            except OSError:
+                return
+            far = socket.create_connection(self.far)
+            self.ends += [near, far]
+            threading.Thread(target=self.carry, args=(near, far, True), daemon=True).start()
+            threading.Thread(target=self.carry, args=(far, near, False), daemon=True).start()
+
+    def carry(self, source: socket.socket, to: socket.socket, counted: bool) -> None:
+        try:
+            while data := source.recv(2**16):
+                self.left -= counted
+                if self.left < 0:
+                    self.cut()
+                to.sendall(data)
+        except OSError:
+            pass
+
+    def cut(self) -> None:
+        for one in (self.door, *self.ends):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+
+def test_when_the_connection_breaks_the_entry_waits(new_scene: NewScene, server: str, client: MlflowClient) -> None:
+    scene = trained(new_scene)
+    wire = Wire(server, requests=20)
+    with pytest.raises(Unavailable) as refused:
+        scene.publish(wire.url)
+    wire.cut()
+    assert refused.value.code == "mlflow_unavailable"
+    waiting = len(scene.entries)
+    assert {entry.attempts for entry in scene.entries} == {0}
+    # the same address: MLflow's client remembers where files go
+    mended = Wire(server, port=wire.port)
+    assert scene.publish(mended.url) == waiting
+    mended.cut()
+    assert shown_runs(client, scene) == {"version 1, trained"}
+
+
+def shown_runs(client: MlflowClient, scene: Scene) -> set[str]:
+    return set(Shown(client, scene.name).runs())
+
+
+def test_a_refused_entry_keeps_nobody_waiting(new_scene: NewScene, server: str, client: MlflowClient) -> None:
+    bad, good = trained(new_scene), trained(new_scene)
+    with bad.database.write() as session:
+        session.get_one(Version, (bad.model.id, 1)).metrics = {"no $ metric": 1.0}
+    told = len(bad.entries) - 1
+    assert good.publish(server) == told
+    assert shown_runs(client, good) == {"version 1, trained"}
+    (left,) = bad.entries
+    assert (left.model, left.attempts) == (bad.name, 1)
+    assert left.error is not None
+    assert left.error.startswith("RestException: ")
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(publisher.MOST_ATTEMPTS - 1):
+            assert good.publish(server) == 0
+    assert bad.entries == []
+    assert [line["event"] for line in lines if line["log_level"] == "warning"] == ["mlflow_entry_given_up"]
+
+
+def test_one_process_at_a_time_publishes(new_scene: NewScene, server: str) -> None:
+    scene = trained(new_scene)
+    assert leases.take(scene.database, publisher.LEASE, "somebody else", 60)
+    assert scene.publish(server) == 0
+    assert scene.entries != []
+    leases.give_back(scene.database, publisher.LEASE, "somebody else")
+    assert scene.publish(server) > 0
+    assert leases.take(scene.database, publisher.LEASE, "somebody else", 60)
+    leases.give_back(scene.database, publisher.LEASE, "somebody else")

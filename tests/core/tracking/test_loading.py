@@ -1,0 +1,128 @@
+"""A version loaded from MLflow, where this project is not, answers as the service does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from core.jobs.tables import JobKind
+from tests.core.tracking.scene import Scene
+from tests.stack import Stack
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(40, 2)).round(3)
+SCORE = X @ [1.0, -2.0]
+TABLE = {
+    "kind": "table",
+    "columns": [
+        {"name": "age", "type": "number"},
+        {"name": "job", "type": "category", "values": ["a", 2]},
+        {"name": "y of birth", "type": "number"},
+    ],
+}
+ROWS = [
+    {"age": age, "job": job, "y of birth": int(2000 - i)}
+    for i, (age, job) in enumerate(zip([20, 30.5, None, 50] * 10, ["a", 2, None, 2, "a"] * 8, strict=True))
+]
+PIXELS = RNG.integers(0, 256, size=(40, 1, 3, 2))
+
+MODELS: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
+    "binary": ({}, X.tolist(), (SCORE > 0).astype(int).tolist()),
+    "classes": (
+        {"input": TABLE, "target": {"kind": "classes", "values": ["low", 7, "high"]}},
+        ROWS,
+        [["low", 7, "high"][int(i)] for i in np.digitize(SCORE, [-1, 1])],
+    ),
+    "number": (
+        {"target": {"kind": "number"}, "architecture": {"kind": "mlp", "hidden": [4]}, "training": {"max_epochs": 3}},
+        X.tolist(),
+        SCORE.tolist(),
+    ),
+    "image": (
+        {"input": {"kind": "image", "shape": [1, 3, 2], "dtype": "uint8"}, "target": {"kind": "count"}},
+        PIXELS.tolist(),
+        (PIXELS.mean((1, 2, 3)) // 50).astype(int).tolist(),
+    ),
+}
+
+# Nothing named `core` can be imported here: an editable install would let the project slip in.
+ELSEWHERE = """
+import json, sys
+
+class Nowhere:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("core", "service", "worker"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Nowhere())
+import mlflow
+import numpy as np
+import pandas as pd
+
+url, asked = json.load(sys.stdin)
+mlflow.set_tracking_uri(url)
+answers = {}
+for kind, (name, inputs) in asked.items():
+    model = mlflow.pyfunc.load_model(f"models:/{name}@champion")
+    if isinstance(inputs[0], dict):
+        forms = [pd.DataFrame(inputs), pd.DataFrame(inputs)[["y of birth", "job", "age"]]]
+    else:
+        array = np.array(inputs)
+        forms = [array, array.astype("float32"), pd.DataFrame(array.reshape(len(array), -1)).add_prefix("any")]
+    answers[kind] = [model.predict(form).to_dict("records") for form in forms]
+print(json.dumps(answers))
+"""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    stack = Stack(tmp_path_factory.mktemp("service"))
+    try:
+        yield stack.start()
+    finally:
+        stack.stop()
+
+
+def known(service: Stack, api: httpx.Client, spec: dict[str, Any], xs: list[Any], ys: list[Any]) -> Scene:
+    """A model that was trained on examples sent to the service."""
+    scene = Scene(service.database, service.settings, service.model(**spec))
+    examples = [{"id": str(i), "x": x, "y": y} for i, (x, y) in enumerate(zip(xs, ys, strict=True))]
+    api.post(f"/v1/models/{scene.name}/examples", json={"examples": examples}).raise_for_status()
+    scene.job(JobKind.ADAPT)
+    return scene
+
+
+def elsewhere(url: str, asked: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What published models answer in a process of their own, which knows neither this project nor its database."""
+    command = [sys.executable, "-I", "-c", ELSEWHERE]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, input=json.dumps([url, asked]), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    answers: dict[str, Any] = json.loads(done.stdout)
+    return answers
+
+
+def test_the_champion_answers_as_the_service_does(service: Stack, server: str, tmp_path: Path) -> None:
+    with service.client() as api:
+        scenes = {kind: known(service, api, *given) for kind, given in MODELS.items()}
+        expected = {}
+        for kind, scene in scenes.items():
+            answer = api.post(f"/v1/models/{scene.name}/predictions", json={"inputs": MODELS[kind][1]})
+            expected[kind] = answer.raise_for_status().json()["outputs"]
+    scenes["binary"].publish(server)
+    assert scenes["binary"].entries == []
+    found = elsewhere(server, {kind: (scene.name, MODELS[kind][1]) for kind, scene in scenes.items()}, tmp_path)
+    for kind, forms in found.items():
+        for outputs in forms:
+            assert outputs == expected[kind], kind

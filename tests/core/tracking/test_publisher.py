@@ -1,0 +1,255 @@
+"""What MLflow shows of a model's past, told once and told again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.artifacts import download_artifacts
+from mlflow.exceptions import MlflowException
+from sqlalchemy import select
+
+from core.database import now
+from core.jobs.leases import end
+from core.jobs.tables import Job, JobKind, JobState
+from core.models import catalog
+from core.tracking.tables import EntryKind, tell
+from core.versions.tables import Comparison
+from tests.core.tracking.scene import NewScene, Scene, cloud, trained
+from tests.core.tracking.shown import Shown
+
+
+@pytest.fixture(scope="module")
+def scene(new_scene: NewScene, server: str) -> Scene:
+    """Trained, adapted, adapted, retrained; a failed job and a cancelled one; all of it told."""
+    scene = new_scene()
+    scene.add(*cloud(200))
+    scene.adapt()
+    for seed in (1, 2):
+        scene.add(*cloud(30, seed, shift=0.5))
+        scene.remove(5)
+        scene.adapt()
+    scene.job(JobKind.RETRAIN, request_id="request-7")
+    ended(scene, JobKind.RETRAIN, JobState.FAILED, {"code": "out_of_memory", "detail": "person-1 is too large"})
+    ended(scene, JobKind.ADAPT, JobState.CANCELLED)
+    waiting = len(scene.entries)
+    assert scene.publish(server) == waiting
+    assert scene.entries == []
+    return scene
+
+
+@pytest.fixture
+def shown(scene: Scene, client: MlflowClient) -> Shown:
+    return Shown(client, scene.name)
+
+
+def ended(scene: Scene, kind: JobKind, state: JobState, error: dict[str, str] | None = None) -> None:
+    """A job that came to nothing."""
+    job_id = scene.job(kind, start=False)
+    with scene.database.write() as session:
+        job = session.get_one(Job, job_id)
+        job.error, job.started_at = error, now() - timedelta(seconds=3)
+        end(session, job, catalog.find(session, scene.name, None, lock=True), state, "")
+
+
+def test_every_job_that_ended_is_a_run(scene: Scene, shown: Shown) -> None:
+    runs = shown.runs()
+    states = {name: run.info.status for name, run in runs.items()}
+    assert states == {
+        "version 1, trained": "FINISHED",
+        "version 2, adapted": "FINISHED",
+        "version 3, adapted": "FINISHED",
+        "version 4, trained": "FINISHED",
+        "retrain, failed": "FAILED",
+        "adapt, cancelled": "KILLED",
+    }
+    jobs = {job.id: job for job in scene.jobs}
+    for run in runs.values():
+        job = jobs[run.data.tags["amend.job"]]
+        assert job.started_at is not None
+        assert job.finished_at is not None
+        assert run.info.start_time == int(job.started_at.timestamp() * 1000)
+        assert run.info.end_time == int(job.finished_at.timestamp() * 1000)
+    assert runs["version 4, trained"].data.tags["amend.request_id"] == "request-7"
+    assert runs["retrain, failed"].data.tags["amend.error"] == "out_of_memory"
+
+
+def test_a_run_tells_how_its_version_was_made_and_how_good_it_is(scene: Scene, shown: Shown) -> None:
+    version, run = scene.versions[1], shown.runs()["version 2, adapted"]
+    tags, params, metrics = run.data.tags, run.data.params, run.data.metrics
+    assert (tags["amend.model"], tags["amend.version"], tags["amend.kind"]) == (scene.name, "2", "adapt")
+    assert (tags["amend.position"], tags["amend.dataset"]) == (str(version.position), version.dataset)
+    assert (params["parent"], params["position"], params["method"]) == ("1", str(version.position), "kprior")
+    assert (params["solver"], params["memory_size"]) == ("Newton", str(version.memory["size"]))
+    assert params["architecture"] == "linear, degree 1"
+    assert metrics["holdout/accuracy"] == version.metrics["accuracy"]
+    assert version.certificate is not None
+    assert metrics["certificate/bound"] == version.certificate["bound"]
+    assert metrics["cost/backward_passes"] == version.cost["backward_passes"]
+    assert "Adapted from version 1" in tags["mlflow.note.content"]
+    assert shown.figures(run) == {
+        "figures/reliability.png",
+        "figures/confusion.png",
+        "figures/adapted_against_retrained.png",
+        "figures/cost_against_retrain.png",
+    }
+
+
+def test_a_run_names_the_examples_that_its_version_stands_for(scene: Scene, shown: Shown) -> None:
+    runs, version = shown.runs(), scene.versions[2]
+    adapted, retrained = (runs[n].inputs.dataset_inputs for n in ("version 3, adapted", "version 4, trained"))
+    assert len(adapted) == len(retrained) == 1
+    assert adapted[0].dataset.digest == retrained[0].dataset.digest == version.dataset[:16]
+    assert f"amend:/models/{scene.name}/ledger@{version.position}" in adapted[0].dataset.source
+
+
+def test_a_comparison_is_in_the_runs_of_both_versions(scene: Scene, shown: Shown) -> None:
+    with scene.database.read() as session:
+        figures = session.scalars(select(Comparison).where(Comparison.model_id == scene.model.id)).one().figures
+    for name in ("version 3, adapted", "version 4, trained"):
+        metrics = shown.runs()[name].data.metrics
+        assert metrics["comparison/disagreement"] == figures["disagreement"]
+        assert metrics["comparison/weight_distance"] == figures["weight_distance"]
+        assert metrics["comparison/accuracy_retrained"] == figures["accuracy"]["retrained"]
+        assert metrics["comparison/speedup"] == figures["speedup"]
+
+
+def test_the_descriptions_begin_with_the_answer(scene: Scene, shown: Shown, client: MlflowClient) -> None:
+    position = scene.versions[2].position
+    answer = f"At position {position} the adapted model (version 3) and a full retrain (version 4) agree on "
+    for name in (scene.name, f"{scene.name} timeline"):
+        note = shown.experiment(name).tags["mlflow.note.content"]
+        assert note.startswith(answer)
+        assert "2 adaptations took " in note
+        assert "retraining each time would have taken about " in note
+    assert client.get_registered_model(scene.name).description.startswith(answer)
+
+
+def test_before_the_first_comparison_the_description_says_so(new_scene: NewScene, server: str, client: Any) -> None:
+    scene = trained(new_scene)
+    scene.publish(server)
+    note = Shown(client, scene.name).experiment().tags["mlflow.note.content"]
+    assert note.startswith("No full retrain has been compared with the adapted model yet.")
+
+
+def test_the_timeline_has_the_model_adapted_retrained_and_frozen(scene: Scene, shown: Shown) -> None:
+    one, two, three, four = scene.versions
+    at = [v.position for v in (one, two, three)]
+    adapted = {v.position: v.metrics["accuracy"] for v in (one, two, three)}
+    assert shown.points("adapted", "accuracy/holdout") == adapted
+    assert shown.points("retrained", "accuracy/holdout") == {v.position: v.metrics["accuracy"] for v in (one, four)}
+    frozen = {v.position: (v.evaluation or {})["frozen"]["accuracy"] for v in (one, two, three)}
+    assert shown.points("frozen", "accuracy/holdout") == frozen
+    assert frozen[at[0]] == one.metrics["accuracy"]
+    assert list(shown.points("adapted", "distance/bound")) == at
+    assert list(shown.points("adapted", "distance/disagreement")) == [three.position]
+    seconds = [v.cost["seconds"] for v in (one, two, three)]
+    assert shown.points("adapted", "cost/seconds_total")[at[2]] == pytest.approx(sum(seconds))
+    assert shown.points("retrained", "cost/seconds_total")[at[2]] == pytest.approx(3 * seconds[0])
+    assert {"figures/cost_against_retrain.png"} < shown.figures(shown.lines()["adapted"])
+
+
+def test_versions_are_registered_under_their_aliases(scene: Scene, shown: Shown) -> None:
+    numbers = {str(version.number): version.mlflow for version in scene.versions}
+    registered = shown.versions()
+    assert registered.keys() == numbers.keys()
+    for number, version in registered.items():
+        assert numbers[number] == {"run_id": version.run_id, "version": str(version.version)}
+        assert version.tags["amend.position"] == str(scene.versions[int(number) - 1].position)
+        assert "from scratch" in version.description or "Adapted from" in version.description
+    assert shown.aliases() == {"champion": str(registered["3"].version), "reference": str(registered["4"].version)}
+
+
+def test_the_metrics_of_a_version_are_those_of_its_mlflow_model(scene: Scene, shown: Shown) -> None:
+    models = {model.tags["amend.version"]: model for model in shown.logged_models()}
+    assert models.keys() == {"1", "2", "3", "4"}
+    metrics = {metric.key: metric.value for metric in models["2"].metrics or []}
+    assert metrics["holdout/accuracy"] == scene.versions[1].metrics["accuracy"]
+
+
+def test_nothing_that_was_told_holds_an_id_or_a_pickle(
+    scene: Scene, shown: Shown, client: MlflowClient, tmp_path: Path
+) -> None:
+    assert "person-" not in str(shown.everything())
+    files = []
+    for run in shown.runs().values():
+        files += [Path(client.download_artifacts(run.info.run_id, "", str(tmp_path / run.info.run_id)))]
+    for model in shown.logged_models():
+        source, to = model.artifact_location, str(tmp_path / model.model_id)
+        files += [Path(download_artifacts(artifact_uri=source, dst_path=to, tracking_uri=client.tracking_uri))]
+    paths = [path for folder in files for path in folder.rglob("*") if path.is_file()]
+    assert {path.suffix for path in paths} <= {".png", ".py", ".safetensors", ".yaml", ".txt", ""}
+    for path in paths:
+        assert b"person-" not in path.read_bytes()
+        assert path.suffix == ".py" or b"pickle" not in path.read_bytes()
+
+
+def test_told_again_nothing_is_there_twice(scene: Scene, shown: Shown, server: str) -> None:
+    before = shown.everything()
+    for job in scene.jobs:
+        scene.tell(EntryKind.JOB, job.id)
+    scene.tell(EntryKind.ALIASES)
+    assert scene.publish(server) == len(scene.jobs) + 1
+    after = shown.everything()
+    for name, run in before["runs"].items():
+        assert after["runs"][name] == run
+    assert after == before
+
+
+def test_aliases_follow_promotions(new_scene: NewScene, server: str, client: MlflowClient) -> None:
+    scene = new_scene(policy={"promote": "manual"})
+    for seed in range(2):
+        scene.add(*cloud(60, seed))
+        scene.adapt()
+    scene.publish(server)
+    shown = Shown(client, scene.name)
+    numbers = {number: str(version.version) for number, version in shown.versions().items()}
+    assert shown.aliases() == {"challenger": numbers["2"], "reference": numbers["1"]}
+    scene.promote(1)
+    scene.publish(server)
+    assert shown.aliases() == {"champion": numbers["1"], "challenger": numbers["2"], "reference": numbers["1"]}
+    scene.promote(2)
+    scene.publish(server)
+    assert shown.aliases() == {"champion": numbers["2"], "reference": numbers["1"]}
+
+
+def test_a_model_of_the_same_name_starts_afresh(new_scene: NewScene, server: str, client: MlflowClient) -> None:
+    scene = trained(new_scene)
+    scene.publish(server)
+    shown = Shown(client, scene.name)
+    before = shown.experiment().experiment_id
+    old = scene.model
+    scene.delete()
+    scene.create()
+    scene.add(*cloud(40))
+    scene.adapt()
+    scene.publish(server)
+    assert shown.experiment().experiment_id != before
+    assert client.get_experiment(before).lifecycle_stage == "deleted"
+    assert len(shown.runs()) == len(shown.versions()) == 1
+    assert shown.lines()["adapted"].info.lifecycle_stage == "active"
+    # the deletion of the old one, told again, is not about the new one
+    fresh = shown.everything()
+    with scene.database.write() as session:
+        tell(session, old, EntryKind.DELETED)
+    scene.publish(server)
+    assert shown.everything() == fresh
+
+
+def test_of_a_deleted_model_nothing_is_shown(new_scene: NewScene, server: str, client: MlflowClient) -> None:
+    told, untold = trained(new_scene), trained(new_scene)
+    told.publish(server)
+    for scene in (told, untold):
+        scene.add(*cloud(20, 9))
+        scene.adapt()
+        scene.delete()
+    told.publish(server)
+    assert told.entries == []
+    for scene in (told, untold):
+        assert client.get_experiment_by_name(scene.name) is None
+        assert client.get_experiment_by_name(f"{scene.name} timeline") is None
+        with pytest.raises(MlflowException):
+            client.get_registered_model(scene.name)

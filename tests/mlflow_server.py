@@ -1,0 +1,106 @@
+"""A real MLflow server for tests, in about ten seconds.
+
+    with mlflow() as url:
+        ...
+
+It listens on a free port of 127.0.0.1, keeps runs and files in a temporary folder, and ends with the process that
+started it. AMEND_TEST_MLFLOW_URL names a server to use instead; that one is left running. Start it in the main thread,
+as the servers of `tests/servers.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from tests.servers import START_SECONDS, STOP_SECONDS, die_with_parent, free_port
+
+ENVIRONMENT = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+
+
+class MlflowServer:
+    """A server with a folder of its own. It can be stopped and started again, and then still knows everything."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="amend-mlflow-"))
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        log = self.folder / "log"
+        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", f"{self.port}"]
+        command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{self.folder}/mlflow.db"]
+        command += ["--artifacts-destination", f"{self.folder}/artifacts"]
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env={**os.environ, **ENVIRONMENT},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+        end = time.monotonic() + START_SECONDS
+        while not answers(self.url):
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"MLflow did not start:\n{log.read_text()}")
+            time.sleep(0.1)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """End the server and the processes that it started itself."""
+        if self.process is None:
+            return
+        group = self.process.pid
+        for wish in (how, signal.SIGKILL):
+            try:
+                os.killpg(group, wish)
+            except ProcessLookupError:
+                break
+            try:
+                self.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                continue
+        self.process = None
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health", timeout=2).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+@contextmanager
+def mlflow() -> Iterator[str]:
+    """The address of a running MLflow."""
+    given = os.environ.get("AMEND_TEST_MLFLOW_URL")
+    if given:
+        yield given
+        return
+    with mlflow_server() as server:
+        yield server.url
+
+
+@contextmanager
+def mlflow_server() -> Iterator[MlflowServer]:
+    """A server that a test may stop and start."""
+    server = MlflowServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(server.folder, ignore_errors=True)

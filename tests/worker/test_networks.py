@@ -1,0 +1,85 @@
+"""Networks from end to end: there is no bound for them, so they are measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.worker.house import House, Numbers, problem
+
+MLP = {"kind": "mlp", "hidden": [16]}
+
+
+def bent(n: int, seed: int = 0) -> tuple[Numbers, Numbers]:
+    """Whether two inputs have the same sign: of no use to a linear model."""
+    x = np.random.default_rng(seed).normal(size=(n, 4)).astype(np.float32)
+    return x, (x[:, 0] * x[:, 1] > 0).astype(int)
+
+
+def grown(house: House, x: Numbers, y: Numbers, **spec: Any) -> str:
+    """A model that is trained on the first 600 examples and judged by the last 200."""
+    name = house.new_model(training={"learning_rate": 0.01}, **spec)
+    house.add_examples(name, x[:600], y[:600], split="train")
+    house.add_examples(name, x[-200:], y[-200:], first=10_000, split="holdout")
+    assert house.adapted(name)["state"] == "succeeded"
+    return name
+
+
+def test_an_adapted_network_is_measured_and_as_good_as_the_one_before(house: House) -> None:
+    x, y = bent(1000)
+    name = grown(house, x, y, architecture=MLP)
+    before = house.champion(name)["metrics"]["accuracy"]
+    house.add_examples(name, x[600:800], y[600:800], first=600, split="train")
+    house.remove(name, range(60))
+    house.adapted(name)
+    house.settled(name)
+    version = house.champion(name)
+    assert (version["kind"], version["method"], version["position"]) == ("adapted", "kprior", 1060)
+    assert before > 0.8
+    assert version["metrics"]["accuracy"] > before - 0.05
+    assert version["certificate"]["kind"] == "measured"
+    assert (version["certificate"]["bound"], version["certificate"]["passes"]) == (None, 1)
+    assert house.datasets_agree(name)
+
+
+def test_a_linear_model_becomes_a_network_that_says_the_same(house: House) -> None:
+    x, y = problem(800)
+    name = grown(house, x, y)
+    before = house.champion(name)["metrics"]["accuracy"]
+    house.ended(house.post(f"/v1/models/{name}/changes", {"architecture": MLP})["job"])
+    version = house.champion(name)
+    assert (version["kind"], version["certificate"]["kind"]) == ("adapted", "measured")
+    assert version["metrics"]["accuracy"] > before - 0.05
+    assert house.get(f"/v1/models/{name}")["architecture"]["kind"] == "mlp"
+
+
+def test_a_network_becomes_a_linear_model_within_its_bound(house: House) -> None:
+    x, y = problem(800)
+    name = grown(house, x, y, architecture=MLP)
+    house.ended(house.post(f"/v1/models/{name}/changes", {"architecture": {"kind": "linear", "degree": 1}})["job"])
+    version = house.champion(name)
+    assert version["certificate"]["kind"] == "bound"
+    assert version["certificate"]["relative"] <= 0.01
+
+
+def test_the_same_changes_give_the_same_network(house: House) -> None:
+    x, y = bent(800)
+    found = []
+    for _ in range(2):
+        name = grown(house, x, y, architecture=MLP)
+        house.ended(house.remove(name, range(50))["job"])
+        found.append(house.weights(name))
+    assert np.array_equal(found[0], found[1])
+
+
+def test_a_retrain_of_a_network_is_compared_by_what_it_says(house: House) -> None:
+    x, y = bent(800)
+    name = grown(house, x, y, architecture=MLP)
+    house.remove(name, range(30))
+    job = house.ended(house.post(f"/v1/models/{name}/retrains")["id"])
+    assert job["state"] == "succeeded", job
+    [comparison] = house.get(f"/v1/models/{name}/comparisons")["items"]
+    assert comparison["weight_distance"] is None
+    assert 0 <= comparison["disagreement"] < 0.2
+    assert set(comparison["accuracy"]) == {"adapted", "retrained"}

@@ -1,0 +1,160 @@
+"""What comes due by itself, while two schedulers look after it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import select
+
+from core.jobs.tables import Job, JobKind
+from core.models import catalog
+from tests.worker.house import House, problem
+
+OFF = {"after_changes": None, "every": None}
+TICKS = 1.0
+"""Seconds in which several ticks come."""
+X, Y = problem(200)
+
+
+@pytest.fixture(scope="module")
+def watched(house: House) -> Iterator[House]:
+    """The house with a second scheduler."""
+    second = house.add("worker.scheduler")
+    log = house.folder / "worker.scheduler.log"
+    house.wait_until(lambda: log.read_text().count("scheduler started") == 2)
+    yield house
+    second.terminate()
+    assert second.wait(10) == 0
+
+
+@contextmanager
+def trained(house: House, policy: dict[str, Any], scale: float = 1.0, **spec: Any) -> Iterator[str]:
+    """A model with a version for the first 100 examples, whose schedule ends with the test."""
+    name = house.new_model(**spec)
+    dim = house.get(f"/v1/models/{name}")["input"]["dim"]
+    house.add_examples(name, X[:100, :dim] * scale, Y[:100], split="train")
+    house.adapted(name)
+    with house.client() as client:
+        try:
+            client.patch(f"/v1/models/{name}", json={"policy": policy}).raise_for_status()
+            yield name
+        finally:
+            client.delete(f"/v1/models/{name}").raise_for_status()
+
+
+@contextmanager
+def schedulers_held(house: House) -> Iterator[None]:
+    """No tick comes meanwhile."""
+    processes = [p for p in house.others if p.args[-1] == "worker.scheduler"]  # type: ignore[index]
+    for process in processes:
+        process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGCONT)
+
+
+def add(house: House, name: str, first: int, last: int) -> None:
+    house.add_examples(name, X[first:last], Y[first:last], first=first, split="train")
+
+
+def position(house: House, name: str) -> int:
+    return int(house.champion(name)["position"])
+
+
+def jobs(house: House, name: str, kind: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = house.get(f"/v1/jobs?model={name}&kind={kind}")["items"]
+    return found
+
+
+def test_a_model_is_adapted_after_so_many_changes(watched: House) -> None:
+    with trained(watched, {"adapt": {**OFF, "after_changes": 10}}) as name:
+        add(watched, name, 100, 109)
+        time.sleep(TICKS)
+        assert position(watched, name) == 100
+        add(watched, name, 109, 110)
+        watched.wait_until(lambda: position(watched, name) == 110, 20)
+        time.sleep(TICKS)
+        assert len(jobs(watched, name, "adapt")) == 2
+
+
+def test_a_model_is_adapted_when_a_change_is_old_enough(watched: House) -> None:
+    with trained(watched, {"adapt": {**OFF, "every": "1s"}}) as name:
+        asked = time.monotonic()
+        add(watched, name, 100, 101)
+        watched.wait_until(lambda: position(watched, name) == 101, 20)
+        assert time.monotonic() - asked >= 1
+        time.sleep(1 + TICKS)
+        assert len(jobs(watched, name, "adapt")) == 2
+
+
+def test_missed_due_times_are_caught_up_once_and_nothing_is_retrained_for_nothing(watched: House) -> None:
+    with trained(watched, {"retrain": {"every": "1s"}}) as name:
+        with schedulers_held(watched):
+            add(watched, name, 100, 110)
+            time.sleep(2.5)
+        watched.wait_until(lambda: len(jobs(watched, name, "retrain")) > 0, 20)
+        watched.settled(name)
+        time.sleep(1 + TICKS)
+        assert [job["state"] for job in jobs(watched, name, "retrain")] == ["succeeded"]
+        [comparison] = watched.get(f"/v1/models/{name}/comparisons")["items"]
+        assert comparison["position"] == 110
+
+
+def test_each_due_time_is_met_once(watched: House) -> None:
+    with trained(watched, {"retrain": {"every": "1s"}}) as name:
+        for i in range(100, 125):
+            add(watched, name, i, i + 1)
+            time.sleep(0.1)
+        watched.settled(name)
+        with watched.database.read() as session:
+            model = catalog.find(session, name, None)
+            retrains = select(Job.due_at).where(Job.model_id == model.id, Job.kind == JobKind.RETRAIN)
+            due = sorted(at for at in session.scalars(retrains) if at is not None)
+        assert len(due) >= 2
+        assert len(set(due)) == len(due)
+        assert all((at - model.created_at) % timedelta(seconds=1) == timedelta() for at in due)
+        assert len(due) <= (due[-1] - due[0]) // timedelta(seconds=1) + 1
+
+
+POWERS = {"input": {"kind": "vector", "dim": 1}, "architecture": {"kind": "linear", "degree": 10}}
+POISON = np.array([[3e37]], np.float32)
+"""Its tenth power is beyond all numbers."""
+
+
+def test_a_failed_adaptation_is_not_tried_again_until_something_changes(watched: House) -> None:
+    with trained(watched, {"adapt": {**OFF, "after_changes": 1}}, scale=0.25, **POWERS) as name:
+        watched.add_examples(name, POISON, np.array([1]), first=100, split="train")
+        watched.wait_until(lambda: len(jobs(watched, name, "adapt")) == 2, 10)
+        watched.wait_until(lambda: jobs(watched, name, "adapt")[0]["state"] == "failed", 10)
+        time.sleep(TICKS)
+        assert len(jobs(watched, name, "adapt")) == 2
+        watched.remove(name, [100])
+        watched.wait_until(lambda: position(watched, name) == 102, 10)
+
+
+def test_a_failed_adaptation_is_tried_again_when_its_time_comes(watched: House) -> None:
+    with trained(watched, {"adapt": {**OFF, "every": "2s"}}, scale=0.25, **POWERS) as name:
+        watched.add_examples(name, POISON, np.array([1]), first=100, split="train")
+        watched.wait_until(lambda: len(jobs(watched, name, "adapt")) == 3, 20)
+        second, first, _ = (watched.ended(job["id"]) for job in jobs(watched, name, "adapt"))
+        pause = datetime.fromisoformat(second["created_at"]) - datetime.fromisoformat(first["finished_at"])
+        assert pause >= timedelta(seconds=2)
+
+
+def test_what_runs_already_is_not_made_due_again(watched: House) -> None:
+    endless = {"training": {"max_epochs": 100_000, "patience": 100_000}}
+    with trained(watched, {"adapt": {**OFF, "after_changes": 1}}, **endless) as name:
+        network = {"kind": "mlp", "hidden": [8]}
+        job = watched.post(f"/v1/models/{name}/changes", {"architecture": network})["job"]
+        watched.running(job)
+        time.sleep(TICKS)
+        assert len(jobs(watched, name, "adapt")) == 2

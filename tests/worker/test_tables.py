@@ -1,0 +1,71 @@
+"""Tables from end to end: categories, missing values, and numbers of any size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+
+from tests.worker.house import DELTA, House, Numbers
+
+JOBS = ["nurse", "clerk", "baker"]
+COLUMNS = [
+    {"name": "age", "type": "number"},
+    {"name": "job", "type": "category", "values": JOBS},
+    {"name": "income", "type": "number"},
+]
+Row = dict[str, Any]
+
+
+def people(n: int) -> tuple[list[Row], Numbers]:
+    """Each with an age, an income and a job, any of which may be missing."""
+    rng = np.random.default_rng(0)
+    age, income, job = rng.uniform(20, 70, n), 30_000 + 10_000 * rng.normal(size=n), rng.integers(0, 3, n)
+    y = (rng.random(n) < 1 / (1 + np.exp(-(age - 45) / 10 - (job == 1)))).astype(int)
+    missing = rng.random((n, 3)) < 0.1
+    rows = [
+        {
+            "age": None if missing[i, 0] else round(float(age[i]), 1),
+            "job": None if missing[i, 1] else JOBS[job[i]],
+            "income": None if missing[i, 2] else round(float(income[i])),
+        }
+        for i in range(n)
+    ]
+    return rows, y
+
+
+def encoded(rows: list[Row], like: list[Row]) -> Numbers:
+    """Numbers as far from the mean of `like` as its deviation says, flags of missing ones, indicators of categories."""
+    parts, flags = [], []
+    for name in ("age", "income"):
+        known = np.array([np.float32(row[name]) for row in like if row[name] is not None], np.float64)
+        values = np.array([np.nan if row[name] is None else np.float32(row[name]) for row in rows], np.float64)
+        parts.append(np.nan_to_num((values - known.mean()) / known.std()))
+        flags.append(np.isnan(values).astype(float))
+    indicators = [[float(row["job"] == job) for row in rows] for job in (*JOBS, None)]
+    return np.stack([*parts, *flags, *map(np.array, indicators)], 1)
+
+
+def test_a_table_with_categories_and_missing_values_is_adapted_within_its_bound(house: House) -> None:
+    name, (rows, y) = house.new_model(input={"kind": "table", "columns": COLUMNS}), people(400)
+
+    def send(first: int, last: int) -> None:
+        batch = [{"id": f"e{i}", "x": rows[i], "y": int(y[i]), "split": "train"} for i in range(first, last)]
+        house.post(f"/v1/models/{name}/examples", {"examples": batch})
+
+    send(0, 300)
+    house.adapted(name)
+    with house.worker_held():
+        send(300, 400)
+        house.remove(name, range(40))
+    house.settled(name)
+    version = house.champion(name)
+    assert (version["kind"], version["position"]) == ("adapted", 440)
+    # numbers are measured by the mean and deviation of the first training
+    x = encoded(rows[40:], rows[:300])
+    model = LogisticRegression(C=1 / DELTA, solver="newton-cholesky", tol=1e-10).fit(x, y[40:])
+    truth = np.concatenate([model.coef_[0], model.intercept_])
+    assert np.linalg.norm(house.weights(name) - truth) <= version["certificate"]["bound"] + 1e-6
+    assert version["certificate"]["relative"] <= 0.01
+    assert house.datasets_agree(name)

@@ -1,0 +1,48 @@
+"""The logs of workers and schedulers: they can be read together with the service's, and hold nobody's data."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.worker.house import House, problem
+
+REQUEST = "asked-for-by-a-test"
+
+
+def test_lines_of_a_job_carry_the_id_of_the_request_that_made_it_due(house: House) -> None:
+    name, (x, y) = house.new_model(), problem(100)
+    house.add_examples(name, x, y)
+    house.adapted(name)
+    headers = {"X-Request-ID": REQUEST}
+    job = house.post(f"/v1/models/{name}/removals", {"ids": ["e1"]}, headers=headers)["job"]
+    house.ended(job)
+    house.wait_until(lambda: len([line for line in house.log_lines("worker") if line.get("job") == job]) >= 2, 5)
+    lines = [line for line in house.log_lines("worker") if line.get("job") == job]
+    assert [line["event"] for line in lines] == ["job started", "job succeeded"]
+    assert {line["request_id"] for line in lines} == {REQUEST}
+    assert any(line.get("request_id") == REQUEST for line in house.log_lines("service"))
+
+
+def test_no_log_holds_values_ids_or_subjects(house: House) -> None:
+    x = np.array([[7654321.0], [3e37], [1.0], [2.0]], np.float32)
+    name = house.new_model(input={"kind": "vector", "dim": 1}, architecture={"kind": "linear", "degree": 10})
+    rows = [
+        {"id": f"telltale-{i}", "subject": f"somebody-{i}", "x": a.tolist(), "y": i % 2, "split": "train"}
+        for i, a in enumerate(x)
+    ]
+    house.post(f"/v1/models/{name}/examples", {"examples": rows})
+    assert house.adapted(name)["state"] == "failed"
+    house.post(f"/v1/models/{name}/removals", {"subjects": ["somebody-0", "somebody-1"]})
+    house.adapted(name)
+    house.settled(name)
+    for log in house.folder.glob("*.log"):
+        text = log.read_text()
+        for telltale in ("telltale", "somebody", "7654321", "3e+37", "3e37"):
+            assert telltale not in text, f"{telltale} in {log.name}"
+        assert name not in text or log.name == "service.log"
+
+
+def test_the_log_of_a_worker_is_json_from_its_first_job_on(house: House) -> None:
+    lines = (house.folder / "worker.log").read_text().splitlines()
+    started = next(i for i, line in enumerate(lines) if "job started" in line)
+    assert all(line.startswith("{") for line in lines[started:])
