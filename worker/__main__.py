@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from contextlib import suppress
 from typing import Any
 
 from celery import signals
@@ -47,17 +48,18 @@ def begin_signs(sender: Any, **_: Any) -> None:
 
 def give_signs(settings: Settings, name: str) -> None:
     """Tell the database that this worker lives, as long as it does."""
+    # a child that is forked in the middle of a transaction would inherit its locks, and never get rid of them
+    signing = threading.Lock()
+    os.register_at_fork(before=signing.acquire, after_in_parent=signing.release, after_in_child=signing.release)
     pause = threading.Event()
     while True:
-        # opened and closed each time: children that are forked meanwhile must not inherit a connection
-        database = Database(settings)
-        try:
-            with database.write() as session:
-                session.merge(Worker(name=name, seen_at=now()))
-        except AmendError:
-            pass  # readyz tells that the database is down
-        finally:
-            database.close()
+        with signing, suppress(AmendError):  # readyz tells that the database is down
+            database = Database(settings.model_copy(update={"database_patience": SIGN}))
+            try:
+                with database.write() as session:
+                    session.merge(Worker(name=name, seen_at=now()))
+            finally:
+                database.close()
         pause.wait(SIGN)
 
 

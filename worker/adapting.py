@@ -42,12 +42,15 @@ def adapt(task: Task) -> None:
 
 def record(task: Task, subject: Subject, made: Made) -> None:
     task.progress(0.95, "storing")
-    with task.stored(made.state) as stored, task.write() as (session, job, model):
+    stored = task.stored(made.state)
+    with task.write() as (session, job, model):
         if model.tip != (subject.tip.number if subject.tip else None):
             raise Outdated
-        version = made.record(session, model, job, stored)
+        version = made.record(task, session, model, job, stored)
         model.tip = version.number
         words = f"version {version.number}, {version.kind} for positions {made.since + 1} to {made.position}"
+        if made.why:
+            words += f", because {made.why}"
         if Policy.model_validate(model.policy).promote == "automatic":
             history.promote(session, model, version, by="policy")
             words += ", promoted"

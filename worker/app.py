@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
 from functools import lru_cache
 from multiprocessing import Event
+from types import FrameType
 from typing import Any
 
 import structlog
@@ -27,7 +30,9 @@ TRACKING = "tracking"
 SOON = 5.0
 
 stopping = Event()
-"""Set in the worker's main process and seen in its children, which no signal reaches."""
+"""Set in the worker's main process and seen in its children."""
+at_work = threading.Event()
+"""Whether this process runs a job."""
 
 
 def make(settings: Settings) -> Celery:
@@ -70,7 +75,11 @@ def context() -> Context:
 @app.task(name=RUN)
 def run(job_id: str) -> None:
     """Run a job."""
-    run_job(context(), job_id)
+    at_work.set()
+    try:
+        run_job(context(), job_id)
+    finally:
+        at_work.clear()
     if context().settings.mlflow_url:
         send_track(app)
 
@@ -101,9 +110,17 @@ def set_up_logging(**_: Any) -> None:
 
 @signals.worker_process_init.connect
 def prepare_child(**_: Any) -> None:
+    signal.signal(signal.SIGTERM, stop_child)
     settings = from_environment()
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // settings.worker_processes))
+
+
+def stop_child(_signal: int, _frame: FrameType | None) -> None:
+    """A signal to the whole group of processes must not end a job in the middle: it is handed back first."""
+    stopping.set()
+    if not at_work.is_set():
+        os._exit(0)
 
 
 @signals.worker_shutting_down.connect

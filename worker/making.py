@@ -49,7 +49,7 @@ log = structlog.get_logger("worker")
 
 ROUNDS = 5
 """Passes over the data that refinements may take before a retrain, which takes about eight, is the better way."""
-NUMERICAL = (ArithmeticError, torch.linalg.LinAlgError)
+NUMERICAL = (ArithmeticError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
 """What the engine and the libraries below it raise when numbers do not allow an answer."""
 FIRST = 1
 """The version that the model would still be, had nothing been done."""
@@ -124,9 +124,12 @@ class Made:
     certificate: dict[str, Any] | None
     metrics: dict[str, Any]
     evaluation: dict[str, Any]
+    why: str = ""
+    """Why it was trained where it should have been adapted."""
 
-    def record(self, session: Session, model: Model, job: Job, stored: Stored) -> Version:
+    def record(self, task: Task, session: Session, model: Model, job: Job, stored: Stored) -> Version:
         """Note it as the model's next version."""
+        task.claim(session, stored)
         job.from_position, job.to_position = self.since, self.position
         version = history.record(
             session,
@@ -158,9 +161,9 @@ def next_version(task: Task, subject: Subject) -> Made:
             return made
         why = "the bound stayed above the tolerance"
     except NUMERICAL as error:
-        why = type(error).__name__
+        why = f"the adaptation could not be computed ({type(error).__name__})"
     log.info("the adaptation gives way to a retrain", job=task.job_id, reason=why)
-    return from_scratch(task, subject, task.part(0.5, 0.9))
+    return replace(from_scratch(task, subject, task.part(0.5, 0.9)), why=why)
 
 
 def adapted(task: Task, subject: Subject, tip: Version, parent: State) -> tuple[Made, bool]:

@@ -79,12 +79,14 @@ def caught_up(session: Session, tip: Version, task: Task) -> bool:
 
 def compared(subject: Subject, adapted: Version, current: State, made: Made) -> dict[str, Any]:
     """The figures of the adapted and the retrained version, side by side."""
-    holdout = subject.in_force(holdout=True)
+    apart = disagreement(current, made.state, subject.in_force(holdout=True))
+    if apart is None:  # without a holdout the training examples must do
+        apart = disagreement(current, made.state, subject.in_force())
     shared = [name for name in made.metrics if name in adapted.metrics]
     cost = {"adapted": adapted.cost, "retrained": history.plain_cost(made.cost)}
     return {
         **{name: {"adapted": adapted.metrics[name], "retrained": made.metrics[name]} for name in shared},
-        "disagreement": disagreement(current, made.state, holdout),
+        "disagreement": apart,
         "weight_distance": weight_distance(current, made.state),
         "cost": cost,
         "speedup": made.cost.seconds / max(adapted.cost["seconds"], 1e-9),
@@ -102,9 +104,10 @@ def tolerable(policy: Policy, made: Made, adapted: Version, figures: dict[str, A
 
 def record(task: Task, subject: Subject, made: Made, adapted: Version | None, figures: dict[str, Any] | None) -> None:
     task.progress(0.95, "storing")
-    with task.stored(made.state) as stored, task.write() as (session, job, model):
+    stored = task.stored(made.state)
+    with task.write() as (session, job, model):
         policy = Policy.model_validate(model.policy)
-        version = made.record(session, model, job, stored)
+        version = made.record(task, session, model, job, stored)
         words = f"version {version.number}, trained for positions 1 to {made.position}"
         good = adapted is not None
         if adapted is not None and figures is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import structlog
 
-from core.errors import AmendError, Conflict
+from core.errors import AmendError, Conflict, Unavailable
 from core.jobs import leases, outbox
 from core.jobs.leases import Cancelled, Lost
 from core.jobs.tables import JobKind, JobState
@@ -21,6 +21,8 @@ from worker.task import Task
 
 log = structlog.get_logger("worker")
 
+OUTAGES = ("database_unavailable", "database_busy", "store_unavailable")
+"""Errors that end by themselves."""
 WORK: dict[JobKind, Callable[[Task], None]] = {JobKind.ADAPT: adapting.adapt, JobKind.RETRAIN: retraining.retrain}
 
 
@@ -63,10 +65,13 @@ def carry_out(context: Context, task: Task) -> None:
                 leases.release(session, found[0], "handed back by a worker that was told to stop")
     except Exception as error:
         log.error("job failed", job=task.job_id, exc_info=error)
-        most = 1 if isinstance(error, Conflict) else context.settings.max_attempts
+        most, pause = context.settings.max_attempts, context.settings.retry_seconds
         with context.database.write() as session:
             if found := leases.ours(session, task.job_id, task.owner):
-                pause = context.settings.retry_seconds
+                if isinstance(error, Unavailable) and error.code in OUTAGES:
+                    found[0].attempts -= 1  # nor is this
+                elif isinstance(error, Conflict):
+                    most = 1  # another attempt would find the same
                 leases.give_up_attempt(session, *found, explained(error), most, pause)
 
 

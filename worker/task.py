@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from core.jobs import leases
+from core.jobs.leases import Lost
 from core.jobs.tables import Job, JobKind
 from core.kprior import State
 from core.models.table import Model
 from core.versions import history
 from core.versions.store import Stored
-from core.versions.sweeping import put_noted
+from core.versions.sweeping import claim, put_noted
 from worker.context import Context
 
 Progress = Callable[[float, str], None]
@@ -49,13 +50,12 @@ class Task:
         with self.context.database.write() as session:
             yield session, *leases.owned(session, self.job_id, self.owner)
 
-    @contextmanager
-    def stored(self, state: State) -> Iterator[Stored]:
-        """A state's file in the store, deleted if the version is not recorded after all."""
-        database, store = self.context.database, self.context.store
-        stored = put_noted(database, store, history.folder_of(self.model_id), state.to_bytes(), self.owner)
-        try:
-            yield stored
-        except BaseException:
-            store.delete(stored.file)
-            raise
+    def stored(self, state: State) -> Stored:
+        """A state's file in the store. It is litter, and swept away some time later, unless a version claims it."""
+        folder = history.folder_of(self.model_id)
+        return put_noted(self.context.database, self.context.store, folder, state.to_bytes(), self.owner)
+
+    def claim(self, session: Session, stored: Stored) -> None:
+        """Make sure that the file stays, in the transaction that records its version."""
+        if not claim(session, stored.file, self.owner):
+            raise Lost  # the lease had ended, and the file is gone

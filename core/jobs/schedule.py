@@ -115,12 +115,13 @@ def reconcile(database: Database, send: Send, patience: float) -> int:
     with database.read() as session:
         other = aliased(Job)
         busy = exists().where(other.model_id == Job.model_id, other.kind == Job.kind, other.state == JobState.RUNNING)
+        silent = or_(Job.sent_at.is_(None), Job.sent_at < long_ago)
         announced = exists().where(Outbox.job_id == Job.id)
-        forgotten = and_(Job.state == JobState.QUEUED, ~busy, ~announced, Job.sent_at < long_ago)
+        forgotten = and_(Job.state == JobState.QUEUED, ~busy, ~announced, silent)
         lost = and_(
             Job.state == JobState.RUNNING,
             Job.lease_until < now(),
-            or_(Job.sent_at.is_(None), Job.sent_at < Job.lease_until, Job.sent_at < long_ago),
+            or_(silent, Job.sent_at < Job.lease_until),
         )
         rows = session.execute(select(Job.id, Job.queue, Job.state).where(or_(forgotten, lost))).all()
     for job_id, name, state in rows:

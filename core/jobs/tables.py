@@ -87,6 +87,8 @@ class Outbox(Base):
     """A message to the workers that is not sent yet; written with the job, deleted once sent."""
 
     __tablename__ = "outbox"
+    # a number is never used again: whoever has sent a message deletes it by its number
+    __table_args__ = {"sqlite_autoincrement": True}
 
     id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     job_id: Mapped[str] = mapped_column(ForeignKey(Job.id, ondelete="CASCADE"), index=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import httpx
@@ -15,7 +16,7 @@ import structlog
 from sqlalchemy import delete, select, update
 
 from core import leases
-from core.database import Database
+from core.database import Database, now
 from core.errors import Unavailable
 from core.tracking.tables import Entry
 from core.versions.store import Store
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 LEASE = "tracking"
 LEASE_SECONDS = 60.0
-MOST_ATTEMPTS = 5
+MOST_ATTEMPTS = 15
+PAUSE = 5.0
+"""Seconds before a refused entry is tried again; twice as long each time, so that the last attempt is a day later."""
 LONGEST = 200
 """Characters of an entry's error."""
 
@@ -76,9 +79,10 @@ def publish(database: Database, store: Store, url: str, owner: str) -> int:
 
         teller = Teller(database, store, url, hold)
         while (entry := following(database, last)) is not None:
-            hold(at_once=True)
-            told += tell(database, teller, entry, url)
             last = entry.id
+            if now() >= entry.created_at + timedelta(seconds=PAUSE * (2**entry.attempts - 1)):
+                hold(at_once=True)
+                told += tell(database, teller, entry, url)
     except LeaseLost:
         return told
     finally:

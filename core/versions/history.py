@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from core.errors import Conflict, NotFound
 from core.kprior import Cost, State
-from core.marks import Litter
 from core.models.table import Model
 from core.tracking.tables import EntryKind, tell
 from core.versions.store import Stored
@@ -59,7 +58,6 @@ def record(
         job_id=job_id,
     )
     session.add(version)
-    session.execute(delete(Litter).where(Litter.path == stored.file))
     session.flush()
     return version
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import structlog
-from sqlalchemy import delete, exists, select
+from sqlalchemy import CursorResult, delete, exists, select, update
+from sqlalchemy.orm import Session
 
 from core.database import Database, now
 from core.jobs.tables import Job, JobState
@@ -23,14 +26,26 @@ def put_noted(database: Database, store: Store, folder: str, data: bytes, owner:
     return store.put(folder, data, before=note)
 
 
+def claim(session: Session, path: str, owner: str) -> bool:
+    """Take a file out of the litter, in the transaction that records its version; False if it may be swept already."""
+    gone: CursorResult[Any] = session.execute(  # type: ignore[assignment]
+        delete(Litter).where(Litter.path == path, Litter.owner == owner)
+    )
+    return gone.rowcount == 1
+
+
 def sweep(database: Database, store: Store) -> None:
     """Delete what is noted as litter; what cannot be deleted now stays noted."""
+    at_work = exists().where(Job.lease_owner == Litter.owner, Job.state == JobState.RUNNING, Job.lease_until > now())
     with database.read() as session:
-        at_work = exists().where(
-            Job.lease_owner == Litter.owner, Job.state == JobState.RUNNING, Job.lease_until > now()
-        )
         paths = list(session.scalars(select(Litter.path).where(~at_work)))
     for path in paths:
+        with database.write() as session:
+            # from here on no version can claim it
+            ours = update(Litter).where(Litter.path == path, ~at_work).values(owner=None)
+            taken: CursorResult[Any] = session.execute(ours)  # type: ignore[assignment]
+            if taken.rowcount == 0:
+                continue
         try:
             store.delete(path)
         except OSError as error:

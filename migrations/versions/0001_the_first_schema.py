@@ -210,6 +210,7 @@ def upgrade() -> None:
         sa.Column("created_at", MOMENT, nullable=False),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_outbox_job_id", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name="pk_outbox"),
+        sqlite_autoincrement=True,
     )
     op.create_index("ix_outbox_job_id", "outbox", ["job_id"], unique=False)
 

@@ -168,7 +168,9 @@ def shown_runs(client: MlflowClient, scene: Scene) -> set[str]:
     return set(Shown(client, scene.name).runs())
 
 
-def test_a_refused_entry_keeps_nobody_waiting(new_scene: NewScene, server: str, client: MlflowClient) -> None:
+def test_a_refused_entry_keeps_nobody_waiting(
+    new_scene: NewScene, server: str, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bad, good = trained(new_scene), trained(new_scene)
     with bad.database.write() as session:
         session.get_one(Version, (bad.model.id, 1)).metrics = {"no $ metric": 1.0}
@@ -179,6 +181,9 @@ def test_a_refused_entry_keeps_nobody_waiting(new_scene: NewScene, server: str, 
     assert (left.model, left.attempts) == (bad.name, 1)
     assert left.error is not None
     assert left.error.startswith("RestException: ")
+    assert good.publish(server) == 0, "it rests for a while"
+    assert bad.entries[0].attempts == 1
+    monkeypatch.setattr(publisher, "PAUSE", 0.0)
     with structlog.testing.capture_logs() as lines:
         for _ in range(publisher.MOST_ATTEMPTS - 1):
             assert good.publish(server) == 0

@@ -1,0 +1,133 @@
+"""What a data scientist sees: a model with ten versions in MLflow, in a real browser, after MLflow was away."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow import MlflowClient
+from playwright.sync_api import Page
+from sklearn.datasets import load_digits
+
+from tests.browser import browser
+from tests.mlflow_server import MlflowServer
+from tests.worker.house import House
+
+NAME = "digits"
+STEPS = 10
+PICTURES = "AMEND_TEST_PICTURES"
+"""A folder in which to keep the screenshots, for the docs."""
+
+
+@pytest.fixture(scope="module")
+def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[House, MlflowServer]]:
+    """A model that lived through ten versions and three retrains while MLflow was down, and MLflow back again."""
+    server = MlflowServer()
+    house = House(tmp_path_factory.mktemp("dashboard"), AMEND_MLFLOW_URL=server.url)
+    try:
+        house.add("worker.broker")
+        house.start()
+        house.add("worker")
+        house.add("worker.scheduler")
+        house.wait_until(lambda: house.ready())
+        live(house)
+        server.start()
+        house.wait_until(lambda: all(v["mlflow"] for v in house.get(f"/v1/models/{NAME}/versions")["items"]), 120)
+        yield house, server
+    finally:
+        house.stop()
+        server.stop()
+
+
+def live(house: House) -> None:
+    """Digits come in by and by, most of digit 8 later than the others; some are removed."""
+    x, y = load_digits(return_X_y=True)
+    draws = np.random.default_rng(0).random(len(y))
+    order = np.argsort(np.where(y == 8, draws**0.2, draws), kind="stable")
+    x, y = x[order] / 16, y[order]
+    policy = {"adapt": {"after_changes": None, "every": None}, "retrain": {"every": None}, "holdout": 0.25}
+    spec = {"input": {"kind": "vector", "dim": 64}, "target": {"kind": "classes", "values": list(range(10))}}
+    house.post("/v1/models", {"name": NAME, **spec, "policy": policy})
+    parts = np.array_split(np.arange(len(y)), STEPS)
+    for i, part in enumerate(parts):
+        house.add_examples(NAME, x[part], y[part], first=int(part[0]))
+        if i > 3:
+            house.post(f"/v1/models/{NAME}/removals", {"ids": [f"e{10 * i + k}" for k in range(10)]})
+        retrained = i in (3, 6, STEPS - 1)
+        job = house.post(f"/v1/models/{NAME}/{'retrains' if retrained else 'adaptations'}")
+        assert house.ended(job["id"])["state"] == "succeeded"
+
+
+def test_everything_appears_once_mlflow_is_back(dashboard: tuple[House, MlflowServer]) -> None:
+    house, server = dashboard
+    client = MlflowClient(server.url)
+    jobs = house.get(f"/v1/jobs?model={NAME}&limit=1000")["items"]
+    experiment = client.get_experiment_by_name(NAME)
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id], max_results=1000)
+    assert sorted(run.data.tags["amend.job"] for run in runs) == sorted(job["id"] for job in jobs)
+    versions = house.get(f"/v1/models/{NAME}/versions")["items"]
+    registered = client.search_model_versions(f"name = '{NAME}'")
+    assert sorted(int(v.version) for v in registered) == sorted(int(v["mlflow"]["version"]) for v in versions)
+    assert len({v["mlflow"]["version"] for v in versions}) == len(versions)
+    timeline = client.get_experiment_by_name(f"{NAME} timeline")
+    assert timeline is not None
+    lines = {run.info.run_name: run for run in client.search_runs([timeline.experiment_id])}
+    assert set(lines) == {"adapted", "retrained", "frozen"}
+    points = client.get_metric_history(lines["adapted"].info.run_id, "accuracy/holdout")
+    served = {p["version"] for p in house.get(f"/v1/models/{NAME}/promotions")["items"]}
+    assert len(served) >= STEPS
+    assert sorted(p.step for p in points) == sorted(v["position"] for v in versions if v["version"] in served)
+    compared = client.get_metric_history(lines["retrained"].info.run_id, "accuracy/holdout")
+    positions = {c["position"] for c in house.get(f"/v1/models/{NAME}/comparisons")["items"]}
+    assert positions <= {p.step for p in compared}
+
+
+def test_mlflow_predicts_as_the_service_does(dashboard: tuple[House, MlflowServer]) -> None:
+    house, server = dashboard
+    x = load_digits().data[:20] / 16
+    ours = house.post(f"/v1/models/{NAME}/predictions", {"inputs": x.astype(np.float32).tolist()})["outputs"]
+    mlflow.set_tracking_uri(server.url)
+    model = mlflow.pyfunc.load_model(f"models:/{NAME}@champion")
+    theirs: list[dict[str, Any]] = model.predict(pd.DataFrame(x)).to_dict("records")
+    assert [row["class"] for row in theirs] == [row["class"] for row in ours]
+    for a, b in zip(theirs, ours, strict=True):
+        assert a["probabilities"] == pytest.approx(b["probabilities"], abs=1e-6)
+
+
+def test_the_timeline_shows_adapted_against_retrained(dashboard: tuple[House, MlflowServer], tmp_path: Path) -> None:
+    _, server = dashboard
+    timeline = MlflowClient(server.url).get_experiment_by_name(f"{NAME} timeline")
+    assert timeline is not None
+    outside: list[str] = []
+    with browser() as chromium:
+        page = chromium.new_page(viewport={"width": 1600, "height": 1000})
+        page.on("request", lambda request: outside.append(request.url) if server.url not in request.url else None)
+        page.goto(f"{server.url}/#/experiments/{timeline.experiment_id}/runs?compareRunsMode=CHART")
+        chart = page.get_by_text("accuracy/holdout", exact=True).first
+        chart.wait_for(timeout=60_000)
+        for run in ("adapted", "retrained", "frozen"):
+            assert page.get_by_text(run, exact=True).count() >= 1, f"no run {run!r} on the page"
+        drawn = page.locator("g.scatterlayer .trace")
+        page.wait_for_function("document.querySelectorAll('g.scatterlayer .trace').length >= 3", timeout=60_000)
+        assert drawn.count() >= 3
+        assert page.get_by_text("agree on").count() >= 1, "the answer is not the first thing to read"
+        keep(page, "mlflow-timeline.png", tmp_path)
+    assert [url for url in outside if not url.startswith(("data:", "blob:"))] == []
+
+
+def keep(page: Page, name: str, otherwise: Path) -> None:
+    """A screenshot of what matters: MLflow's assistant, which asks for a language model, is closed first."""
+    close = page.get_by_role("button", name="Close").first
+    if close.count():
+        close.click()
+        page.wait_for_timeout(1500)
+    path = Path(os.environ.get(PICTURES, otherwise)) / name
+    page.screenshot(path=path)
+    assert path.stat().st_size > 20_000
