@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from functools import lru_cache
-from multiprocessing import Event
+from multiprocessing.sharedctypes import RawValue
 from types import FrameType
 from typing import Any
 
@@ -29,8 +29,9 @@ TRACKING = "tracking"
 """The queue of what MLflow is to be told: dashboards must not keep jobs waiting."""
 SOON = 5.0
 
-stopping = Event()
-"""Set in the worker's main process and seen in its children."""
+stopping = RawValue("b", 0)
+"""1 once the worker was told to stop; written in its main process and seen in its children. A process that is killed
+while it holds an Event's lock would block all the others."""
 at_work = threading.Event()
 """Whether this process runs a job."""
 
@@ -69,7 +70,7 @@ app = make(from_environment())
 @lru_cache(maxsize=1)
 def context() -> Context:
     """Of this process: first asked for in a child, after the fork."""
-    return Context(from_environment(), app, stopping.is_set)
+    return Context(from_environment(), app, lambda: bool(stopping.value))
 
 
 @app.task(name=RUN)
@@ -118,11 +119,11 @@ def prepare_child(**_: Any) -> None:
 
 def stop_child(_signal: int, _frame: FrameType | None) -> None:
     """A signal to the whole group of processes must not end a job in the middle: it is handed back first."""
-    stopping.set()
+    stopping.value = 1
     if not at_work.is_set():
         os._exit(0)
 
 
 @signals.worker_shutting_down.connect
 def tell_children(**_: Any) -> None:
-    stopping.set()
+    stopping.value = 1
