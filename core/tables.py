@@ -2,6 +2,7 @@
 
 from core import idempotency, leases, marks
 from core.database import Base
+from core.erasure import tables as erasure
 from core.jobs import tables as jobs
 from core.keys import table as keys
 from core.ledger import tables as ledger
@@ -9,4 +10,16 @@ from core.models import table as models
 from core.tracking import tables as tracking
 from core.versions import tables as versions
 
-__all__ = ["Base", "idempotency", "jobs", "keys", "leases", "ledger", "marks", "models", "tracking", "versions"]
+__all__ = [
+    "Base",
+    "erasure",
+    "idempotency",
+    "jobs",
+    "keys",
+    "leases",
+    "ledger",
+    "marks",
+    "models",
+    "tracking",
+    "versions",
+]

@@ -22,6 +22,7 @@ from core import logs
 from core.settings import Settings
 from service import keys, operations, problems, removals
 from service.context import Context
+from service.erasures import endpoints as erasures
 from service.examples import endpoints as examples
 from service.jobs import endpoints as jobs
 from service.middleware import Limited, Observed
@@ -106,7 +107,7 @@ def build(settings: Settings) -> FastAPI:
     app.add_middleware(Limited, limit=settings.max_body_bytes)
     app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
     app.openapi = lambda: with_problems(app)  # type: ignore[method-assign]
-    for resource in (models, examples, removals, jobs, versions, predictions, keys, operations):
+    for resource in (models, examples, removals, jobs, versions, predictions, erasures, keys, operations):
         app.include_router(resource.router)
     return app
 

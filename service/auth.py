@@ -112,4 +112,5 @@ def note_use(context: Context, key_id: str) -> None:
 Reader = Annotated[Caller, Depends(allowed(Scope.READ))]
 Ingester = Annotated[Caller, Depends(allowed(Scope.INGEST))]
 Remover = Annotated[Caller, Depends(allowed(Scope.INGEST, Scope.ERASE))]
+Eraser = Annotated[Caller, Depends(allowed(Scope.ERASE))]
 Admin = Annotated[Caller, Depends(allowed(Scope.ADMIN))]

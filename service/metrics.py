@@ -12,7 +12,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 
-from core.database import Database
+from core.database import Database, now
+from core.erasure.tables import OPEN, Erasure, ErasureState
 from core.jobs.tables import Job, JobState, Outbox
 from core.models.table import Model
 from core.versions.tables import Version
@@ -52,6 +53,8 @@ class Ledger(Collector):
         unsent = GaugeMetricFamily("amend_outbox", "Messages to the workers that are not sent yet.")
         examples = GaugeMetricFamily("amend_ledger_examples", "Examples in force.", labels=["model", "split"])
         pending = GaugeMetricFamily("amend_pending_changes", "Changes after the champion.", labels=["model"])
+        erasures = GaugeMetricFamily("amend_erasures", "Erasures by state.", labels=["state"])
+        overdue = GaugeMetricFamily("amend_erasures_overdue", "Erasures past their due date.")
         with self.database.read() as session:
             waiting = select(Job.kind, Job.state, func.count()).group_by(Job.kind, Job.state)
             for kind, state, count in session.execute(waiting):
@@ -62,7 +65,11 @@ class Ledger(Collector):
                 examples.add_metric([model.name, "train"], model.train_count)
                 examples.add_metric([model.name, "holdout"], model.holdout_count)
                 pending.add_metric([model.name], model.head - (position or 0))
-        yield from (jobs, unsent, examples, pending)
+            for stage, count in session.execute(select(Erasure.state, func.count()).group_by(Erasure.state)):
+                erasures.add_metric([ErasureState(stage).value], count)
+            late = select(func.count()).where(Erasure.state.in_(OPEN), Erasure.due_at < now())
+            overdue.add_metric([], session.scalar(late) or 0)
+        yield from (jobs, unsent, examples, pending, erasures, overdue)
 
 
 def page(database: Database) -> bytes:

@@ -59,7 +59,9 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_the_guide_names_every_error_code() -> None:
     """Codes are the first text after `Error(` or `.at(place, `, and those of the framework's own errors."""
     named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", GUIDE.read_text()))
-    source = "".join(path.read_text() for folder in ("core", "service", "worker") for path in (ROOT / folder).rglob("*.py"))
+    source = "".join(
+        path.read_text() for folder in ("core", "service", "worker") for path in (ROOT / folder).rglob("*.py")
+    )
     kinds = "Malformed|Invalid|Unauthorized|Forbidden|NotFound|Conflict|TooLarge|Unsupported|Unavailable"
     raised = set(re.findall(rf"(?:{kinds})\(\s*\"([a-z_]+)\"", source))
     raised |= set(re.findall(r"\.at\(.*?\"([a-z]+_[a-z_]+)\",", source))

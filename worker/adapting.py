@@ -9,12 +9,8 @@ from core.jobs.tables import JobState
 from core.models.policy import Policy
 from core.models.table import Model
 from core.versions import history
-from worker.making import Made, Subject, next_version
+from worker.making import Made, Outdated, Subject, next_version
 from worker.task import Task
-
-
-class Outdated(Exception):
-    """Another version became the tip while this one was made."""
 
 
 def adapt(task: Task) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 
 import structlog
 import torch
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 from torch import Tensor
 
+from core.erasure.tables import OPEN, Erasure, ErasureState, Part
 from core.jobs.tables import Job
 from core.kprior import (
     AddData,
@@ -69,8 +71,10 @@ class Subject:
     memory: MemoryPolicy
     training: Training
     count: int
-    """Training examples, about."""
+    """Training examples."""
     tip: Version | None
+    erasing: bool
+    """Whether people are being erased: then a certificate is needed, whatever the policy."""
 
     @classmethod
     def of(cls, context: Context, session: Session, model: Model, at: int) -> Subject:
@@ -85,6 +89,8 @@ class Subject:
             Training(**model.training),
             model.train_count,
             session.get(Version, (model.id, model.tip)) if model.tip else None,
+            session.scalar(select(Part.model_id).where(Part.model_id == model.id, Part.state.in_(OPEN)).limit(1))
+            is not None,
         )
 
     def in_force(self, holdout: bool = False) -> passes.Pass:
@@ -107,7 +113,18 @@ class Subject:
     def remembered(self, state: State) -> Examples:
         """The examples that a state's memory refers to."""
         with self.context.database.read() as session:
-            return passes.by_position(session, self.model_id, self.spec, state.memory.key.tolist())
+            found = passes.by_position(session, self.model_id, self.spec, state.memory.key.tolist())
+        if len(found) < len(state.memory):
+            raise Gone
+        return found
+
+
+class Gone(Exception):
+    """Examples that an old version stands for are purged: it cannot be adapted from any more."""
+
+
+class Outdated(Exception):
+    """What was made must not be recorded: another version became the tip, or a person was erased meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +145,12 @@ class Made:
     """Why it was trained where it should have been adapted."""
 
     def record(self, task: Task, session: Session, model: Model, job: Job, stored: Stored) -> Version:
-        """Note it as the model's next version."""
+        """Note it as the model's next version; Outdated if it knows a person who was erased meanwhile."""
+        knows = (Part.model_id == model.id, Part.first <= self.position, Part.removed > self.position)
+        refused = Erasure.state == ErasureState.REFUSED
+        query = select(Part.model_id).join(Erasure, Erasure.id == Part.erasure_id).where(*knows, ~refused)
+        if session.scalar(query.limit(1)) is not None:
+            raise Outdated
         task.claim(session, stored)
         job.from_position, job.to_position = self.since, self.position
         version = history.record(
@@ -160,6 +182,8 @@ def next_version(task: Task, subject: Subject) -> Made:
         if sufficient:
             return made
         why = "the bound stayed above the tolerance"
+    except Gone:
+        why = "examples that the version before stood for are purged"
     except NUMERICAL as error:
         why = f"the adaptation could not be computed ({type(error).__name__})"
     log.info("the adaptation gives way to a retrain", job=task.job_id, reason=why)
@@ -180,6 +204,8 @@ def adapted(task: Task, subject: Subject, tip: Version, parent: State) -> tuple[
         changes.append(ChangeRegularizer(subject.spec["regularizer"]))
     if parent.spec["architecture"] != subject.spec["architecture"]:
         changes.append(ChangeModel(subject.spec["architecture"]))
+    if parent.count + rows(added) - rows(removed) != subject.count:
+        raise Gone
     dataset = changed(tip.dataset, added, removed)
     result = adapt(
         parent,
@@ -192,7 +218,7 @@ def adapted(task: Task, subject: Subject, tip: Version, parent: State) -> tuple[
     )
     state, cost, certificate = result.state, result.cost, None
     wanted = subject.policy.certify
-    if wanted == "always" or (wanted == "removals" and any(len(chunk) for chunk in removed)):
+    if wanted == "always" or subject.erasing or (wanted == "removals" and rows(removed)):
         state, cost, certificate = certified(task, subject, state, result.memory, cost)
     tolerance = subject.policy.tolerance.relative_bound
     sufficient = certificate is None or certificate.kind != "bound" or within(certificate, tolerance)
@@ -276,6 +302,10 @@ def plain(certificate: Certificate | None) -> dict[str, Any] | None:
         return None
     values = asdict(certificate).items()
     return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values}
+
+
+def rows(data: Data) -> int:
+    return sum(len(chunk) for chunk in data)
 
 
 class Watched:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from sqlalchemy import select
@@ -11,22 +10,29 @@ from sqlalchemy.orm import Session
 from core.errors import Conflict
 from core.jobs import leases, queue
 from core.jobs.leases import Lost
-from core.jobs.tables import ENDED, Job, JobKind, JobState
+from core.jobs.tables import Job, JobKind, JobState
 from core.kprior import State
 from core.models.policy import Policy
 from core.models.table import Model
 from core.versions import history
 from core.versions.evaluation import disagreement, weight_distance
 from core.versions.tables import Comparison, Version, VersionKind
-from worker.making import Made, Subject, from_scratch
+from worker.making import Made, Outdated, Subject, from_scratch
+from worker.nesting import run_to_end
 from worker.task import Task
-
-LOOK = 0.5
-"""Seconds between two looks at a job that another worker runs."""
 
 
 def retrain(task: Task) -> None:
     """Train from scratch, compare, and have the retrained version take over if the adapted one is too far off."""
+    while True:
+        try:
+            retrain_at_head(task)
+            return
+        except Outdated:
+            continue
+
+
+def retrain_at_head(task: Task) -> None:
     bring_to_head(task)
     with task.context.database.read() as session:
         model = session.get(Model, task.model_id)
@@ -55,14 +61,7 @@ def bring_to_head(task: Task) -> None:
         if tip is None or tip.position == model.head or has_failed(session, model):
             return
         adaptation = queue.due(session, model, JobKind.ADAPT, task.request_id).id
-    while True:
-        task.progress(0.05, "adapting to the head first")
-        task.run(task.context, adaptation)
-        with task.context.database.read() as session:
-            state = session.scalar(select(Job.state).where(Job.id == adaptation))
-        if state is None or state in ENDED:
-            return
-        time.sleep(LOOK)
+    run_to_end(task, adaptation, "adapting to the head first")
 
 
 def has_failed(session: Session, model: Model) -> bool:

@@ -13,7 +13,7 @@ from core.jobs.leases import Cancelled, Lost
 from core.jobs.tables import JobKind, JobState
 from core.kprior import SolverError
 from core.logs import current_request
-from worker import adapting, retraining
+from worker import adapting, erasing, retraining
 from worker.context import Context
 from worker.heartbeat import HandedBack, Heartbeat
 from worker.making import NUMERICAL
@@ -21,9 +21,13 @@ from worker.task import Task
 
 log = structlog.get_logger("worker")
 
-OUTAGES = ("database_unavailable", "database_busy", "store_unavailable")
+OUTAGES = ("database_unavailable", "database_busy", "store_unavailable", "mlflow_unavailable")
 """Errors that end by themselves."""
-WORK: dict[JobKind, Callable[[Task], None]] = {JobKind.ADAPT: adapting.adapt, JobKind.RETRAIN: retraining.retrain}
+WORK: dict[JobKind, Callable[[Task], None]] = {
+    JobKind.ADAPT: adapting.adapt,
+    JobKind.RETRAIN: retraining.retrain,
+    JobKind.ERASE: erasing.erase,
+}
 
 
 def run(context: Context, job_id: str) -> None:

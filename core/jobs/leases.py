@@ -14,6 +14,7 @@ from sqlalchemy import CursorResult, select, update
 from sqlalchemy.orm import Session
 
 from core.database import Database, now
+from core.erasure.requests import note_failure
 from core.jobs.queue import announce
 from core.jobs.tables import ENDED, Job, JobKind, JobState
 from core.models.table import Model
@@ -111,6 +112,8 @@ def end(session: Session, job: Job, model: Model, state: JobState, message: str)
     if state is JobState.SUCCEEDED:
         job.progress, job.error = 1.0, None
     session.flush()
+    if job.kind is JobKind.ERASE and state is not JobState.SUCCEEDED:
+        note_failure(session, model, job.error or {"code": "job_ended", "detail": f"The job was {state}."})
     tell(session, model, EntryKind.JOB, job.id)
     waiting = (Job.model_id == model.id, Job.kind == job.kind, Job.state == JobState.QUEUED)
     following = session.scalar(select(Job).where(*waiting))

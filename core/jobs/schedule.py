@@ -16,7 +16,7 @@ from core.database import Database, now
 from core.jobs import outbox, queue
 from core.jobs.outbox import Send
 from core.jobs.tables import Job, JobKind, JobState, Outbox
-from core.ledger.tables import Change
+from core.ledger.tables import Change, Example
 from core.models.policy import Policy, duration
 from core.models.table import Model
 from core.versions.tables import Version, VersionKind
@@ -54,7 +54,22 @@ def wanted(session: Session, model: Model, moment: datetime) -> list[tuple[JobKi
         found.append((JobKind.ADAPT, None))
     if due_at := retrain_due(session, model, policy, moment):
         found.append((JobKind.RETRAIN, due_at))
+    if purge_due(session, model, tip, moment):
+        found.append((JobKind.ERASE, None))
     return found
+
+
+def purge_due(session: Session, model: Model, tip: Version, moment: datetime) -> bool:
+    """Whether removed examples can be deleted since no version has to forget them, or a kept version's time is over."""
+    at_work = Job.state.in_((JobState.QUEUED, JobState.RUNNING))
+    erasing = select(Job.id).where(Job.model_id == model.id, Job.kind == JobKind.ERASE, at_work)
+    if session.scalar(erasing.limit(1)) is not None:
+        return False
+    champion = session.get(Version, (model.id, model.champion)) if model.champion else tip
+    horizon = min(tip.position, champion.position if champion else 0)
+    removed = select(Example.position).where(Example.model_id == model.id, Example.removed <= horizon)
+    over = select(Version.number).where(Version.model_id == model.id, Version.purge_at <= moment)
+    return session.scalar(removed.limit(1)) is not None or session.scalar(over.limit(1)) is not None
 
 
 def adaptation_due(session: Session, model: Model, tip: Version, policy: Policy, moment: datetime) -> bool:

@@ -15,7 +15,11 @@ def membership_auc(predictor: Predictor, w: Tensor, suspects: Data, strangers: D
     Suspects are examples that were removed (or, before removal, are to be); strangers were never trained on. Both
     should come from the same population, or the figure speaks of that difference.
     """
-    a, b = losses(predictor, w, suspects), losses(predictor, w, strangers)
+    return auc(losses(predictor, w, suspects), losses(predictor, w, strangers))
+
+
+def auc(a: Tensor, b: Tensor) -> float:
+    """The chance that a loss of `a` is smaller than one of `b`, ties counting half."""
     if len(a) == 0 or len(b) == 0:
         raise ValueError("the audit needs examples on both sides")
     ranked = b.sort().values

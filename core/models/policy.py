@@ -66,6 +66,13 @@ class Tolerance(Strict):
     disagreement: float = Field(0.01, ge=0, le=1)
 
 
+class ErasurePolicy(Strict):
+    """What an erasure does beyond forgetting the person."""
+
+    keep_superseded: Duration | None = None
+    """How long versions that knew the person are kept; null: not at all."""
+
+
 class Policy(Strict):
     """All that can be changed about a model without changing the model."""
 
@@ -73,6 +80,7 @@ class Policy(Strict):
     adapt: AdaptPolicy = AdaptPolicy()
     retrain: RetrainPolicy = RetrainPolicy()
     tolerance: Tolerance = Tolerance()
+    erasure: ErasurePolicy = ErasurePolicy()
     certify: Literal["always", "removals", "never"] = "always"
     promote: Literal["automatic", "manual"] = "automatic"
     holdout: float = Field(0.1, ge=0, lt=1)

@@ -78,6 +78,8 @@ def promote(session: Session, model: Model, version: Version, by: str) -> Promot
     """Make a version the champion; promoting an older one is the rollback. The next adaptation starts from it."""
     if version.state is VersionState.PURGED:
         raise Conflict("version_purged", f"Version {version.number} is purged: its weights are gone.")
+    if version.purge_at is not None:
+        raise Conflict("version_erased", f"Version {version.number} knew a person who was erased, and is about to go.")
     previous = model.champion
     if previous is not None and previous != version.number:
         find(session, model, previous).state = VersionState.SUPERSEDED

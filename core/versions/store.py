@@ -37,13 +37,25 @@ class Store:
         """Store bytes under a new name in a folder; `before` is told the name before anything is written."""
         name = f"{folder}/{uuid.uuid4().hex}.safetensors"
         before(name)
+        self.write(name, data)
+        return Stored(name, hashlib.sha256(data).hexdigest())
+
+    def write(self, name: str, data: bytes) -> None:
+        """Store bytes under a name of the caller's."""
         path = f"{self.root}/{name}"
-        self.files.makedirs(f"{self.root}/{folder}", exist_ok=True)
+        self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
         if self.local:
             write_whole(Path(path), data)
         else:  # object stores show a file once it is complete
             self.files.pipe_file(path, data)
-        return Stored(name, hashlib.sha256(data).hexdigest())
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder, in order; none if there is no such folder."""
+        try:
+            found = self.files.ls(f"{self.root}/{folder}", detail=False)
+        except FileNotFoundError:
+            return []
+        return sorted(f"{folder}/{str(path).rpartition('/')[2]}" for path in found)
 
     def get(self, name: str, sha256: str | None = None) -> bytes:
         """A file's bytes; Unavailable if they are not those of the given hash."""
@@ -56,6 +68,9 @@ class Store:
         if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
             raise Unavailable("version_damaged", "The file of this version is not what was stored.")
         return data
+
+    def exists(self, name: str) -> bool:
+        return bool(self.files.exists(f"{self.root}/{name}"))
 
     def delete(self, name: str) -> None:
         """Delete a file, or a folder with all its files; nothing happens if it is not there."""

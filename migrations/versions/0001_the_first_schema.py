@@ -253,6 +253,7 @@ def upgrade() -> None:
         sa.Column("sha256", sa.String(length=64), nullable=False),
         sa.Column("file", sa.String(length=500), nullable=False),
         sa.Column("mlflow", JSON, nullable=True),
+        sa.Column("purge_at", MOMENT, nullable=True),
         sa.Column("job_id", sa.String(length=36), nullable=True),
         sa.Column("created_at", MOMENT, nullable=False),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_versions_job_id", ondelete="SET NULL"),
@@ -261,6 +262,63 @@ def upgrade() -> None:
     )
     op.create_index("ix_removals_job_id", "removals", ["job_id"], unique=False)
     op.create_index("ix_versions_job_id", "versions", ["job_id"], unique=False)
+    states = ("received", "adapting", "verifying", "purging", "completed", "failed", "refused")
+    op.create_table(
+        "erasures",
+        sa.Column("id", sa.String(length=36), nullable=False),
+        sa.Column("subject", sa.LargeBinary(), nullable=True),
+        sa.Column("token", sa.String(length=64), nullable=False),
+        sa.Column("reason", sa.String(length=500), nullable=True),
+        sa.Column("asked_by", sa.String(length=20), nullable=False),
+        sa.Column("request_id", sa.String(length=64), nullable=True),
+        sa.Column("state", sa.Enum(*states, name="erasurestate", native_enum=False, length=20), nullable=False),
+        sa.Column("received_at", MOMENT, nullable=False),
+        sa.Column("due_at", MOMENT, nullable=False),
+        sa.Column("extension", sa.String(length=500), nullable=True),
+        sa.Column("refusal", sa.String(length=500), nullable=True),
+        sa.Column("completed_at", MOMENT, nullable=True),
+        sa.Column("receipt", BIG, nullable=True),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_erasures"),
+    )
+    op.create_index("ix_erasures_listed", "erasures", ["created_at", "id"], unique=False)
+    op.create_index(
+        "uq_erasures_open",
+        "erasures",
+        ["subject"],
+        unique=True,
+        sqlite_where=sa.text("state NOT IN ('completed', 'refused')"),
+        postgresql_where=sa.text("state NOT IN ('completed', 'refused')"),
+    )
+    op.create_table(
+        "erasure_parts",
+        sa.Column("erasure_id", sa.String(length=36), nullable=False),
+        sa.Column("model_id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("model", sa.String(length=63), nullable=False),
+        sa.Column("positions", JSON, nullable=False),
+        sa.Column("examples", sa.Integer(), nullable=False),
+        sa.Column("first", BIG, nullable=False),
+        sa.Column("removed", BIG, nullable=False),
+        sa.Column("state", sa.Enum(*states, name="erasurestate", native_enum=False, length=20), nullable=False),
+        sa.Column("error", JSON, nullable=True),
+        sa.Column("version", sa.Integer(), nullable=True),
+        sa.Column("figures", JSON, nullable=True),
+        sa.ForeignKeyConstraint(
+            ["erasure_id"], ["erasures.id"], name="fk_erasure_parts_erasure_id", ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("erasure_id", "model_id", name="pk_erasure_parts"),
+    )
+    op.create_index("ix_erasure_parts_model_id", "erasure_parts", ["model_id"], unique=False)
+    op.create_table(
+        "receipts",
+        sa.Column("number", BIG, autoincrement=False, nullable=False),
+        sa.Column("erasure_id", sa.String(length=36), nullable=False),
+        sa.Column("body", JSON, nullable=False),
+        sa.Column("sha256", sa.String(length=64), nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("number", name="pk_receipts"),
+        sa.UniqueConstraint("erasure_id", name="uq_receipts_erasure_id"),
+    )
     op.create_table(
         "entries",
         sa.Column("id", BIG, nullable=False),
@@ -303,6 +361,9 @@ def downgrade() -> None:
     op.drop_table("marks")
     op.drop_table("leases")
     op.drop_table("entries")
+    op.drop_table("receipts")
+    op.drop_table("erasure_parts")
+    op.drop_table("erasures")
     op.drop_table("versions")
     op.drop_table("removals")
     op.drop_table("outbox")

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from core.models import catalog
 from tests.worker.house import House, problem
 
 OFF = {"after_changes": None, "every": None}
-TICKS = 1.0
+TICKS = 0.8
 """Seconds in which several ticks come."""
 X, Y = problem(200)
 
@@ -100,7 +100,7 @@ def test_missed_due_times_are_caught_up_once_and_nothing_is_retrained_for_nothin
     with trained(watched, {"retrain": {"every": "1s"}}) as name:
         with schedulers_held(watched):
             add(watched, name, 100, 110)
-            time.sleep(2.5)
+            time.sleep(2.1)
         watched.wait_until(lambda: len(jobs(watched, name, "retrain")) > 0, 20)
         watched.settled(name)
         time.sleep(1 + TICKS)
@@ -139,15 +139,6 @@ def test_a_failed_adaptation_is_not_tried_again_until_something_changes(watched:
         assert len(jobs(watched, name, "adapt")) == 2
         watched.remove(name, [100])
         watched.wait_until(lambda: position(watched, name) == 102, 10)
-
-
-def test_a_failed_adaptation_is_tried_again_when_its_time_comes(watched: House) -> None:
-    with trained(watched, {"adapt": {**OFF, "every": "2s"}}, scale=0.25, **POWERS) as name:
-        watched.add_examples(name, POISON, np.array([1]), first=100, split="train")
-        watched.wait_until(lambda: len(jobs(watched, name, "adapt")) == 3, 20)
-        second, first, _ = (watched.ended(job["id"]) for job in jobs(watched, name, "adapt"))
-        pause = datetime.fromisoformat(second["created_at"]) - datetime.fromisoformat(first["finished_at"])
-        assert pause >= timedelta(seconds=2)
 
 
 def test_what_runs_already_is_not_made_due_again(watched: House) -> None:

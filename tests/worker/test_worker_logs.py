@@ -37,7 +37,7 @@ def test_no_log_holds_values_ids_or_subjects(house: House) -> None:
     house.settled(name)
     for log in house.folder.glob("*.log"):
         text = log.read_text()
-        for telltale in ("telltale", "somebody", "7654321", "3e+37", "3e37"):
+        for telltale in ("telltale", "somebody", "7654321", "e+37"):
             assert telltale not in text, f"{telltale} in {log.name}"
         assert name not in text or log.name == "service.log"
 

@@ -1,0 +1,144 @@
+"""Deleting what is kept of removed examples, and looking whether it is gone.
+
+`PURGED` says for every table what becomes of the person in it: the map that a test compares with the schema, so that a
+new table cannot be forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
+
+from core.database import Database, now
+from core.erasure.tables import Part
+from core.kprior import State
+from core.ledger.append import few
+from core.ledger.tables import Example
+from core.marks import Litter
+from core.models.policy import Policy, duration
+from core.models.table import Model
+from core.versions.store import Store
+from core.versions.tables import Version, VersionState
+
+PURGED = {
+    "examples": "rows of the person are deleted",
+    "versions": "those that knew the person are purged: files deleted, figures of their making stay",
+    "erasures": "the keyed hash of the person and the reason are deleted when the erasure ends",
+    "erasure_parts": "positions of the person's examples, which are numbers of rows that are gone",
+    "answers": "encrypted under the caller's own key, and deleted after a day",
+    "removals": "counts alone",
+    "changes": "kinds and positions alone",
+    "models": "nothing about people",
+    "jobs": "nothing about people",
+    "outbox": "nothing about people",
+    "workers": "nothing about people",
+    "promotions": "nothing about people",
+    "comparisons": "figures of whole models",
+    "entries": "nothing about people",
+    "leases": "nothing about people",
+    "keys": "nothing about people",
+    "marks": "nothing about people",
+    "litter": "names of files that are about to go",
+    "receipts": "another keyed hash, which tells the person only to who has the secret",
+}
+"""Table -> what becomes of the person in it."""
+
+
+def knew(part: Part) -> sa.ColumnElement[bool]:
+    """Versions that stand for the ledger while it had the person's examples."""
+    at = Version.position
+    return sa.and_(Version.model_id == part.model_id, at >= part.first, at < part.removed)
+
+
+def purge_versions(session: Session, model: Model, part: Part) -> list[int]:
+    """Purge the versions that knew the person, or set the date when they will be; the numbers of those purged now."""
+    keep = Policy.model_validate(model.policy).erasure.keep_superseded
+    doomed = session.scalars(select(Version).where(knew(part), Version.state != VersionState.PURGED)).all()
+    if keep is None:
+        for version in doomed:
+            discard(session, version)
+        return [version.number for version in doomed]
+    for version in doomed:
+        version.purge_at = version.purge_at or now() + duration(keep)
+    return []
+
+
+def discard(session: Session, version: Version) -> None:
+    """Give up a version's weights: it is a line in the history from now on."""
+    version.state, version.purge_at = VersionState.PURGED, None
+    session.merge(Litter(path=version.file))
+
+
+def overdue_versions(session: Session, model_id: int) -> list[Version]:
+    """Versions that were kept for a while, and whose time is over."""
+    over = (Version.model_id == model_id, Version.purge_at <= now(), Version.state != VersionState.PURGED)
+    return list(session.scalars(select(Version).where(*over)))
+
+
+def purge_removed(session: Session, model: Model) -> int:
+    """Delete all examples that are removed and that no version has to forget any more; how many."""
+    champion = session.get(Version, (model.id, model.champion)) if model.champion else None
+    tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+    # with no version there is nothing that could still have to forget them
+    horizon = min((v.position for v in (champion, tip) if v is not None), default=model.head)
+    gone: sa.CursorResult[Any] = session.execute(  # type: ignore[assignment]
+        delete(Example).where(Example.model_id == model.id, Example.removed <= horizon)
+    )
+    return int(gone.rowcount)
+
+
+def delete_examples(session: Session, model_id: int, positions: Sequence[int]) -> int:
+    """Delete examples by position; how many were there."""
+    count = 0
+    for some in few(positions):
+        gone: sa.CursorResult[Any] = session.execute(  # type: ignore[assignment]
+            delete(Example).where(Example.model_id == model_id, Example.position.in_(some))
+        )
+        count += int(gone.rowcount)
+    return count
+
+
+def tidy(database: Database) -> str:
+    """Have the database drop the bytes of deleted rows; what was done, for the receipt."""
+    with database.engine.connect() as connection:
+        # the driver's own connection: neither statement may run inside a transaction
+        driver: Any = connection.connection.driver_connection
+        if database.sqlite:
+            busy = driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            return "SQLite: deleted rows overwritten; write-ahead log " + ("in use" if busy else "truncated")
+        driver.autocommit = True
+        try:
+            driver.execute("VACUUM examples")
+        finally:
+            driver.autocommit = False
+        return "PostgreSQL: table vacuumed; its write-ahead log and backups are the operator's"
+
+
+def looked(session: Session, store: Store, model: Model | None, part: Part, subject: bytes | None) -> dict[str, int]:
+    """What is still there of the person: each figure must be 0."""
+    rows = 0
+    for some in few(part.positions):
+        query = select(func.count()).where(Example.model_id == part.model_id, Example.position.in_(some))
+        rows += session.scalar(query) or 0
+    about = (Example.model_id == part.model_id, Example.subject == subject, Example.position <= part.removed)
+    found = {
+        "examples by position": rows,
+        "examples by person": session.scalar(select(func.count()).where(*about)) or 0,
+    }
+    purged = session.scalars(select(Version.file).where(knew(part), Version.state == VersionState.PURGED))
+    found["files of purged versions"] = sum(store.exists(file) for file in purged)
+    if model is not None and model.champion is not None:
+        champion = session.get_one(Version, (model.id, model.champion))
+        state = State.from_bytes(store.get(champion.file, champion.sha256))
+        found["memory of the champion"] = len(set(state.memory.key.tolist()).intersection(part.positions))
+    return found
+
+
+def kept_until(session: Session, part: Part) -> str | None:
+    """The date when the last version that knew the person is purged, if any is kept."""
+    last = session.scalar(select(func.max(Version.purge_at)).where(knew(part), Version.state != VersionState.PURGED))
+    return last.isoformat() if last else None

@@ -1,0 +1,37 @@
+"""After a restore from a backup: what the receipts in the store know and the database does not, is done again."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.erasure import receipts
+from core.erasure.requests import receive, token_of
+from core.erasure.tables import Receipt
+from core.errors import Conflict
+from core.ledger.tables import Example
+from core.versions.store import Store
+
+
+def replay(
+    session: Session, store: Store, secret: bytes, asked_by: str, request_id: str | None
+) -> tuple[int, list[str]]:
+    """Take the missing receipts in, and begin their erasures anew; how many, and the ids of the new erasures.
+
+    A receipt names nobody: each person that the database knows is held against its token.
+    """
+    known = set(session.scalars(select(Receipt.number)))
+    bodies = receipts.read_files(store)
+    if flaws := receipts.flaws(bodies):
+        raise Conflict("receipts_damaged", f"Receipt {flaws[0].number} in the store is {flaws[0].problem}.")
+    missing = [body for body in bodies if body["number"] not in known]
+    for body in missing:
+        session.add(Receipt(number=body["number"], erasure_id=body["erasure"], body=body, sha256=body["sha256"]))
+    session.flush()
+    wanted = {str(body["subject_token"]) for body in missing}
+    known_people = select(Example.subject).where(Example.subject.is_not(None)).distinct()
+    people = list(session.scalars(known_people)) if wanted else []
+    found = [subject for subject in people if subject is not None and token_of(subject, secret) in wanted]
+    reason = "carried out again after a restore"
+    begun = [receive(session, subject, secret, asked_by, reason, request_id=request_id).id for subject in found]
+    return len(missing), begun

@@ -1,0 +1,199 @@
+"""Receiving erasures: find what is there of a person in all models, restrict it at once, and have it forgotten."""
+
+from __future__ import annotations
+
+import calendar
+import hmac
+import uuid
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from core.database import now
+from core.erasure import receipts
+from core.erasure.tables import OPEN, Erasure, ErasureState, Part
+from core.errors import Conflict, NotFound
+from core.jobs import queue
+from core.jobs.tables import JobKind
+from core.ledger import append
+from core.ledger.tables import Example
+from core.models.table import Model
+
+
+def months_after(moment: datetime, months: int) -> datetime:
+    """The same day and time so many months later; the last day of a shorter month.
+
+    >>> months_after(datetime(2026, 1, 31), 1)
+    datetime.datetime(2026, 2, 28, 0, 0)
+    """
+    years, month = divmod(moment.month - 1 + months, 12)
+    year = moment.year + years
+    day = min(moment.day, calendar.monthrange(year, month + 1)[1])
+    return moment.replace(year=year, month=month + 1, day=day)
+
+
+def token_of(subject: bytes, secret: bytes) -> str:
+    """What receipts carry in place of the person."""
+    return hmac.digest(secret, b"receipt:" + subject, "sha256").hex()
+
+
+def receive(
+    session: Session,
+    subject: bytes,
+    secret: bytes,
+    asked_by: str,
+    reason: str | None = None,
+    received_at: datetime | None = None,
+    request_id: str | None = None,
+) -> Erasure:
+    """Begin an erasure, or join the one that is open for the same person: what came since is taken in."""
+    open_one = select(Erasure).where(Erasure.subject == subject, Erasure.state.in_(OPEN))
+    erasure = session.scalar(open_one)
+    if erasure is None:
+        since = received_at or now()
+        erasure = Erasure(
+            id=str(uuid.uuid4()),
+            subject=subject,
+            token=token_of(subject, secret),
+            reason=reason,
+            asked_by=asked_by,
+            request_id=request_id,
+            received_at=since,
+            due_at=months_after(since, 1),
+        )
+        try:
+            with session.begin_nested():
+                session.add(erasure)
+        except IntegrityError:  # somebody else has just begun it
+            erasure = session.scalars(open_one).one()
+    resolve(session, erasure)
+    return erasure
+
+
+def resolve(session: Session, erasure: Erasure) -> None:
+    """Snapshot what is there of the person in each model, take it out of force, and make the jobs due."""
+    holding = select(Example.model_id).where(Example.subject == erasure.subject).distinct()
+    for model_id in sorted(session.scalars(holding)):
+        model = session.get(Model, model_id, with_for_update=True)
+        if model is None:
+            continue
+        about = (Example.model_id == model_id, Example.subject == erasure.subject)
+        if session.scalar(select(Example.position).where(*about, Example.removed.is_(None)).limit(1)) is not None:
+            append.remove(session, model, Example.subject, [""], [erasure.subject])
+        positions = sorted(session.scalars(select(Example.position).where(*about)))
+        part = session.get(Part, (erasure.id, model_id))
+        if part is not None and part.positions == positions and part.state is not ErasureState.FAILED:
+            continue
+        if part is None:
+            part = Part(erasure_id=erasure.id, model_id=model_id, model=model.name)
+            session.add(part)
+        part.positions, part.examples = positions, len(positions)
+        part.first, part.removed = positions[0], model.head
+        part.state, part.error = ErasureState.RECEIVED, None
+        session.flush()
+        queue.due(session, model, JobKind.ERASE, erasure.request_id)
+    conclude(session, erasure)
+
+
+def find(session: Session, id: str) -> Erasure:
+    erasure = session.get(Erasure, id) if id.isprintable() else None
+    if erasure is None:
+        raise NotFound("erasure_not_found", "There is no such erasure.")
+    return erasure
+
+
+def parts_of(session: Session, erasure: Erasure) -> list[Part]:
+    parts = select(Part).where(Part.erasure_id == erasure.id).order_by(Part.model)
+    return list(session.scalars(parts.execution_options(populate_existing=True)))
+
+
+def retry(session: Session, erasure: Erasure) -> None:
+    """Try again what failed."""
+    if erasure.state is not ErasureState.FAILED:
+        raise Conflict("erasure_not_failed", f"The erasure has not failed: it is {erasure.state}.")
+    resolve(session, erasure)
+    for part in parts_of(session, erasure):
+        model = session.get(Model, part.model_id, with_for_update=True)
+        if part.state is ErasureState.FAILED and model is not None:
+            part.state, part.error = ErasureState.RECEIVED, None
+            session.flush()
+            queue.due(session, model, JobKind.ERASE, erasure.request_id)
+    conclude(session, erasure)
+
+
+def refuse(session: Session, erasure: Erasure, reason: str) -> None:
+    """Refuse a request (GDPR Art. 12(5), 17(3)). What was taken out of force stays out; nothing is purged."""
+    session.refresh(erasure, with_for_update=True)
+    if erasure.state not in OPEN:
+        raise Conflict("erasure_ended", f"The erasure has ended already: {erasure.state}.")
+    erasure.state, erasure.refusal, erasure.completed_at = ErasureState.REFUSED, reason, now()
+    erasure.subject = erasure.reason = None
+
+
+def extend(session: Session, erasure: Erasure, reason: str) -> None:
+    """Move the due date by two months, once (GDPR Art. 12(3))."""
+    session.refresh(erasure, with_for_update=True)
+    if erasure.state not in OPEN:
+        raise Conflict("erasure_ended", f"The erasure has ended already: {erasure.state}.")
+    if erasure.extension is not None:
+        raise Conflict("erasure_extended", "The due date was moved already; the law allows that once.")
+    erasure.extension, erasure.due_at = reason, months_after(erasure.received_at, 3)
+
+
+def note_failure(session: Session, model: Model, error: dict[str, str]) -> None:
+    """The job that was to carry out a model's erasures has failed for good."""
+    query = select(Part, Erasure).join(Erasure, Erasure.id == Part.erasure_id)
+    query = query.where(Part.model_id == model.id, Part.state.in_(OPEN), Erasure.state.in_(OPEN))
+    for part, erasure in session.execute(query).tuples().all():
+        part.state, part.error = ErasureState.FAILED, error
+        conclude(session, erasure)
+
+
+def conclude(session: Session, erasure: Erasure) -> None:
+    """Let the erasure say where its models are; write the receipt when all have forgotten the person."""
+    session.flush()
+    # one at a time, after the models' locks: of two that end together, the second sees both
+    session.refresh(erasure, with_for_update=True)
+    if erasure.state not in OPEN:
+        return
+    states = [part.state for part in parts_of(session, erasure)]
+    if all(state is ErasureState.COMPLETED for state in states):
+        complete(session, erasure)
+    elif ErasureState.FAILED in states:
+        erasure.state = ErasureState.FAILED
+    else:  # the one that is furthest behind
+        erasure.state = min((s for s in states if s is not ErasureState.COMPLETED), key=list(ErasureState).index)
+
+
+def complete(session: Session, erasure: Erasure) -> None:
+    erasure.completed_at = now()
+    receipt = receipts.append(session, erasure.id, told(session, erasure))
+    erasure.state, erasure.receipt = ErasureState.COMPLETED, receipt.number
+    erasure.subject = erasure.reason = None
+
+
+def told(session: Session, erasure: Erasure) -> dict[str, object]:
+    """What a receipt says, without a word about who the person is."""
+    parts = parts_of(session, erasure)
+    assert erasure.completed_at is not None
+    return {
+        "subject_token": erasure.token,
+        "received_at": erasure.received_at.isoformat(),
+        "due_at": erasure.due_at.isoformat(),
+        "completed_at": erasure.completed_at.isoformat(),
+        "found": sum(part.examples for part in parts),
+        "statement": statement(parts),
+        "models": [{"model": part.model, "examples": part.examples, **(part.figures or {})} for part in parts],
+    }
+
+
+def statement(parts: list[Part]) -> str:
+    """The whole in a sentence."""
+    if not parts:
+        return "No model holds or has learnt from any example about this person."
+    count = sum(part.examples for part in parts)
+    examples = "1 example" if count == 1 else f"{count} examples"
+    models = "1 model" if len(parts) == 1 else f"{len(parts)} models"
+    return f"{examples} about this person were forgotten by {models} and deleted; their absence was verified."

@@ -1,0 +1,96 @@
+"""Making MLflow forget the weights of versions for good. Called by whoever has purged them here.
+
+As in `publisher`, MLflow's own code is imported only when there is something to do.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from core import leases
+from core.database import Database
+from core.errors import AmendError, NotFound, Unavailable
+from core.tracking.publisher import ENVIRONMENT, LEASE, Holding, LeaseLost, require
+from core.tracking.story import Story
+from core.versions.tables import Version, VersionState
+
+WAIT = 120.0
+"""Seconds in which somebody who tells MLflow something should have finished."""
+POLL = 0.5
+
+
+def purge(database: Database, url: str, owner: str, model_id: int, numbers: Sequence[int]) -> dict[str, int]:
+    """Delete the weights of purged versions from MLflow, look whether they are gone, and tell how much there was.
+
+    Unavailable if MLflow does not answer, or is told something else all the time; Conflict if it keeps something.
+    What is half-done then is done by calling again. Nobody publishes meanwhile, and afterwards nobody uploads them.
+    """
+    gone = Counter(versions=0, models=0, files=0)
+    with alone(database, f"{owner}, purging") as hold:
+        story = Story.of(database, model_id)
+        if story is None:
+            raise NotFound("model_not_found", "There is no such model.")
+        versions = [story.by_number[number] for number in numbers]
+        if any(version.state is not VersionState.PURGED for version in versions):
+            raise ValueError("a version that is not in the state `purged` would be uploaded again")
+        # one that is not noted as told may have been uploaded by somebody who was killed before noting it
+        if versions and (url or any(version.mlflow for version in versions)):
+            forget(database, url, hold, story, versions, gone)
+    return dict(gone)
+
+
+@contextmanager
+def alone(database: Database, owner: str) -> Iterator[Holding]:
+    """Keep publishers away; Unavailable if one does not finish in time."""
+    hold, end = Holding(database, owner), time.monotonic() + WAIT
+    busy = Unavailable("mlflow_busy", "MLflow is being told something else; try again later.")
+    try:
+        while True:
+            try:
+                hold(at_once=True)
+                break
+            except LeaseLost:
+                if time.monotonic() > end:
+                    raise
+            time.sleep(POLL)
+        yield hold
+    except LeaseLost:
+        raise busy from None
+    finally:
+        leases.give_back(database, LEASE, owner)
+
+
+def forget(
+    database: Database, url: str, hold: Holding, story: Story, versions: Sequence[Version], gone: Counter[str]
+) -> None:
+    """Delete the weights of some versions, and count in `gone` what there was."""
+    require(url)
+    os.environ.update(ENVIRONMENT)
+    from core.tracking import registry, server, weights
+
+    try:
+        client = server.Client(url, hold)
+        # first, so that loading by an alias works all the time; a version that somebody deleted by hand is no obstacle
+        server.or_none(registry.set_aliases, client, story)
+        for version in versions:
+            gone.update(weights.delete(client, url, story.model, version.number))
+            unnote(database, version)
+    except (AmendError, LeaseLost):
+        raise
+    except Exception as error:
+        if server.unanswered(error):
+            raise Unavailable("mlflow_unavailable", "The connection to MLflow broke; try again later.") from error
+        require(url)
+        raise
+
+
+def unnote(database: Database, version: Version) -> None:
+    """Forget under which number a version was registered. Its run is still there."""
+    with database.write() as session:
+        row = session.get(Version, (version.model_id, version.number))
+        if row is not None and row.mlflow:
+            row.mlflow = {**row.mlflow, "version": None}

@@ -1,0 +1,86 @@
+"""Where MLflow has the weights of versions, and deleting them there: what MLflow deletes itself, it only hides.
+
+Runs, metrics and pictures stay: they hold nobody's data.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from mlflow.entities import ViewType
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+from core.errors import Conflict
+from core.models.table import Model
+from core.tracking.server import MODEL_ID, or_none
+
+SUFFIX = ".safetensors"
+"""How the names of all files with weights end."""
+
+
+def delete(client: Any, url: str, model: Model, number: int) -> Counter[str]:
+    """Delete the weights of a version, and look whether they are gone; by kind, how much there was."""
+    gone = Counter[str]()
+    for experiment, run in list(runs(client, model, number)):
+        found = Weights(client, url, model, experiment, run)
+        gone.update(found.count())
+        found.delete()
+        left = Weights(client, url, model, experiment, run).count()
+        if left.total():
+            kept = ", ".join(f"{many} {what}" for what, many in left.items() if many)
+            raise Conflict("mlflow_not_purged", f"MLflow still has {kept} of version {number} of {model.name}.")
+    return gone
+
+
+def runs(client: Any, model: Model, number: int) -> Iterator[tuple[Any, Any]]:
+    """The runs of a version with their experiments; also those that somebody deleted, for MLflow keeps them."""
+    tagged, of_version = f"tags.`{MODEL_ID}` = '{model.id}'", f"tags.`amend.version` = '{number}'"
+    for experiment in client.search_experiments(ViewType.ALL, filter_string=tagged):
+        if experiment.tags.get("amend.model") == model.name:
+            for run in client.search_runs([experiment.experiment_id], of_version, ViewType.ALL):
+                yield experiment, run
+
+
+class Weights:
+    """All that MLflow has of the weights that came out of a run."""
+
+    def __init__(self, client: Any, url: str, model: Model, experiment: Any, run: Any) -> None:
+        self.client, self.url, run_id = client, url, run.info.run_id
+        self.versions = client.search_model_versions(f"name = '{model.name}' and run_id = '{run_id}'")
+        self.models = client.search_logged_models([experiment.experiment_id], f"source_run_id = '{run_id}'")
+        # the files of a model that somebody deleted by hand are still there, where MLflow puts those of all models
+        outputs = run.outputs.model_outputs if run.outputs else []
+        usual = {f"{experiment.artifact_location}/models/{output.model_id}/artifacts" for output in outputs}
+        self.folders = {folder: self.files(folder) for folder in usual | {m.artifact_location for m in self.models}}
+        self.run_folder = run.info.artifact_uri
+        self.strays = [path for path in self.files(self.run_folder) if path.endswith(SUFFIX)]
+
+    def count(self) -> Counter[str]:
+        files = len(self.strays) + sum(map(len, self.folders.values()))
+        return Counter(versions=len(self.versions), models=len(self.models), files=files)
+
+    def delete(self) -> None:
+        """What leads to the files goes after them: whoever is interrupted is followed by another who finds them."""
+        for version in self.versions:
+            or_none(self.client.delete_model_version, version.name, version.version)
+        for folder in self.folders:
+            # even if it seems empty: MLflow does not list a file whose upload was cut off
+            self.repository(folder).delete_artifacts()
+        for path in self.strays:
+            self.repository(self.run_folder).delete_artifacts(path)
+        for model in self.models:
+            or_none(self.client.delete_logged_model, model.model_id)
+
+    def files(self, folder: str, path: str | None = None) -> list[str]:
+        """The paths of all files below a folder."""
+        found: list[str] = []
+        for item in self.repository(folder).list_artifacts(path):
+            found += self.files(folder, item.path) if item.is_dir else [item.path]
+        return found
+
+    def repository(self, folder: str) -> Any:
+        """The way to the files below a folder, for one request."""
+        self.client.hold()
+        return get_artifact_repository(folder, tracking_uri=self.url)

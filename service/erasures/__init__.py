@@ -1,0 +1,1 @@
+"""Erasures: a person's request to be forgotten, followed to its receipt."""

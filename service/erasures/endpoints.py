@@ -1,0 +1,203 @@
+"""Endpoints of erasures and receipts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Path, Query
+from sqlalchemy import select, tuple_
+from sqlalchemy.orm import Session
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from core.database import now
+from core.erasure import receipts, replaying, requests
+from core.erasure.tables import OPEN, Erasure, ErasureState, Receipt
+from core.errors import Invalid, NotFound
+from core.ledger.batch import subject_hash
+from service.auth import Caller, Eraser, Guarded
+from service.context import Shared
+from service.erasures import page
+from service.erasures.schemas import (
+    Because,
+    ChainAnswer,
+    ErasureAnswer,
+    FlawAnswer,
+    NewErasure,
+    ReplayedAnswer,
+    RetriedAnswer,
+    described,
+)
+from service.pages import After, Limit, Page, page_of
+from service.problems import documented
+from service.writing import Write, Writing
+
+router = APIRouter(prefix="/v1", tags=["Erasure"], route_class=Guarded)
+
+Id = Annotated[str, Path(description="The erasure's id.", max_length=36)]
+
+
+def officer(caller: Caller) -> Caller:
+    """A person is erased everywhere or not at all: a key for some models cannot ask for that."""
+    caller.require_all_models()
+    return caller
+
+
+def answered(session: Session, erasure: Erasure) -> ErasureAnswer:
+    return described(erasure, requests.parts_of(session, erasure), now())
+
+
+@router.post("/erasures", status_code=202, response_model=ErasureAnswer, responses=documented())
+def ask_for_erasure(body: NewErasure, caller: Eraser, context: Shared, write: Write) -> Response:
+    """Have a person forgotten by all models. From this answer on nothing new is learnt from their examples.
+
+    A second request for the same person joins the one that is open. Due in a month (GDPR Art. 12(3)).
+    """
+    officer(caller)
+    if not body.subject.isprintable():
+        raise Invalid.at(("subject",), "request_invalid", "must be printable text")
+    if body.received_at is not None and body.received_at > now():
+        raise Invalid.at(("received_at",), "request_invalid", "must not lie in the future")
+    secret = context.settings.secret
+
+    def begin(session: Session) -> ErasureAnswer:
+        erasure = requests.receive(
+            session,
+            subject_hash(body.subject, secret),
+            secret,
+            caller.key_id,
+            body.reason,
+            body.received_at,
+            write.request_id,
+        )
+        return answered(session, erasure)
+
+    return write(caller.credential, 202, begin)
+
+
+@router.get("/erasures", response_model=Page[ErasureAnswer], responses=documented())
+def list_erasures(
+    caller: Eraser,
+    context: Shared,
+    state: ErasureState | None = None,
+    overdue: Annotated[bool | None, Query(description="Only those that are past their due date and not done.")] = None,
+    limit: Limit = 100,
+    after: After = None,
+) -> Page[ErasureAnswer]:
+    """Erasures, the newest first."""
+    officer(caller)
+    query = select(Erasure)
+    if state is not None:
+        query = query.where(Erasure.state == state)
+    if overdue is not None:
+        late = Erasure.state.in_(OPEN) & (Erasure.due_at < now())
+        query = query.where(late if overdue else ~late)
+    with context.database.read() as session:
+        if after is not None:
+            last = session.get(Erasure, after) if after.isprintable() else None
+            if last is None:
+                raise Invalid.at(("query", "after"), "cursor_invalid", "is not a cursor of this list")
+            query = query.where(tuple_(Erasure.created_at, Erasure.id) < tuple_(last.created_at, last.id))
+        rows = session.scalars(query.order_by(Erasure.created_at.desc(), Erasure.id.desc()).limit(limit + 1)).all()
+        return page_of(rows, limit, lambda row: answered(session, row), lambda row: row.id)
+
+
+@router.get("/erasures/{id}", response_model=ErasureAnswer, responses=documented(404))
+def show_erasure(id: Id, caller: Eraser, context: Shared) -> ErasureAnswer:
+    """One erasure."""
+    officer(caller)
+    with context.database.read() as session:
+        return answered(session, requests.find(session, id))
+
+
+def changed(id: str, caller: Caller, write: Writing, change: Any) -> Response:
+    """Carry out a change of an erasure, and answer how it stands then."""
+    officer(caller)
+
+    def act(session: Session) -> ErasureAnswer:
+        erasure = requests.find(session, id)
+        change(session, erasure)
+        return answered(session, erasure)
+
+    return write(caller.credential, 200, act)
+
+
+@router.post("/erasures/{id}/retry", response_model=ErasureAnswer, responses=documented(404, 409))
+def retry_erasure(id: Id, caller: Eraser, write: Write) -> Response:
+    """Try again what failed."""
+    return changed(id, caller, write, requests.retry)
+
+
+@router.post("/erasures/{id}/refuse", response_model=ErasureAnswer, responses=documented(404, 409))
+def refuse_erasure(id: Id, body: Because, caller: Eraser, write: Write) -> Response:
+    """Refuse a request, with a reason. Examples that are out of force by then stay out."""
+    return changed(id, caller, write, lambda session, erasure: requests.refuse(session, erasure, body.reason))
+
+
+@router.post("/erasures/{id}/extend", response_model=ErasureAnswer, responses=documented(404, 409))
+def extend_erasure(id: Id, body: Because, caller: Eraser, write: Write) -> Response:
+    """Move the due date by two months, once, with a reason (GDPR Art. 12(3))."""
+    return changed(id, caller, write, lambda session, erasure: requests.extend(session, erasure, body.reason))
+
+
+@router.post("/erasures/retry", response_model=RetriedAnswer, responses=documented())
+def retry_failed_erasures(caller: Eraser, write: Write) -> Response:
+    """Try again all erasures that failed."""
+    officer(caller)
+
+    def act(session: Session) -> RetriedAnswer:
+        failed = session.scalars(select(Erasure).where(Erasure.state == ErasureState.FAILED).order_by(Erasure.id)).all()
+        for erasure in failed:
+            requests.retry(session, erasure)
+        return RetriedAnswer(retried=[erasure.id for erasure in failed])
+
+    return write(caller.credential, 200, act)
+
+
+@router.post("/erasures/replay", response_model=ReplayedAnswer, responses=documented())
+def replay_erasures(caller: Eraser, context: Shared, write: Write) -> Response:
+    """After a restore from a backup: carry out again every erasure that the receipts know and the database does not."""
+    officer(caller)
+
+    def act(session: Session) -> ReplayedAnswer:
+        count, begun = replaying.replay(
+            session, context.store, context.settings.secret, caller.key_id, write.request_id
+        )
+        return ReplayedAnswer(receipts=count, erasures=begun)
+
+    return write(caller.credential, 200, act)
+
+
+@router.get(
+    "/erasures/{id}/receipt",
+    response_model=dict[str, Any],
+    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}, **documented(404)},
+)
+def show_receipt(
+    id: Id,
+    caller: Eraser,
+    context: Shared,
+    accept: Annotated[str, Header(description="text/html: a page to print.")] = "application/json",
+) -> Response:
+    """The receipt: JSON, or with `Accept: text/html` a page that a person can read and print."""
+    officer(caller)
+    with context.database.read() as session:
+        erasure = requests.find(session, id)
+        receipt = session.get(Receipt, erasure.receipt) if erasure.receipt else None
+        if receipt is None:
+            raise NotFound("receipt_not_found", "There is no receipt yet: the erasure is not completed.")
+        body = receipt.body
+    if "text/html" in accept.lower():
+        return HTMLResponse(page.of(body))
+    return JSONResponse(body)
+
+
+@router.get("/receipts/verify", response_model=ChainAnswer, responses=documented())
+def verify_receipts(caller: Eraser, context: Shared) -> ChainAnswer:
+    """Walk the chain of receipts: one that is missing, altered or out of place is found."""
+    officer(caller)
+    with context.database.read() as session:
+        chain = receipts.chain(session)
+        found = receipts.verify(session, context.store)
+    last = str(chain[-1]["sha256"]) if chain else None
+    flaws = [FlawAnswer(number=flaw.number, problem=flaw.problem) for flaw in found]
+    return ChainAnswer(valid=not flaws, receipts=len(chain), last=last, flaws=flaws)

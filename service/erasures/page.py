@@ -1,0 +1,95 @@
+"""A receipt as a page that a person can read and print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from typing import Any
+
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #1b1b1b; max-width: 46rem; margin: 3rem auto; padding: 0 1.5rem; }
+h1 { font-size: 1.6rem; margin-bottom: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .3rem; }
+.statement { font-size: 1.15rem; margin: 1.2rem 0; } .quiet { color: #666; }
+table { border-collapse: collapse; width: 100%; }
+th, td { text-align: left; padding: .3rem .8rem .3rem 0; vertical-align: top; }
+th { font-weight: 600; width: 13rem; } tr + tr { border-top: 1px solid #e4e4e4; }
+code { font-size: .82rem; overflow-wrap: anywhere; } .gone::before { content: "\\2713\\00a0"; color: #2a7d2e; }
+@media print { body { margin: 0; font-size: 11pt; } }
+"""
+
+
+def of(receipt: dict[str, Any]) -> str:
+    """The page of a receipt."""
+    facts = {
+        "Received": day(receipt["received_at"]),
+        "Due": day(receipt["due_at"]),
+        "Completed": day(receipt["completed_at"]),
+        "Examples found": receipt["found"],
+        "Request": code(receipt["erasure"]),
+    }
+    chain = {"This receipt's hash": code(receipt["sha256"]), "The one before it": code(receipt["previous"])}
+    parts = [
+        f"<h1>Receipt of erasure no. {receipt['number']}</h1>",
+        '<p class="quiet">Amend: data and models from which a person was erased</p>',
+        f'<p class="statement">{escape(str(receipt["statement"]))}</p>',
+        table(facts.items()),
+        *(section(model) for model in receipt["models"]),
+        "<h2>How to check this receipt</h2>",
+        "<p>It names nobody. Its hash covers every word of it and the hash of the receipt before it, so that a receipt "
+        "which is missing or altered shows: <code>amend receipts verify</code>.</p>",
+        table(chain.items()),
+    ]
+    head = f'<meta charset="utf-8"><title>Receipt of erasure {receipt["number"]}</title><style>{STYLE}</style>'
+    return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>'
+
+
+def section(model: dict[str, Any]) -> str:
+    """What was done in one model."""
+    facts: dict[str, Any] = {"Examples": model["examples"], "How": escape(str(model.get("words", "")))}
+    facts |= nearness(model)
+    if audit := model.get("audit"):
+        chances = f"{audit['before']:.2f} before and {audit['after']:.2f} after"
+        facts["Audit"] = f"told from never-seen examples with a chance of {chances} (0.5: not at all)"
+    if model.get("version"):
+        facts["Version"] = f"{model['version']} {code(model['sha256'])}"
+    deleted = model.get("deleted", {})
+    facts["Deleted"] = ", ".join(f"{count} {escape(what)}" for what, count in deleted.items()) or "nothing was kept"
+    if model.get("kept_until"):
+        facts["Kept for a while"] = (
+            f"versions that knew the person, until {day(model['kept_until'])} by the model's policy"
+        )
+    gone = "".join(f'<span class="gone">{escape(what)}: {n}</span><br>' for what, n in model.get("checked", {}).items())
+    facts["Looked for, and found"] = gone
+    facts["Database"] = escape(str(model.get("database", "")))
+    return f"<h2>Model {escape(str(model['model']))}</h2>{table(facts.items())}"
+
+
+def nearness(model: dict[str, Any]) -> dict[str, str]:
+    """How near the model is to one that never saw the person."""
+    certificate = model.get("certificate") or {}
+    if certificate.get("bound") is None:
+        if certificate.get("kind") == "measured":
+            return {"Measured": f"gradient of {certificate['gradient_norm']:.3g} left on the retained data"}
+        return {}
+    bound = f"{certificate['bound']:.3g} on the distance of the weights to the exact optimum without the person"
+    bound += f", {certificate['relative']:.3%} of their length"
+    if model.get("tolerance"):
+        bound += f" ({model['tolerance']:.3%} are tolerated)"
+    told = {"Bound": bound}
+    if certificate.get("prediction_bound") is not None:
+        most = f"{certificate['prediction_bound']:.3g}"
+        told["Predictions"] = f"none on the holdout would differ by more than {most}"
+    return told
+
+
+def table(rows: Iterable[tuple[str, Any]]) -> str:
+    cells = "".join(f"<tr><th>{escape(name)}</th><td>{value}</td></tr>" for name, value in rows if value != "")
+    return f"<table>{cells}</table>"
+
+
+def code(text: object) -> str:
+    return f"<code>{escape(str(text))}</code>"
+
+
+def day(moment: str) -> str:
+    return escape(moment[:16].replace("T", " ")) + " UTC"

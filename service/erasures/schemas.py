@@ -1,0 +1,123 @@
+"""Requests and answers about erasures."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from core.erasure.tables import Erasure, ErasureState, Part
+from core.models.spec import PLAIN, Strict
+
+Text = Annotated[str, Field(min_length=1, max_length=200, pattern=PLAIN)]
+Reason = Annotated[str, Field(min_length=1, max_length=500, pattern=PLAIN)]
+
+
+class NewErasure(Strict):
+    """Who shall be forgotten. The subject is stored as a keyed hash only, and not at all once it is done."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"subject": "user-7"}]})
+
+    subject: Text
+    reason: Reason | None = Field(None, description="For your own records; deleted when the erasure ends.")
+    received_at: AwareDatetime | None = Field(None, description="When the person asked, if that was earlier.")
+
+
+class Because(Strict):
+    """Why."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "required by law for another year"}]})
+
+    reason: Reason
+
+
+class ErasureError(BaseModel):
+    """Why a model has not forgotten the person yet."""
+
+    code: str
+    detail: str
+
+
+class PartAnswer(BaseModel):
+    """What the erasure means for one model."""
+
+    model: str
+    examples: int
+    state: ErasureState
+    version: int | None = Field(description="The version without the person that was promoted.")
+    bound: float | None = Field(description="Covers the distance of its weights to a retrain without the person.")
+    method: str | None = Field(description='"adapted", "retrained" or "withdrawn".')
+    error: ErasureError | None
+
+
+class ErasureAnswer(BaseModel):
+    """A request to be forgotten, and where it stands."""
+
+    id: str
+    state: ErasureState
+    received_at: datetime
+    due_at: datetime
+    overdue: bool
+    completed_at: datetime | None
+    extension: str | None = Field(description="Why the due date was moved.")
+    refusal: str | None = Field(description="Why it was refused.")
+    models: list[PartAnswer]
+    receipt: str | None
+
+
+class RetriedAnswer(BaseModel):
+    """Erasures that are tried again."""
+
+    retried: list[str]
+
+
+class FlawAnswer(BaseModel):
+    number: int
+    problem: str
+
+
+class ChainAnswer(BaseModel):
+    """Whether all receipts are there as they were made."""
+
+    valid: bool
+    receipts: int
+    last: str | None = Field(
+        description="The hash of the last receipt: keep it elsewhere, and a chain made anew shows."
+    )
+    flaws: list[FlawAnswer]
+
+
+class ReplayedAnswer(BaseModel):
+    """What a restored database has to do again."""
+
+    receipts: int = Field(description="Receipts that the store has and the database had not.")
+    erasures: list[str] = Field(description="Erasures that are carried out again.")
+
+
+def described(erasure: Erasure, parts: list[Part], moment: datetime) -> ErasureAnswer:
+    ended = erasure.state in (ErasureState.COMPLETED, ErasureState.REFUSED)
+    values: dict[str, Any] = {
+        name: getattr(erasure, name)
+        for name in ("id", "state", "received_at", "due_at", "completed_at", "extension", "refusal")
+    }
+    return ErasureAnswer(
+        **values,
+        overdue=not ended and erasure.due_at < moment,
+        models=[of_part(part) for part in parts],
+        receipt=f"/v1/erasures/{erasure.id}/receipt" if erasure.receipt else None,
+    )
+
+
+def of_part(part: Part) -> PartAnswer:
+    figures = part.figures or {}
+    certificate = figures.get("certificate") or {}
+    return PartAnswer(
+        model=part.model,
+        examples=part.examples,
+        state=part.state,
+        version=part.version,
+        bound=certificate.get("bound"),
+        method=figures.get("method"),
+        error=ErasureError(**part.error) if part.error else None,
+    )

@@ -1,0 +1,273 @@
+"""Weights that MLflow must forget: afterwards no file of the server holds them, whatever happened on the way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.store.artifact.http_artifact_repo import HttpArtifactRepository
+
+from core import leases
+from core.errors import Conflict, Unavailable
+from core.kprior import State
+from core.tracking import publisher, purging, registry
+from core.tracking.loading import Published
+from core.tracking.purging import purge
+from core.tracking.tables import EntryKind
+from core.tracking.telling import Teller
+from core.versions.tables import Version, VersionState
+from tests.core.tracking.scene import NewScene, Scene, trained
+from tests.core.tracking.shown import Shown
+from tests.core.tracking.test_interruptions import Wire
+from tests.mlflow_server import MlflowServer, mlflow_server
+from tests.servers import free_port
+
+NOTHING = {"versions": 0, "models": 0, "files": 0}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MlflowServer]:
+    """One whose folder is known."""
+    with mlflow_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: MlflowServer) -> MlflowClient:
+    return MlflowClient(server.url, server.url)
+
+
+def mark(scene: Scene, *numbers: int) -> None:
+    """Purge versions here: what comes before purging them there."""
+    with scene.database.write() as session:
+        for number in numbers:
+            session.get_one(Version, (scene.model.id, number)).state = VersionState.PURGED
+
+
+def purged(scene: Scene, url: str, *numbers: int) -> dict[str, int]:
+    mark(scene, *numbers)
+    return purge(scene.database, url, "tests", scene.model.id, numbers)
+
+
+def weights(scene: Scene, number: int) -> bytes:
+    state = State.from_bytes(scene.store.get(scene.versions[number - 1].file))
+    made: bytes = state.w.numpy().tobytes()
+    return made
+
+
+def holding(server: MlflowServer, data: bytes) -> list[Path]:
+    """The files of the server, its database among them, that hold these bytes."""
+    return [path for path in server.folder.rglob("*") if path.is_file() and data in path.read_bytes()]
+
+
+def test_of_purged_versions_the_server_holds_no_weights(
+    new_scene: NewScene, server: MlflowServer, client: MlflowClient
+) -> None:
+    scene = trained(new_scene, 3)
+    shown = Shown(client, scene.name)
+    scene.promote(1)
+    scene.publish(server.url)
+    told, runs = [version.mlflow or {} for version in scene.versions], shown.runs()
+    assert shown.aliases()["champion"] == shown.aliases()["reference"] == told[0]["version"]
+    scene.promote(3)  # MLflow is not told before the others are purged
+    assert [len(holding(server, weights(scene, number))) for number in (1, 2, 3)] == [1, 1, 1]
+    gone = purged(scene, server.url, 1, 2)
+    assert (gone["versions"], gone["models"]) == (2, 2)
+    assert gone["files"] > 20
+    assert [len(holding(server, weights(scene, number))) for number in (1, 2, 3)] == [0, 0, 1]
+    # nor what was uploaded with them
+    assert len(list(server.folder.rglob(f"models/{model(runs, 3)}/**/*.safetensors"))) == 1
+    for number in (1, 2):
+        assert not [path for path in server.folder.rglob(f"models/{model(runs, number)}/**/*") if path.is_file()]
+        with pytest.raises(MlflowException):
+            client.get_logged_model(model(runs, number))
+        with pytest.raises(MlflowException):
+            client.get_model_version(scene.name, told[number - 1]["version"])
+    # what is in service is still there, and so is what was measured
+    assert shown.versions().keys() == {"3"}
+    assert shown.aliases() == {"champion": told[2]["version"]}
+    (kept,) = holding(server, weights(scene, 3))
+    assert len(Published(str(kept)).predict([[0.0, 0.0]])) == 1
+    for name, run in shown.runs().items():
+        assert run.data.metrics == runs[name].data.metrics
+        assert shown.figures(run) == shown.figures(runs[name]) != set()
+    assert [(v.mlflow or {})["version"] for v in scene.versions] == [None, None, told[2]["version"]]
+    # again, there is nothing to do; and what is told again is not uploaded again
+    assert purged(scene, server.url, 1, 2) == NOTHING
+    for job in scene.jobs:
+        scene.tell(EntryKind.JOB, job.id)
+    scene.tell(EntryKind.ALIASES)
+    scene.publish(server.url)
+    assert scene.entries == []
+    assert [len(holding(server, weights(scene, number))) for number in (1, 2, 3)] == [0, 0, 1]
+    assert shown.versions().keys() == {"3"}
+
+
+def model(runs: dict[str, Any], number: int) -> str:
+    """The id of the MLflow model with a version's weights."""
+    (run,) = (run for run in runs.values() if run.data.tags["amend.version"] == str(number))
+    (output,) = run.outputs.model_outputs
+    return str(output.model_id)
+
+
+def test_an_upload_that_nobody_noted_is_found(
+    new_scene: NewScene, server: MlflowServer, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(*_: Any) -> None:
+        raise Killed
+
+    scene = trained(new_scene)
+    with monkeypatch.context() as patch:
+        patch.setattr(Teller, "register", kill)
+        with pytest.raises(Killed):
+            scene.publish(server.url)
+    assert scene.versions[0].mlflow is None
+    assert len(holding(server, weights(scene, 1))) == 1
+    gone = purged(scene, server.url, 1)
+    assert (gone["versions"], gone["models"]) == (0, 1)
+    assert holding(server, weights(scene, 1)) == []
+    scene.publish(server.url)
+    assert_told_without_weights(scene, server, client)
+
+
+def test_a_version_purged_before_it_is_told_is_not_uploaded(
+    new_scene: NewScene, server: MlflowServer, client: MlflowClient
+) -> None:
+    scene = trained(new_scene)
+    assert purged(scene, server.url, 1) == NOTHING
+    scene.publish(server.url)
+    assert_told_without_weights(scene, server, client)
+
+
+def assert_told_without_weights(scene: Scene, server: MlflowServer, client: MlflowClient) -> None:
+    shown = Shown(client, scene.name)
+    assert scene.entries == []
+    (run,) = shown.runs().values()
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["holdout/accuracy"] == scene.versions[0].metrics["accuracy"]
+    assert list(shown.logged_models()) == list(shown.versions()) == []
+    assert holding(server, weights(scene, 1)) == []
+
+
+def test_a_version_purged_while_it_is_uploaded_is_forgotten_after_that(
+    new_scene: NewScene, server: MlflowServer, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene, upload, counts = trained(new_scene), registry.logged, []
+    monkeypatch.setattr(purging, "POLL", 0.05)
+    purger = threading.Thread(target=lambda: counts.append(purged(scene, server.url, 1)))
+
+    def purge_meanwhile(*arguments: Any) -> str:
+        mark(scene, 1)
+        purger.start()
+        purger.join(0.5)
+        assert counts == [], "it waits"
+        return upload(*arguments)
+
+    monkeypatch.setattr(registry, "logged", purge_meanwhile)
+    scene.publish(server.url)
+    purger.join(30)
+    assert (counts[0]["versions"], counts[0]["models"]) == (1, 1)
+    assert_told_without_weights(scene, server, client)
+
+
+def test_interrupted_anywhere_it_is_finished_by_another(
+    new_scene: NewScene, server: MlflowServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class CutOff(BaseException):
+        pass
+
+    scene, hold, calls = trained(new_scene), publisher.Holding.__call__, [0, 0]
+    scene.publish(server.url)
+
+    def cut(self: publisher.Holding, at_once: bool = False) -> None:
+        calls[0] += 1
+        if calls[0] > calls[1]:
+            raise CutOff
+        hold(self, at_once)
+
+    monkeypatch.setattr(publisher.Holding, "__call__", cut)
+    cuts = 0
+    while (scene.versions[0].mlflow or {})["version"] is not None:
+        calls[:] = [0, calls[1] + 1]
+        try:
+            purged(scene, server.url, 1)
+        except CutOff:
+            cuts += 1
+    assert cuts > 10
+    assert holding(server, weights(scene, 1)) == []
+
+
+def test_what_others_did_in_mlflow_hides_no_weights(
+    new_scene: NewScene, server: MlflowServer, client: MlflowClient, tmp_path: Path
+) -> None:
+    scene = trained(new_scene)
+    scene.publish(server.url)
+    (run,) = Shown(client, scene.name).runs().values()
+    copy = tmp_path / "copy.safetensors"
+    copy.write_bytes(weights(scene, 1))
+    client.log_artifact(run.info.run_id, str(copy), "mine")
+    client.delete_logged_model(run.outputs.model_outputs[0].model_id)
+    client.delete_run(run.info.run_id)
+    client.delete_experiment(run.info.experiment_id)
+    assert len(holding(server, weights(scene, 1))) == 2
+    gone = purged(scene, server.url, 1)
+    assert (gone["versions"], gone["models"]) == (1, 0)
+    assert holding(server, weights(scene, 1)) == []
+
+
+def test_what_mlflow_keeps_is_said(new_scene: NewScene, server: MlflowServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = trained(new_scene)
+    scene.publish(server.url)
+    with monkeypatch.context() as patch:
+        patch.setattr(HttpArtifactRepository, "delete_artifacts", lambda *_: None)
+        with pytest.raises(Conflict) as refused:
+            purged(scene, server.url, 1)
+    assert refused.value.code == "mlflow_not_purged"
+    assert refused.value.detail.endswith(f" files of version 1 of {scene.name}.")
+    assert purged(scene, server.url, 1)["files"] > 10
+    assert holding(server, weights(scene, 1)) == []
+
+
+def test_without_an_answer_from_mlflow_it_is_unavailable(new_scene: NewScene, server: MlflowServer) -> None:
+    scene = trained(new_scene)
+    assert purged(scene, "", 1) == NOTHING, "there is no MLflow, and never was"
+    scene = trained(new_scene)
+    scene.publish(server.url)
+    wire = Wire(server.url, requests=12)
+    for url in ("", f"http://127.0.0.1:{free_port()}", wire.url):
+        with pytest.raises(Unavailable) as refused:
+            purged(scene, url, 1)
+        assert refused.value.code == "mlflow_unavailable"
+    wire.cut()
+    assert wire.left < 0
+    purged(scene, server.url, 1)
+    assert holding(server, weights(scene, 1)) == []
+
+
+def test_it_waits_for_a_publisher_but_not_for_ever(
+    new_scene: NewScene, server: MlflowServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = trained(new_scene)
+    monkeypatch.setattr(purging, "WAIT", 0.2)
+    monkeypatch.setattr(purging, "POLL", 0.05)
+    assert leases.take(scene.database, publisher.LEASE, "tests", 60)
+    with pytest.raises(Unavailable) as refused:
+        purged(scene, server.url, 1)
+    assert refused.value.code == "mlflow_busy"
+    assert not leases.take(scene.database, publisher.LEASE, "somebody else", 60), "the publisher keeps its lease"
+    leases.give_back(scene.database, publisher.LEASE, "tests")
+    assert purged(scene, server.url, 1) == NOTHING
+
+
+def test_a_version_that_would_be_uploaded_again_is_refused(new_scene: NewScene, server: MlflowServer) -> None:
+    scene = trained(new_scene)
+    with pytest.raises(ValueError, match="would be uploaded again"):
+        purge(scene.database, server.url, "tests", scene.model.id, [1])

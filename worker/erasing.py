@@ -1,0 +1,211 @@
+"""The job `erase`: has a model forget people, deletes what was kept of them, and looks whether it is gone.
+
+One job serves all erasures that are open for the model. Each step can be repeated: a job that is killed is taken up
+again by another, and finds what is done already. Examples that were plainly removed are deleted on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+from torch import Tensor
+
+from core.erasure import purging, receipts, requests
+from core.erasure.tables import OPEN, Erasure, ErasureState, Part
+from core.errors import Conflict, Unavailable
+from core.jobs import leases, queue
+from core.jobs.tables import JobState
+from core.kprior import State
+from core.kprior.audit import auc, losses
+from core.ledger import passes
+from core.models.policy import Policy
+from core.models.table import Model
+from core.versions import history
+from core.versions.sweeping import sweep
+from core.versions.tables import Version, VersionKind, VersionState
+from worker.making import Subject
+from worker.nesting import run_to_end
+from worker.task import Task
+
+
+def erase(task: Task) -> None:
+    """Bring every open erasure of the model to its end, and delete what else is due to go."""
+    advance(task, ErasureState.ADAPTING)
+    forget(task)
+    advance(task, ErasureState.VERIFYING)
+    verify(task)
+    advance(task, ErasureState.PURGING)
+    purge(task)
+    look(task)
+
+
+def open_parts(session: Session, model_id: int) -> list[tuple[Part, Erasure]]:
+    """What is still to be done for the model."""
+    query = select(Part, Erasure).join(Erasure, Erasure.id == Part.erasure_id)
+    query = query.where(Part.model_id == model_id, Part.state.in_(OPEN), Erasure.state.in_(OPEN))
+    return [(row.Part, row.Erasure) for row in session.execute(query.order_by(Erasure.created_at))]
+
+
+def advance(task: Task, state: ErasureState) -> None:
+    """Note which step the model's erasures are at."""
+    with task.write() as (session, _job, model):
+        for part, erasure in open_parts(session, model.id):
+            part.state, part.error = state, None
+            requests.conclude(session, erasure)
+
+
+def forget(task: Task) -> None:
+    """Have the model adapted to its head; or withdraw it, if no example is left that it could stand for."""
+    task.progress(0.05, "adapting the model")
+    with task.write() as (session, _job, model):
+        if model.train_count == 0:
+            withdraw(session, model)
+            return
+        job_id = queue.adaptation(session, model, task.request_id)
+    if job_id is not None and (failed := run_to_end(task, job_id, "adapting the model")):
+        raise Conflict(failed["code"], f"The adaptation failed: {failed['detail']}")
+
+
+def withdraw(session: Session, model: Model) -> None:
+    """A model without examples answers nothing any more: whatever it learnt is purged."""
+    model.champion = model.tip = None
+    kept = select(Version).where(Version.model_id == model.id, Version.state != VersionState.PURGED)
+    for version in session.scalars(kept):
+        purging.discard(session, version)
+
+
+def verify(task: Task) -> None:
+    """Make sure that the version without the people is the champion, and note how near to a retrain it is."""
+    task.progress(0.5, "checking the certificate")
+    with task.write() as (session, _job, model):
+        tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+        if ready(session, model) and tip is not None and model.champion != tip.number:
+            history.promote(session, model, tip, by="erasure")
+    audited = audit(task)
+    with task.write() as (session, _job, model):
+        tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+        for part, erasure in ready(session, model):
+            if erasure.id in audited:
+                part.version = tip.number if tip else None
+                part.figures = {**how(model, tip), "audit": audited[erasure.id]}
+
+
+def how(model: Model, version: Version | None) -> dict[str, Any]:
+    """What a receipt says of the way in which a model forgot."""
+    if version is None:
+        words = "nothing was ever trained on it, or nothing is left to predict from: the model answers nothing"
+        return {"method": "withdrawn", "words": words}
+    told = {"version": version.number, "sha256": version.sha256, "certificate": version.certificate}
+    if version.kind is VersionKind.TRAINED:
+        return {"method": "retrained", "words": "retrained without this data", **told}
+    tolerance = Policy.model_validate(model.policy).tolerance.relative_bound
+    certificate = version.certificate or {}
+    if certificate.get("kind") == "bound":
+        near = f"within {certificate['bound']:.3g} of a retrain without this data ({certificate['relative']:.2%} of it)"
+    else:
+        near = "no bound exists for networks; what was measured is in the certificate and the audit"
+    return {"method": "adapted", "words": f"adapted; {near}", "tolerance": tolerance, **told}
+
+
+def audit(task: Task) -> dict[str, dict[str, float] | None]:
+    """How well each person's examples can be told from never-seen ones, before and after; None if nobody can say."""
+    found: dict[str, dict[str, float] | None] = {}
+    strangers: dict[int, tuple[State, Tensor]] = {}
+    with task.context.database.read() as session:
+        model = session.get_one(Model, task.model_id)
+        subject = Subject.of(task.context, session, model, model.head)
+        for part, erasure in ready(session, model):
+            known = select(Version).where(purging.knew(part), Version.state != VersionState.PURGED)
+            before = session.scalar(known.order_by(Version.position.desc(), Version.number.desc()).limit(1))
+            rows = passes.by_position(session, model.id, subject.spec, part.positions)
+            found[erasure.id] = None
+            if before is None or subject.tip is None or len(rows) == 0 or model.holdout_count == 0:
+                continue
+            chances = {}
+            for name, version in (("before", before), ("after", subject.tip)):
+                if version.number not in strangers:
+                    state = subject.load(version)
+                    seen = losses(state.predictor, state.w, subject.in_force(holdout=True))
+                    strangers[version.number] = state, seen
+                state, seen = strangers[version.number]
+                chances[name] = auc(losses(state.predictor, state.w, [rows]), seen)
+            found[erasure.id] = chances
+    return found
+
+
+def purge(task: Task) -> None:
+    """Delete rows, versions and files; then what MLflow has of them."""
+    task.progress(0.7, "deleting")
+    with task.write() as (session, _job, model):
+        for part, _ in ready(session, model):
+            numbers = purging.purge_versions(session, model, part)
+            count = purging.delete_examples(session, model.id, part.positions)
+            noted(part, "examples", count)
+            noted(part, "versions", len(numbers))
+        for version in purging.overdue_versions(session, model.id):
+            if version.number != model.champion:
+                purging.discard(session, version)
+        purging.purge_removed(session, model)
+    sweep(task.context.database, task.context.store)
+    forget_in_mlflow(task)
+
+
+def noted(part: Part, what: str, count: int) -> None:
+    """Count what was deleted; a step that is repeated finds nothing more, and adds nothing."""
+    figures = dict(part.figures or {})
+    deleted = dict(figures.get("deleted", {}))
+    deleted[what] = deleted.get(what, 0) + count
+    part.figures = {**figures, "deleted": deleted}
+
+
+def forget_in_mlflow(task: Task) -> None:
+    """Have MLflow delete the weights of purged versions; Unavailable while it does not answer."""
+    url = task.context.settings.mlflow_url
+    purged = select(Version.number).where(Version.model_id == task.model_id, Version.state == VersionState.PURGED)
+    with task.context.database.read() as session:
+        numbers = list(session.scalars(purged.where(Version.mlflow.is_not(None))))
+    if not numbers:
+        return
+    if not url:
+        raise Unavailable("mlflow_unavailable", "MLflow holds purged versions, but AMEND_MLFLOW_URL is not set.")
+    task.progress(0.8, "deleting in MLflow")
+    from core.tracking.purging import purge as purge_in_mlflow  # takes seconds to import
+
+    purge_in_mlflow(task.context.database, url, task.owner, task.model_id, numbers)
+
+
+def ready(session: Session, model: Model) -> Sequence[tuple[Part, Erasure]]:
+    """The erasures whose people the champion does not know; of later ones the next job takes care."""
+    tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+    return [(p, e) for p, e in open_parts(session, model.id) if tip is None or p.removed <= tip.position]
+
+
+def look(task: Task) -> None:
+    """Look whether all is gone, and complete the erasures; the last model's job writes the receipt."""
+    task.progress(0.9, "looking whether all is gone")
+    database, store = task.context.database, task.context.store
+    tidied = purging.tidy(database)
+    with task.write() as (session, job, model):
+        count = 0
+        for part, erasure in ready(session, model):
+            found = purging.looked(session, store, model, part, erasure.subject)
+            if left := {what: n for what, n in found.items() if n}:
+                raise Unavailable("not_gone_yet", f"Still there: {', '.join(left)}.")
+            figures = dict(part.figures or {})
+            part.figures = {
+                **figures,
+                "checked": found,
+                "database": tidied,
+                "kept_until": purging.kept_until(session, part),
+            }
+            part.state, count = ErasureState.COMPLETED, count + 1
+            requests.conclude(session, erasure)
+        if any(True for _ in open_parts(session, model.id)):
+            queue.due(session, model, job.kind, task.request_id)
+        job.version = model.champion
+        words = f"{count} {'erasure' if count == 1 else 'erasures'} completed" if count else "removed examples deleted"
+        leases.end(session, job, model, JobState.SUCCEEDED, words)
+    receipts.file_missing(database, store)
