@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-import threading
 from functools import lru_cache
 from multiprocessing.sharedctypes import RawValue
-from types import FrameType
 from typing import Any
 
 import structlog
@@ -32,8 +29,6 @@ SOON = 5.0
 stopping = RawValue("b", 0)
 """1 once the worker was told to stop; written in its main process and seen in its children. A process that is killed
 while it holds an Event's lock would block all the others."""
-at_work = threading.Event()
-"""Whether this process runs a job."""
 
 
 def make(settings: Settings) -> Celery:
@@ -76,11 +71,7 @@ def context() -> Context:
 @app.task(name=RUN)
 def run(job_id: str) -> None:
     """Run a job."""
-    at_work.set()
-    try:
-        run_job(context(), job_id)
-    finally:
-        at_work.clear()
+    run_job(context(), job_id)
     if context().settings.mlflow_url:
         send_track(app)
 
@@ -111,17 +102,9 @@ def set_up_logging(**_: Any) -> None:
 
 @signals.worker_process_init.connect
 def prepare_child(**_: Any) -> None:
-    signal.signal(signal.SIGTERM, stop_child)
     settings = from_environment()
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // settings.worker_processes))
-
-
-def stop_child(_signal: int, _frame: FrameType | None) -> None:
-    """A signal to the whole group of processes must not end a job in the middle: it is handed back first."""
-    stopping.value = 1
-    if not at_work.is_set():
-        os._exit(0)
 
 
 @signals.worker_shutting_down.connect

@@ -139,18 +139,22 @@ def audit(task: Task) -> dict[str, dict[str, float] | None]:
 def purge(task: Task) -> None:
     """Delete rows, versions and files; then what MLflow has of them."""
     task.progress(0.7, "deleting")
+    purged: list[int] = []
     with task.write() as (session, _job, model):
         for part, _ in ready(session, model):
             numbers = purging.purge_versions(session, model, part)
-            count = purging.delete_examples(session, model.id, part.positions)
-            noted(part, "examples", count)
+            noted(part, "examples", purging.delete_examples(session, model.id, part.positions))
             noted(part, "versions", len(numbers))
+            purged += numbers
         for version in purging.overdue_versions(session, model.id):
-            if version.number != model.champion:
-                purging.discard(session, version)
+            purging.discard(session, version)
+            purged.append(version.number)
         purging.purge_removed(session, model)
     sweep(task.context.database, task.context.store)
-    forget_in_mlflow(task)
+    files = forget_in_mlflow(task, purged)
+    with task.write() as (session, _job, model):
+        for part, _ in ready(session, model):
+            noted(part, "files in MLflow", files)
 
 
 def noted(part: Part, what: str, count: int) -> None:
@@ -161,20 +165,21 @@ def noted(part: Part, what: str, count: int) -> None:
     part.figures = {**figures, "deleted": deleted}
 
 
-def forget_in_mlflow(task: Task) -> None:
-    """Have MLflow delete the weights of purged versions; Unavailable while it does not answer."""
+def forget_in_mlflow(task: Task, purged: list[int]) -> int:
+    """Have MLflow delete the weights of purged versions; how many files. Unavailable while it does not answer."""
     url = task.context.settings.mlflow_url
-    purged = select(Version.number).where(Version.model_id == task.model_id, Version.state == VersionState.PURGED)
+    known = select(Version).where(Version.model_id == task.model_id, Version.state == VersionState.PURGED)
     with task.context.database.read() as session:
-        numbers = list(session.scalars(purged.where(Version.mlflow.is_not(None))))
-    if not numbers:
-        return
-    if not url:
+        told = [v.number for v in session.scalars(known) if v.mlflow and v.mlflow.get("version")]
+    if told and not url:
         raise Unavailable("mlflow_unavailable", "MLflow holds purged versions, but AMEND_MLFLOW_URL is not set.")
+    if not url or not (told or purged):
+        return 0
     task.progress(0.8, "deleting in MLflow")
     from core.tracking.purging import purge as purge_in_mlflow  # takes seconds to import
 
-    purge_in_mlflow(task.context.database, url, task.owner, task.model_id, numbers)
+    numbers = sorted({*told, *purged})
+    return purge_in_mlflow(task.context.database, url, task.owner, task.model_id, numbers)["files"]
 
 
 def ready(session: Session, model: Model) -> Sequence[tuple[Part, Erasure]]:

@@ -21,7 +21,7 @@ from worker.task import Task
 
 log = structlog.get_logger("worker")
 
-OUTAGES = ("database_unavailable", "database_busy", "store_unavailable", "mlflow_unavailable")
+OUTAGES = ("database_unavailable", "database_busy", "store_unavailable", "mlflow_unavailable", "mlflow_busy")
 """Errors that end by themselves."""
 WORK: dict[JobKind, Callable[[Task], None]] = {
     JobKind.ADAPT: adapting.adapt,
@@ -61,12 +61,14 @@ def carry_out(context: Context, task: Task) -> None:
         with context.database.write() as session:
             if found := leases.ours(session, task.job_id, task.owner):
                 leases.end(session, *found, JobState.CANCELLED, "cancelled")
-    except HandedBack:
+    except (HandedBack, SystemExit) as stop:  # SystemExit: a signal to all processes of the worker, children included
         log.info("job handed back", job=task.job_id)
         with context.database.write() as session:
             if found := leases.ours(session, task.job_id, task.owner):
                 found[0].attempts -= 1  # it was not the job's fault
                 leases.release(session, found[0], "handed back by a worker that was told to stop")
+        if isinstance(stop, SystemExit):
+            raise
     except Exception as error:
         log.error("job failed", job=task.job_id, exc_info=error)
         most, pause = context.settings.max_attempts, context.settings.retry_seconds
