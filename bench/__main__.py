@@ -69,5 +69,17 @@ def turnaround(
     run(rows, removals, json)
 
 
+@app.command()
+def erasure(
+    rows: Annotated[int, typer.Option(help="examples of the model")] = 100_000,
+    erasures: Annotated[int, typer.Option(help="how many to measure, one after the other")] = 10,
+    json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
+) -> None:
+    """From an erasure's request to its receipt: one at a time, and a hundred at once."""
+    from bench.erasure import run
+
+    run(rows, erasures, json)
+
+
 if __name__ == "__main__":
     app()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json as json_module
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -53,8 +55,25 @@ class Training:
     longest_still: float
 
 
-def filled(client: httpx.Client, name: str, rows: int, **spec: Any) -> None:
-    """A model with so many examples, and a first version."""
+@contextmanager
+def embedded(folder: Path) -> Iterator[Stack]:
+    """Amend as it runs by default: SQLite, Valkey from a wheel, one worker."""
+    stack = Stack(folder)
+    # a user's machine: as many threads as the workers take for themselves
+    stack.environment.pop("OMP_NUM_THREADS")
+    try:
+        stack.add("worker.broker")
+        stack.start()
+        stack.add("worker")
+        stack.add("worker.scheduler")
+        stack.wait_until(stack.ready)
+        yield stack
+    finally:
+        stack.stop()
+
+
+def filled(client: httpx.Client, name: str, rows: int, each: int = 1, **spec: Any) -> None:
+    """A model with so many examples, `each` of them about one person."""
     body = {"name": name, "input": {"kind": "vector", "dim": DIM}, "target": {"kind": "binary"}, **spec}
     client.post("/v1/models", json=body).raise_for_status()
     rng = np.random.default_rng(0)
@@ -63,7 +82,9 @@ def filled(client: httpx.Client, name: str, rows: int, **spec: Any) -> None:
         x = rng.normal(size=(min(BATCH, rows - start), DIM)).astype(np.float32)
         y = (rng.random(len(x)) < 1 / (1 + np.exp(-x @ rule))).astype(np.int64)
         ids = pa.array([f"e{start + i}" for i in range(len(x))])
-        batch = pa.record_batch({"id": ids, "y": y, "x": pa.FixedSizeListArray.from_arrays(x.ravel(), DIM)})
+        people = pa.array([f"s{(start + i) // each}" for i in range(len(x))])
+        vectors = pa.FixedSizeListArray.from_arrays(x.ravel(), DIM)
+        batch = pa.record_batch({"id": ids, "subject": people, "y": y, "x": vectors})
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
@@ -133,28 +154,16 @@ def run(rows: int, count: int, json: Path | None) -> None:
     console = Console()
     if not console.is_terminal:
         console.width = 140
-    with TemporaryDirectory() as folder:
-        stack = Stack(Path(folder))
-        # a user's machine: as many threads as the workers take for themselves
-        stack.environment.pop("OMP_NUM_THREADS")
-        try:
-            for part in ("worker.broker", "worker", "worker.scheduler"):
-                if part == "worker":
-                    stack.start()
-                stack.add(part)
-            stack.wait_until(stack.ready)
-            with stack.client() as client:
-                figures = []
-                for certify in TARGETS:
-                    console.print(f"removals, certify {certify} ...")
-                    figures.append(removals(client, certify, rows, count))
-                console.print(table(figures, rows))
-                console.print("the progress of a network's training ...")
-                training = long_training(client, rows)
-                words = f"MLP 100, N = {rows:,}: {training.seconds:.0f} s, {training.longest_still:.1f} s without news"
-                met = "met" if training.longest_still <= STILL else "NOT met"
-                console.print(f"{words} at the most (target {STILL:g}: {met})")
-        finally:
-            stack.stop()
+    with TemporaryDirectory() as folder, embedded(Path(folder)) as stack, stack.client() as client:
+        figures = []
+        for certify in TARGETS:
+            console.print(f"removals, certify {certify} ...")
+            figures.append(removals(client, certify, rows, count))
+        console.print(table(figures, rows))
+        console.print("the progress of a network's training ...")
+        training = long_training(client, rows)
+    words = f"MLP 100, N = {rows:,}: {training.seconds:.0f} s, {training.longest_still:.1f} s without news at the most"
+    met = "met" if training.longest_still <= STILL else "NOT met"
+    console.print(f"{words} (target {STILL:g}: {met})")
     if json is not None:
         json.write_text(json_module.dumps({"removals": [asdict(f) for f in figures], "training": asdict(training)}))

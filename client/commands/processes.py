@@ -48,6 +48,12 @@ def turnaround(context: typer.Context) -> None:
     run_module("bench", "turnaround", *context.args)
 
 
+@bench.command(context_settings=PASS_THROUGH)
+def erasure(context: typer.Context) -> None:
+    """Time erasures from the request to the receipt."""
+    run_module("bench", "erasure", *context.args)
+
+
 def service() -> None:
     """Serve the REST API until Ctrl-C. Settings come from the environment: AMEND_PORT, AMEND_DATABASE_URL ...
 
