@@ -85,9 +85,11 @@ class Client:
         json: Any = None,
         content: bytes | None = None,
         content_type: str | None = None,
+        accept: str | None = None,
     ) -> httpx.Response:
         """One call, repeated while the service is away; the successful answer, else an exception."""
-        headers = {"Content-Type": content_type} if content_type else {}
+        given_headers = {"Content-Type": content_type, "Accept": accept}
+        headers = {name: value for name, value in given_headers.items() if value is not None}
         if method == "POST":
             headers["Idempotency-Key"] = str(uuid.uuid4())
         given = {name: value for name, value in (params or {}).items() if value is not None}

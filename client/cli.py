@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from client.commands import examples, jobs, keys, models, predictions, processes, versions
+from client.commands import erasures, examples, jobs, keys, models, predictions, processes, versions
 from client.commands.connection import command
 
 app = typer.Typer(
@@ -20,6 +20,8 @@ command(app)(predictions.predict)
 app.add_typer(versions.app, name="versions")
 app.add_typer(versions.comparisons, name="comparisons")
 app.add_typer(jobs.app, name="jobs")
+app.add_typer(erasures.app, name="erasures")
+app.add_typer(erasures.receipts, name="receipts")
 app.add_typer(keys.app, name="keys")
 app.command()(processes.service)
 app.command()(processes.worker)

@@ -14,7 +14,8 @@ from sqlalchemy.orm import Session
 from torch import Tensor
 
 from core.erasure import purging, receipts, requests
-from core.erasure.tables import OPEN, Erasure, ErasureState, Part
+from core.erasure.requests import open_parts
+from core.erasure.tables import Erasure, ErasureState, Part
 from core.errors import Conflict, Unavailable
 from core.jobs import leases, queue
 from core.jobs.tables import JobState
@@ -23,6 +24,7 @@ from core.kprior.audit import auc, losses
 from core.ledger import passes
 from core.models.policy import Policy
 from core.models.table import Model
+from core.tracking.tables import EntryKind, tell
 from core.versions import history
 from core.versions.sweeping import sweep
 from core.versions.tables import Version, VersionKind, VersionState
@@ -36,17 +38,10 @@ def erase(task: Task) -> None:
     advance(task, ErasureState.ADAPTING)
     forget(task)
     advance(task, ErasureState.VERIFYING)
-    verify(task)
+    verified = verify(task)
     advance(task, ErasureState.PURGING)
-    purge(task)
-    look(task)
-
-
-def open_parts(session: Session, model_id: int) -> list[tuple[Part, Erasure]]:
-    """What is still to be done for the model."""
-    query = select(Part, Erasure).join(Erasure, Erasure.id == Part.erasure_id)
-    query = query.where(Part.model_id == model_id, Part.state.in_(OPEN), Erasure.state.in_(OPEN))
-    return [(row.Part, row.Erasure) for row in session.execute(query.order_by(Erasure.created_at))]
+    purge(task, verified)
+    look(task, verified)
 
 
 def advance(task: Task, state: ErasureState) -> None:
@@ -61,6 +56,8 @@ def forget(task: Task) -> None:
     """Have the model adapted to its head; or withdraw it, if no example is left that it could stand for."""
     task.progress(0.05, "adapting the model")
     with task.write() as (session, _job, model):
+        if not behind(session, model):
+            return
         if model.train_count == 0:
             withdraw(session, model)
             return
@@ -69,16 +66,27 @@ def forget(task: Task) -> None:
         raise Conflict(failed["code"], f"The adaptation failed: {failed['detail']}")
 
 
+def behind(session: Session, model: Model) -> bool:
+    """Whether the model has still to forget somebody."""
+    tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+    parts = open_parts(session, model.id)
+    return any(tip is None or part.removed > tip.position for part, _ in parts)
+
+
 def withdraw(session: Session, model: Model) -> None:
     """A model without examples answers nothing any more: whatever it learnt is purged."""
     model.champion = model.tip = None
     kept = select(Version).where(Version.model_id == model.id, Version.state != VersionState.PURGED)
     for version in session.scalars(kept):
         purging.discard(session, version)
+    tell(session, model, EntryKind.ALIASES)
 
 
-def verify(task: Task) -> None:
-    """Make sure that the version without the people is the champion, and note how near to a retrain it is."""
+def verify(task: Task) -> set[str]:
+    """Make sure that the version without the people is the champion, and note how near to a retrain it is.
+
+    The erasures whose people it does not know; of later ones the next job takes care.
+    """
     task.progress(0.5, "checking the certificate")
     with task.write() as (session, _job, model):
         tip = session.get(Version, (model.id, model.tip)) if model.tip else None
@@ -90,7 +98,8 @@ def verify(task: Task) -> None:
         for part, erasure in ready(session, model):
             if erasure.id in audited:
                 part.version = tip.number if tip else None
-                part.figures = {**how(model, tip), "audit": audited[erasure.id]}
+                part.figures = {**(part.figures or {}), **how(model, tip), "audit": audited[erasure.id]}
+    return set(audited)
 
 
 def how(model: Model, version: Version | None) -> dict[str, Any]:
@@ -136,25 +145,25 @@ def audit(task: Task) -> dict[str, dict[str, float] | None]:
     return found
 
 
-def purge(task: Task) -> None:
+def purge(task: Task, verified: set[str]) -> None:
     """Delete rows, versions and files; then what MLflow has of them."""
     task.progress(0.7, "deleting")
-    purged: list[int] = []
     with task.write() as (session, _job, model):
-        for part, _ in ready(session, model):
-            numbers = purging.purge_versions(session, model, part)
+        for part in verified_parts(session, model, verified):
+            noted(part, "versions", len(purging.purge_versions(session, model, part)))
             noted(part, "examples", purging.delete_examples(session, model.id, part.positions))
-            noted(part, "versions", len(numbers))
-            purged += numbers
         for version in purging.overdue_versions(session, model.id):
             purging.discard(session, version)
-            purged.append(version.number)
         purging.purge_removed(session, model)
     sweep(task.context.database, task.context.store)
-    files = forget_in_mlflow(task, purged)
+    files = forget_in_mlflow(task)
     with task.write() as (session, _job, model):
-        for part, _ in ready(session, model):
+        for part in verified_parts(session, model, verified):
             noted(part, "files in MLflow", files)
+
+
+def verified_parts(session: Session, model: Model, verified: set[str]) -> list[Part]:
+    return [part for part, erasure in open_parts(session, model.id) if erasure.id in verified]
 
 
 def noted(part: Part, what: str, count: int) -> None:
@@ -165,20 +174,18 @@ def noted(part: Part, what: str, count: int) -> None:
     part.figures = {**figures, "deleted": deleted}
 
 
-def forget_in_mlflow(task: Task, purged: list[int]) -> int:
+def forget_in_mlflow(task: Task) -> int:
     """Have MLflow delete the weights of purged versions; how many files. Unavailable while it does not answer."""
-    url = task.context.settings.mlflow_url
-    known = select(Version).where(Version.model_id == task.model_id, Version.state == VersionState.PURGED)
+    purged = select(Version).where(Version.model_id == task.model_id, Version.state == VersionState.PURGED)
     with task.context.database.read() as session:
-        told = [v.number for v in session.scalars(known) if v.mlflow and v.mlflow.get("version")]
-    if told and not url:
-        raise Unavailable("mlflow_unavailable", "MLflow holds purged versions, but AMEND_MLFLOW_URL is not set.")
-    if not url or not (told or purged):
+        # one that MLflow was not told of may have been uploaded by somebody who was killed before noting it
+        numbers = [v.number for v in session.scalars(purged) if v.mlflow is None or v.mlflow.get("version")]
+    if not numbers:
         return 0
     task.progress(0.8, "deleting in MLflow")
     from core.tracking.purging import purge as purge_in_mlflow  # takes seconds to import
 
-    numbers = sorted({*told, *purged})
+    url = task.context.settings.mlflow_url
     return purge_in_mlflow(task.context.database, url, task.owner, task.model_id, numbers)["files"]
 
 
@@ -188,14 +195,16 @@ def ready(session: Session, model: Model) -> Sequence[tuple[Part, Erasure]]:
     return [(p, e) for p, e in open_parts(session, model.id) if tip is None or p.removed <= tip.position]
 
 
-def look(task: Task) -> None:
+def look(task: Task, verified: set[str]) -> None:
     """Look whether all is gone, and complete the erasures; the last model's job writes the receipt."""
     task.progress(0.9, "looking whether all is gone")
     database, store = task.context.database, task.context.store
     tidied = purging.tidy(database)
     with task.write() as (session, job, model):
         count = 0
-        for part, erasure in ready(session, model):
+        for part, erasure in open_parts(session, model.id):
+            if erasure.id not in verified:
+                continue
             found = purging.looked(session, store, model, part, erasure.subject)
             if left := {what: n for what, n in found.items() if n}:
                 raise Unavailable("not_gone_yet", f"Still there: {', '.join(left)}.")
@@ -213,4 +222,5 @@ def look(task: Task) -> None:
         job.version = model.champion
         words = f"{count} {'erasure' if count == 1 else 'erasures'} completed" if count else "removed examples deleted"
         leases.end(session, job, model, JobState.SUCCEEDED, words)
+    purging.tidy(database)  # the person's hash was in the row of the erasure until now
     receipts.file_missing(database, store)

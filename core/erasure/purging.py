@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from core.database import Database, now
 from core.erasure.tables import Part
+from core.jobs.tables import Job, JobKind, JobState
 from core.kprior import State
 from core.ledger.append import few
 from core.ledger.tables import Example
@@ -80,15 +81,48 @@ def overdue_versions(session: Session, model_id: int) -> list[Version]:
 
 
 def purge_removed(session: Session, model: Model) -> int:
-    """Delete all examples that are removed and that no version has to forget any more; how many."""
-    champion = session.get(Version, (model.id, model.champion)) if model.champion else None
-    tip = session.get(Version, (model.id, model.tip)) if model.tip else None
-    # with no version there is nothing that could still have to forget them
-    horizon = min((v.position for v in (champion, tip) if v is not None), default=model.head)
-    gone: sa.CursorResult[Any] = session.execute(  # type: ignore[assignment]
-        delete(Example).where(Example.model_id == model.id, Example.removed <= horizon)
+    """Delete all examples that are removed and that no version has to forget any more; how many.
+
+    Of an example that an older version still knows, the person's hash and the positions stay: should the person ask to
+    be forgotten, they tell which versions must go.
+    """
+    horizon = horizon_of(session, model)
+    if horizon is None:
+        return 0
+    old = (Example.model_id == model.id, Example.removed <= horizon)
+    known = sa.exists().where(
+        Version.model_id == model.id,
+        Version.state != VersionState.PURGED,
+        Version.position >= Example.position,
+        Version.position < Example.removed,
     )
-    return int(gone.rowcount)
+    kept = (*old, Example.subject.is_not(None), known)
+    blank = update(Example).where(*kept, func.length(Example.x) > 0).values(x=b"", y=0.0, id="")
+    blanked: sa.CursorResult[Any] = session.execute(blank)  # type: ignore[assignment]
+    rest = delete(Example).where(*old, sa.or_(Example.subject.is_(None), ~known))
+    gone: sa.CursorResult[Any] = session.execute(rest)  # type: ignore[assignment]
+    return int(gone.rowcount) + int(blanked.rowcount)
+
+
+def horizon_of(session: Session, model: Model) -> int | None:
+    """The position up to which removed examples are needed by nobody; None while a job may be reading them."""
+    at_work = Job.state.in_((JobState.QUEUED, JobState.RUNNING))
+    training = select(Job.id).where(Job.model_id == model.id, Job.kind != JobKind.ERASE, at_work)
+    if session.scalar(training.limit(1)) is not None:
+        return None
+    numbers = [number for number in (model.champion, model.tip) if number]
+    serving = select(func.min(Version.position)).where(Version.model_id == model.id, Version.number.in_(numbers))
+    position: int | None = session.scalar(serving) if numbers else None
+    return model.head if position is None else position
+
+
+def something_removed(session: Session, model: Model) -> bool:
+    """Whether there is anything for `purge_removed` to delete."""
+    horizon = horizon_of(session, model)
+    if horizon is None:
+        return False
+    old = (Example.model_id == model.id, Example.removed <= horizon, func.length(Example.x) > 0)
+    return session.scalar(select(Example.position).where(*old).limit(1)) is not None
 
 
 def delete_examples(session: Session, model_id: int, positions: Sequence[int]) -> int:

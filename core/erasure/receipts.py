@@ -34,9 +34,7 @@ def hash_of(body: dict[str, Any]) -> str:
 def append(session: Session, erasure_id: str, content: dict[str, Any]) -> Receipt:
     """The next receipt of the chain."""
     # whoever writes a receipt waits here for whoever writes one already
-    session.merge(Mark(name="receipts", value=b""))
-    session.flush()
-    session.get(Mark, "receipts", with_for_update=True)
+    session.get_one(Mark, "receipts", with_for_update=True)
     last = session.scalar(select(Receipt).order_by(Receipt.number.desc()).limit(1))
     number = last.number + 1 if last else 1
     body = {"number": number, "erasure": erasure_id, **content, "previous": last.sha256 if last else START}
@@ -79,20 +77,20 @@ def verify(session: Session, store: Store) -> list[Flaw]:
     """What is wrong with the chain in the database, or between it and the files."""
     ours = chain(session)
     found = flaws(ours)
-    filed = {body["number"]: body for body in read_files(store)}
-    for body in ours:
-        other = filed.get(body["number"])
-        if other is not None and other != body:
-            found.append(Flaw(body["number"], "differs between the database and the file in the store"))
-    known = {body["number"] for body in ours}
-    found += [Flaw(number, "is in the store and not in the database") for number in sorted(set(filed) - known)]
+    known = {body.get("sha256") for body in ours}
+    for body in read_files(store):
+        if hash_of(body) != body.get("sha256"):
+            found.append(Flaw(int(body.get("number", 0)), "altered: its file in the store does not have its hash"))
+        elif body["sha256"] not in known:
+            found.append(Flaw(int(body["number"]), "is in the store and not in the database"))
     rows = session.execute(select(Receipt.number, Receipt.sha256, Receipt.body))
     found += [Flaw(n, "altered: the database names another hash") for n, sha, body in rows if body.get("sha256") != sha]
     return sorted(found, key=lambda flaw: flaw.number)
 
 
-def name_of(number: int) -> str:
-    return f"{FOLDER}/{number:08d}.json"
+def name_of(number: int, sha256: str) -> str:
+    # by its hash, too: a database that was restored may give the number to another receipt
+    return f"{FOLDER}/{number:08d}-{sha256[:16]}.json"
 
 
 def read_files(store: Store) -> list[dict[str, Any]]:
@@ -104,9 +102,9 @@ def file_missing(database: Database, store: Store) -> int:
     """Write the files that are not there yet; how many."""
     filed = set(store.names(FOLDER))
     with database.read() as session:
-        numbers = list(session.scalars(select(Receipt.number)))
-        missing = [n for n in numbers if name_of(n) not in filed]
-        bodies = {n: session.get_one(Receipt, n).body for n in missing}
-    for number, body in bodies.items():
-        store.write(name_of(number), json.dumps(body, indent=2).encode())
-    return len(bodies)
+        rows = session.execute(select(Receipt.number, Receipt.sha256)).all()
+        names = {name_of(number, sha256): number for number, sha256 in rows}
+        missing = {name: session.get_one(Receipt, n).body for name, n in names.items() if name not in filed}
+    for name, body in missing.items():
+        store.write(name, json.dumps(body, indent=2).encode())
+    return len(missing)

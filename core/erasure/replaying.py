@@ -18,16 +18,22 @@ def replay(
 ) -> tuple[int, list[str]]:
     """Take the missing receipts in, and begin their erasures anew; how many, and the ids of the new erasures.
 
-    A receipt names nobody: each person that the database knows is held against its token.
+    A receipt names nobody: each person that the database knows is held against its token. Call it before the workers
+    run: a receipt that the restored database writes first takes the place of the next one in the chain.
     """
-    known = set(session.scalars(select(Receipt.number)))
     bodies = receipts.read_files(store)
-    if flaws := receipts.flaws(bodies):
-        raise Conflict("receipts_damaged", f"Receipt {flaws[0].number} in the store is {flaws[0].problem}.")
-    missing = [body for body in bodies if body["number"] not in known]
+    damaged = [body.get("number") for body in bodies if receipts.hash_of(body) != body.get("sha256")]
+    if damaged:
+        raise Conflict("receipts_damaged", f"Receipt {damaged[0]} in the store was altered.")
+    known = {str(body["sha256"]) for body in receipts.chain(session)}
+    missing = sorted((body for body in bodies if body["sha256"] not in known), key=lambda body: int(body["number"]))
     for body in missing:
-        session.add(Receipt(number=body["number"], erasure_id=body["erasure"], body=body, sha256=body["sha256"]))
-    session.flush()
+        last = session.scalar(select(Receipt).order_by(Receipt.number.desc()).limit(1))
+        follows = (last.number + 1, last.sha256) if last else (1, receipts.START)
+        if (body["number"], body["previous"]) == follows:
+            row = Receipt(number=body["number"], erasure_id=body["erasure"], body=body, sha256=body["sha256"])
+            session.add(row)
+            session.flush()
     wanted = {str(body["subject_token"]) for body in missing}
     known_people = select(Example.subject).where(Example.subject.is_not(None)).distinct()
     people = list(session.scalars(known_people)) if wanted else []

@@ -84,14 +84,13 @@ def resolve(session: Session, erasure: Erasure) -> None:
             append.remove(session, model, Example.subject, [""], [erasure.subject])
         positions = sorted(session.scalars(select(Example.position).where(*about)))
         part = session.get(Part, (erasure.id, model_id))
-        if part is not None and part.positions == positions and part.state is not ErasureState.FAILED:
-            continue
         if part is None:
-            part = Part(erasure_id=erasure.id, model_id=model_id, model=model.name)
+            part = Part(erasure_id=erasure.id, model_id=model_id, model=model.name, positions=[])
             session.add(part)
-        part.positions, part.examples = positions, len(positions)
-        part.first, part.removed = positions[0], model.head
-        part.state, part.error = ErasureState.RECEIVED, None
+        if part.positions != positions or part.state is ErasureState.FAILED:
+            part.positions, part.examples = positions, len(positions)
+            part.first, part.removed = positions[0], model.head
+            part.state, part.error = ErasureState.RECEIVED, None
         session.flush()
         queue.due(session, model, JobKind.ERASE, erasure.request_id)
     conclude(session, erasure)
@@ -142,11 +141,24 @@ def extend(session: Session, erasure: Erasure, reason: str) -> None:
     erasure.extension, erasure.due_at = reason, months_after(erasure.received_at, 3)
 
 
+def note_deletion(session: Session, model: Model) -> None:
+    """A model is deleted, and with it all that it knew."""
+    for part, erasure in open_parts(session, model.id):
+        part.state, part.error = ErasureState.COMPLETED, None
+        part.figures = {"method": "deleted", "words": "the model was deleted, with everything it knew"}
+        conclude(session, erasure)
+
+
+def open_parts(session: Session, model_id: int) -> list[tuple[Part, Erasure]]:
+    """What is still to be done for a model, the oldest first."""
+    query = select(Part, Erasure).join(Erasure, Erasure.id == Part.erasure_id)
+    query = query.where(Part.model_id == model_id, Part.state.in_(OPEN), Erasure.state.in_(OPEN))
+    return list(session.execute(query.order_by(Erasure.created_at, Erasure.id)).tuples())
+
+
 def note_failure(session: Session, model: Model, error: dict[str, str]) -> None:
     """The job that was to carry out a model's erasures has failed for good."""
-    query = select(Part, Erasure).join(Erasure, Erasure.id == Part.erasure_id)
-    query = query.where(Part.model_id == model.id, Part.state.in_(OPEN), Erasure.state.in_(OPEN))
-    for part, erasure in session.execute(query).tuples().all():
+    for part, erasure in open_parts(session, model.id):
         part.state, part.error = ErasureState.FAILED, error
         conclude(session, erasure)
 

@@ -102,7 +102,7 @@ class Receipt(Base):
     __tablename__ = "receipts"
 
     number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
-    erasure_id: Mapped[str] = mapped_column(String(36), unique=True)
+    erasure_id: Mapped[str] = mapped_column(String(36), index=True)
     body: Mapped[dict[str, Any]]
     sha256: Mapped[str] = mapped_column(String(64))
     created_at: Mapped[datetime] = mapped_column(default=now)

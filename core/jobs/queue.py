@@ -63,7 +63,8 @@ def adaptation(session: Session, model: Model, request_id: str | None) -> str | 
     A training that runs now may have read them already: what comes after must be due, too.
     """
     trained = select(Version.number).where(Version.model_id == model.id)
-    training = select(Job.id).where(Job.model_id == model.id, Job.state.in_((JobState.QUEUED, JobState.RUNNING)))
+    at_work = (Job.state.in_((JobState.QUEUED, JobState.RUNNING)), Job.kind != JobKind.ERASE)
+    training = select(Job.id).where(Job.model_id == model.id, *at_work)
     if session.scalar(trained.limit(1)) is None and session.scalar(training.limit(1)) is None:
         return None
     return due(session, model, JobKind.ADAPT, request_id).id
@@ -73,6 +74,8 @@ def cancel(session: Session, job: Job) -> None:
     """End a queued job at once; ask a running one to stop. Conflict if it has ended."""
     if job.state in ENDED:
         raise Conflict("job_ended", f"The job has ended already: {job.state}.")
+    if job.kind is JobKind.ERASE:
+        raise Conflict("job_required", "What is to be erased is erased; refuse the erasure if there is a reason.")
     if job.state is JobState.QUEUED:
         job.state, job.finished_at, job.message = JobState.CANCELLED, now(), "cancelled before it started"
     else:

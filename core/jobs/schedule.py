@@ -13,10 +13,13 @@ from sqlalchemy import and_, exists, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from core.database import Database, now
+from core.erasure.purging import something_removed
+from core.erasure.requests import open_parts
+from core.erasure.tables import ErasureState
 from core.jobs import outbox, queue
 from core.jobs.outbox import Send
 from core.jobs.tables import Job, JobKind, JobState, Outbox
-from core.ledger.tables import Change, Example
+from core.ledger.tables import Change
 from core.models.policy import Policy, duration
 from core.models.table import Model
 from core.versions.tables import Version, VersionKind
@@ -28,11 +31,7 @@ def make_due(database: Database) -> list[str]:
     """Make due what the policies ask for now; the ids of the new jobs."""
     moment = now()
     with database.read() as session:
-        ids = [
-            model.id
-            for model in session.scalars(select(Model).where(Model.tip.is_not(None)))
-            if wanted(session, model, moment)
-        ]
+        ids = [model.id for model in session.scalars(select(Model)) if wanted(session, model, moment)]
     made = []
     for model_id in ids:
         with database.write() as session:
@@ -45,31 +44,29 @@ def make_due(database: Database) -> list[str]:
 
 def wanted(session: Session, model: Model, moment: datetime) -> list[tuple[JobKind, datetime | None]]:
     """Which jobs are due, and for which time on their schedule."""
-    policy = Policy.model_validate(model.policy)
-    tip = session.get(Version, (model.id, model.tip))
-    if tip is None or model.train_count == 0:
-        return []
     found: list[tuple[JobKind, datetime | None]] = []
+    if purge_due(session, model, moment):
+        found.append((JobKind.ERASE, None))
+    policy = Policy.model_validate(model.policy)
+    tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+    if tip is None or model.train_count == 0:
+        return found
     if adaptation_due(session, model, tip, policy, moment):
         found.append((JobKind.ADAPT, None))
     if due_at := retrain_due(session, model, policy, moment):
         found.append((JobKind.RETRAIN, due_at))
-    if purge_due(session, model, tip, moment):
-        found.append((JobKind.ERASE, None))
     return found
 
 
-def purge_due(session: Session, model: Model, tip: Version, moment: datetime) -> bool:
-    """Whether removed examples can be deleted since no version has to forget them, or a kept version's time is over."""
+def purge_due(session: Session, model: Model, moment: datetime) -> bool:
+    """Whether an erasure waits for a job, removed examples can be deleted, or a kept version's time is over."""
     at_work = Job.state.in_((JobState.QUEUED, JobState.RUNNING))
     erasing = select(Job.id).where(Job.model_id == model.id, Job.kind == JobKind.ERASE, at_work)
     if session.scalar(erasing.limit(1)) is not None:
         return False
-    champion = session.get(Version, (model.id, model.champion)) if model.champion else tip
-    horizon = min(tip.position, champion.position if champion else 0)
-    removed = select(Example.position).where(Example.model_id == model.id, Example.removed <= horizon)
+    waiting = any(part.state is not ErasureState.FAILED for part, _ in open_parts(session, model.id))
     over = select(Version.number).where(Version.model_id == model.id, Version.purge_at <= moment)
-    return session.scalar(removed.limit(1)) is not None or session.scalar(over.limit(1)) is not None
+    return waiting or something_removed(session, model) or session.scalar(over.limit(1)) is not None
 
 
 def adaptation_due(session: Session, model: Model, tip: Version, policy: Policy, moment: datetime) -> bool:

@@ -17,6 +17,7 @@ from core.kprior.examples import Data, Examples
 from core.kprior.memory import Memory, MemoryPolicy, Select
 from core.kprior.methods import MODES, OURS, PAPER, REPLAY, WEIGHT_PRIOR, Method, Weights, distillation
 from core.kprior.predictor import Predictor
+from core.kprior.removal import Removal
 from core.kprior.solvers import SolverError, Training
 from core.kprior.state import State, StateError
 from core.kprior.tasks import AddData, ChangeModel, ChangeRegularizer, RemoveData, Task
@@ -40,6 +41,7 @@ __all__ = [
     "MemoryPolicy",
     "Method",
     "Predictor",
+    "Removal",
     "RemoveData",
     "Result",
     "Select",

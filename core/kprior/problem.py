@@ -83,6 +83,8 @@ def pose(
     v = weights_of(method, importance, space)
     delta = regularizer.delta * (method.tau if method.anchor and shared is not None else 1.0)
     linear = pull_of_the_past(state, new, shared, forgotten, kept, f_star, importance, method)
+    if regularizer.linear is not None:
+        linear = linear + regularizer.linear
     # a state's own network may come from bytes, and so from no seed at all
     cold = same and not training.warm_start
     start = (Predictor(new.spec, training.seed, new.device) if cold else new).initial_weights()

@@ -16,21 +16,25 @@ from core.kprior.predictor import Predictor
 
 @dataclass(frozen=True)
 class L2:
-    """R(w) = 1/2 sum_j delta_j w_j^2."""
+    """R(w) = 1/2 sum_j delta_j w_j^2 + b'w."""
 
     delta: Tensor
     """(P,), none negative."""
+    linear: Tensor | None = None
+    """(P,) b: the perturbation that certified removal asks for; else none."""
 
     def value(self, w: Tensor) -> Tensor:
         """R(w)."""
-        return 0.5 * (self.delta * w * w).sum()
+        value = 0.5 * (self.delta * w * w).sum()
+        return value if self.linear is None else value + (self.linear * w).sum()
 
     def gradient(self, w: Tensor) -> Tensor:
         """eta = grad R(w), the dual parameter."""
-        return self.delta * w
+        return self.delta * w if self.linear is None else self.delta * w + self.linear
 
     def conjugate(self, eta: Tensor) -> Tensor:
         """R*(eta) = sup_w <w, eta> - R(w): infinite where an unpenalised weight has a dual parameter."""
+        eta = eta if self.linear is None else eta - self.linear
         free = self.delta == 0
         if bool((eta[free] != 0).any()):
             return torch.full((), torch.inf, dtype=eta.dtype, device=eta.device)

@@ -76,6 +76,8 @@ class State:
             "memory.soft": self.memory.soft,
         }
         tensors |= {f"encoder.{k}": v for k, v in self.predictor.encoder.state_dict().items()}
+        if self.regularizer.linear is not None:
+            tensors["perturbation"] = self.regularizer.linear
         if self.curvature is not None:
             tensors |= {f"curvature.{k}": v for k, v in self.curvature.tensors().items()}
         if self.surrogate is not None:
@@ -106,7 +108,7 @@ class State:
         spec = header["spec"]
         predictor = Predictor(spec, device=device)
         predictor.encoder.load_state_dict(with_prefix(tensors, "encoder."))
-        for name in ("w", "gradient", "delta"):
+        for name in ("w", "gradient", "delta", *(["perturbation"] if "perturbation" in tensors else [])):
             if tensors[name].shape != (predictor.size,):
                 raise ValueError(f"{name} has shape {tuple(tensors[name].shape)}, not ({predictor.size},)")
         curvature = None
@@ -129,7 +131,7 @@ class State:
             raise ValueError("memory keys, weights and soft labels do not fit each other")
         return cls(
             predictor,
-            L2(tensors["delta"]),
+            L2(tensors["delta"], tensors.get("perturbation")),
             spec["regularizer"],
             tensors["w"],
             tensors["gradient"],

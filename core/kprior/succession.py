@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,7 +29,8 @@ def successor(old: Predictor, architecture: dict[str, Any], seed: int) -> Predic
 def new_regularizer(state: State, change: Change, new: Predictor) -> L2:
     """The regularizer after the change; a delta per parameter cannot outlive its parameters."""
     if change.regularizer is not None:
-        return regularizer_of(change.regularizer, new)
+        kept = state.regularizer.linear if new is state.predictor else None
+        return replace(regularizer_of(change.regularizer, new), linear=kept)
     if new is state.predictor:
         return state.regularizer
     return regularizer_of(state.regularizer_spec, new)

@@ -15,6 +15,7 @@ from core.kprior.memory import Memory, MemoryPolicy, MemorySelection, Select
 from core.kprior.objective import Objective, Term
 from core.kprior.predictor import Predictor
 from core.kprior.regularizers import L2, regularizer_of
+from core.kprior.removal import Removal
 from core.kprior.solvers import Progress, Training, Watch, solve
 from core.kprior.state import State
 from core.kprior.surrogate import Surrogate
@@ -38,6 +39,7 @@ def train(
     policy: MemoryPolicy | None = None,
     curvature: str | None = "auto",
     encoder_of: State | None = None,
+    removal: Removal | None = None,
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
     watch: Watch | None = None,
@@ -45,7 +47,8 @@ def train(
     """Minimise sum_i l(y_i, f_i(w)) + R(w) over all of `data`   (paper, Eq. 1).
 
     `encoder_of` takes over the encoder of an earlier state, so that both mean the same by a weight. `curvature`
-    names a backend; "auto" keeps none for networks, whose default method has no use for it.
+    names a backend; "auto" keeps none for networks, whose default method has no use for it. With `removal` the
+    objective is perturbed, so that removals from it can be certified.
     """
     training, policy = training or Training(), policy or MemoryPolicy()
     cost = Cost()
@@ -57,9 +60,12 @@ def train(
         else:
             predictor.encoder.load_state_dict(encoder_of.predictor.encoder.state_dict())
         regularizer = regularizer_of(spec["regularizer"], predictor)
+        if removal is not None:
+            regularizer = replace(regularizer, linear=removal.draw(predictor))
         w = predictor.initial_weights()
         term = Term(predictor, data, past=True)
-        objective = Objective(predictor, regularizer.delta, torch.zeros_like(w), [term])
+        linear = torch.zeros_like(w) if regularizer.linear is None else regularizer.linear
+        objective = Objective(predictor, regularizer.delta, linear, [term])
         count = term.rows()
         cost.data_passes += not term.cached
         if count == 0:

@@ -120,7 +120,8 @@ def by_position(session: Session, model_id: int, spec: dict[str, Any], positions
     parts = []
     for some in few(sorted(positions)):
         listed = ", ".join(str(int(position)) for position in some)
-        where = f"model_id = :model AND position IN ({listed})"
+        # of some removed examples nothing is left but their position
+        where = f"model_id = :model AND position IN ({listed}) AND length(x) > 0"
         parts.append(layout.examples(storage.select(session, where, {"model": model_id}, layout.dtype)))
     return concatenate(parts) if parts else layout.examples(storage.block_of([], layout.dtype))
 

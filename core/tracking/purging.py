@@ -38,7 +38,7 @@ def purge(database: Database, url: str, owner: str, model_id: int, numbers: Sequ
         if any(version.state is not VersionState.PURGED for version in versions):
             raise ValueError("a version that is not in the state `purged` would be uploaded again")
         # one that is not noted as told may have been uploaded by somebody who was killed before noting it
-        if versions and (url or any(version.mlflow for version in versions)):
+        if versions and (url or any((version.mlflow or {}).get("version") for version in versions)):
             forget(database, url, hold, story, versions, gone)
     return dict(gone)
 
@@ -89,8 +89,8 @@ def forget(
 
 
 def unnote(database: Database, version: Version) -> None:
-    """Forget under which number a version was registered. Its run is still there."""
+    """Forget under which number a version was registered; its run is still there. Of one never told: that we looked."""
     with database.write() as session:
         row = session.get(Version, (version.model_id, version.number))
-        if row is not None and row.mlflow:
-            row.mlflow = {**row.mlflow, "version": None}
+        if row is not None:
+            row.mlflow = {**row.mlflow, "version": None} if row.mlflow else {}

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from mlflow.models import Model as Described
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from core.kprior import State
 from core.tracking import packaging, words
 from core.tracking.server import MODEL_ID, or_none, ours
 from core.tracking.story import Story
 from core.versions.tables import Version
+
+
+PREFIX = "amend-package-"
+"""Of the temporary folders in which versions are packed."""
+
+
+def sweep_packages() -> None:
+    """Delete what publishers who were killed left behind. Called by who has the lease: nobody else packs anything."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def ensure(client: Any, story: Story) -> None:
@@ -40,8 +52,15 @@ def logged(client: Any, experiment: str, run_id: str, version: Version, state: S
     if str(model.status) != "READY":
         described = Described(run_id=run_id, model_id=model.model_id)
         described.metadata = {"amend.version": version.number, "amend.position": version.position}
-        with tempfile.TemporaryDirectory() as folder:
-            client.log_model_artifacts(model.model_id, str(packaging.package(Path(folder), state, described)))
+        with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+            package = packaging.package(Path(folder), state, described)
+            try:
+                client.log_model_artifacts(model.model_id, str(package))
+            finally:
+                # purged during a long upload: nobody else would find these files; past the lease, which is lost then
+                if or_none(client.client.get_logged_model, model.model_id) is None:
+                    url = client.client.tracking_uri
+                    get_artifact_repository(model.artifact_location, tracking_uri=url).delete_artifacts()
         client.finalize_logged_model(model.model_id, "READY")
     return str(model.model_id)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from mlflow.entities import ViewType
@@ -24,10 +25,16 @@ def delete(client: Any, url: str, model: Model, number: int) -> Counter[str]:
     """Delete the weights of a version, and look whether they are gone; by kind, how much there was."""
     gone = Counter[str]()
     for experiment, run in list(runs(client, model, number)):
-        found = Weights(client, url, model, experiment, run)
+        look = partial(Weights, client, url, model, experiment, run)
+        found = look()
         gone.update(found.count())
-        found.delete()
-        left = Weights(client, url, model, experiment, run).count()
+        found.unregister()
+        found.delete_files()
+        # while their MLflow models, which lead to the files, are still there
+        left = Counter(files=look().count()["files"])
+        if not left.total():
+            found.delete_models()
+            left = look().count()
         if left.total():
             kept = ", ".join(f"{many} {what}" for what, many in left.items() if many)
             raise Conflict("mlflow_not_purged", f"MLflow still has {kept} of version {number} of {model.name}.")
@@ -61,15 +68,18 @@ class Weights:
         files = len(self.strays) + sum(map(len, self.folders.values()))
         return Counter(versions=len(self.versions), models=len(self.models), files=files)
 
-    def delete(self) -> None:
-        """What leads to the files goes after them: whoever is interrupted is followed by another who finds them."""
+    def unregister(self) -> None:
         for version in self.versions:
             or_none(self.client.delete_model_version, version.name, version.version)
+
+    def delete_files(self) -> None:
         for folder in self.folders:
             # even if it seems empty: MLflow does not list a file whose upload was cut off
             self.repository(folder).delete_artifacts()
         for path in self.strays:
             self.repository(self.run_folder).delete_artifacts(path)
+
+    def delete_models(self) -> None:
         for model in self.models:
             or_none(self.client.delete_logged_model, model.model_id)
 

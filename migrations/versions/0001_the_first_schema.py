@@ -317,8 +317,8 @@ def upgrade() -> None:
         sa.Column("sha256", sa.String(length=64), nullable=False),
         sa.Column("created_at", MOMENT, nullable=False),
         sa.PrimaryKeyConstraint("number", name="pk_receipts"),
-        sa.UniqueConstraint("erasure_id", name="uq_receipts_erasure_id"),
     )
+    op.create_index("ix_receipts_erasure_id", "receipts", ["erasure_id"], unique=False)
     op.create_table(
         "entries",
         sa.Column("id", BIG, nullable=False),
@@ -347,6 +347,8 @@ def upgrade() -> None:
         sa.Column("value", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("name", name="pk_marks"),
     )
+    # whoever writes a receipt holds this row
+    op.execute(sa.text("INSERT INTO marks (name, value) VALUES ('receipts', :empty)").bindparams(empty=b""))
     op.create_table(
         "litter",
         sa.Column("path", sa.String(length=500), nullable=False),

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
+from core.erasure.requests import note_deletion
 from core.jobs import queue
 from core.ledger import append
 from core.ledger.passes import spec_at
@@ -98,6 +99,7 @@ def delete_model(name: Name, caller: Admin, context: Shared) -> None:
         folder = folder_of(model.id)
         append.forget_everything(session, model)
         tell(session, model, EntryKind.DELETED)
+        note_deletion(session, model)
         session.delete(model)
         session.add(Litter(path=folder))
     context.champions.clear()

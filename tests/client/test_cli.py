@@ -44,6 +44,8 @@ COMMANDS = {
     "jobs": "list show wait cancel",
     "versions": "list show promote weights",
     "comparisons": "list",
+    "erasures": "ask list show retry refuse extend receipt replay",
+    "receipts": "verify",
     "keys": "list create revoke",
 }
 ALL = [(group, name) for group, names in COMMANDS.items() for name in names.split()]

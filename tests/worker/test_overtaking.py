@@ -22,8 +22,11 @@ DIM, DEGREE, N = 9, 4, 4000
 """Hundreds of weights: training takes seconds, so that there is a moment in which to stop it."""
 
 
-def filled(house: House) -> str:
-    """A model that is not trained yet. It will never be certified, and nothing is tolerated."""
+def filled(house: House, subject: str | None = None) -> str:
+    """A model that is not trained yet. It will never be certified, and nothing is tolerated.
+
+    The first forty examples may be about somebody.
+    """
     x, y = problem(N, dim=DIM)
     strict = {"certify": "never", "tolerance": {"relative_bound": 1e-12, "disagreement": 0}}
     name = house.new_model(
@@ -31,7 +34,8 @@ def filled(house: House) -> str:
         architecture={"kind": "linear", "degree": DEGREE},
         policy={**strict, "memory": {"fraction": 0.01}},
     )
-    house.add_examples(name, x / 3, y, split="train")
+    house.add_examples(name, x[:40] / 3, y[:40], split="train", **({"subject": subject} if subject else {}))
+    house.add_examples(name, x[40:] / 3, y[40:], first=40, split="train")
     return name
 
 

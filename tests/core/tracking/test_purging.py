@@ -15,11 +15,10 @@ from mlflow.store.artifact.http_artifact_repo import HttpArtifactRepository
 from core import leases
 from core.errors import Conflict, Unavailable
 from core.kprior import State
-from core.tracking import publisher, purging, registry
+from core.tracking import publisher, purging, registry, runs
 from core.tracking.loading import Published
 from core.tracking.purging import purge
 from core.tracking.tables import EntryKind
-from core.tracking.telling import Teller
 from core.versions.tables import Version, VersionState
 from tests.core.tracking.scene import NewScene, Scene, trained
 from tests.core.tracking.shown import Shown
@@ -72,7 +71,7 @@ def test_of_purged_versions_the_server_holds_no_weights(
     shown = Shown(client, scene.name)
     scene.promote(1)
     scene.publish(server.url)
-    told, runs = [version.mlflow or {} for version in scene.versions], shown.runs()
+    told, made = [version.mlflow or {} for version in scene.versions], shown.runs()
     assert shown.aliases()["champion"] == shown.aliases()["reference"] == told[0]["version"]
     scene.promote(3)  # MLflow is not told before the others are purged
     assert [len(holding(server, weights(scene, number))) for number in (1, 2, 3)] == [1, 1, 1]
@@ -81,11 +80,11 @@ def test_of_purged_versions_the_server_holds_no_weights(
     assert gone["files"] > 20
     assert [len(holding(server, weights(scene, number))) for number in (1, 2, 3)] == [0, 0, 1]
     # nor what was uploaded with them
-    assert len(list(server.folder.rglob(f"models/{model(runs, 3)}/**/*.safetensors"))) == 1
+    assert len(list(server.folder.rglob(f"models/{model(made, 3)}/**/*.safetensors"))) == 1
     for number in (1, 2):
-        assert not [path for path in server.folder.rglob(f"models/{model(runs, number)}/**/*") if path.is_file()]
+        assert not [path for path in server.folder.rglob(f"models/{model(made, number)}/**/*") if path.is_file()]
         with pytest.raises(MlflowException):
-            client.get_logged_model(model(runs, number))
+            client.get_logged_model(model(made, number))
         with pytest.raises(MlflowException):
             client.get_model_version(scene.name, told[number - 1]["version"])
     # what is in service is still there, and so is what was measured
@@ -94,8 +93,8 @@ def test_of_purged_versions_the_server_holds_no_weights(
     (kept,) = holding(server, weights(scene, 3))
     assert len(Published(str(kept)).predict([[0.0, 0.0]])) == 1
     for name, run in shown.runs().items():
-        assert run.data.metrics == runs[name].data.metrics
-        assert shown.figures(run) == shown.figures(runs[name]) != set()
+        assert run.data.metrics == made[name].data.metrics
+        assert shown.figures(run) == shown.figures(made[name]) != set()
     assert [(v.mlflow or {})["version"] for v in scene.versions] == [None, None, told[2]["version"]]
     # again, there is nothing to do; and what is told again is not uploaded again
     assert purged(scene, server.url, 1, 2) == NOTHING
@@ -108,9 +107,9 @@ def test_of_purged_versions_the_server_holds_no_weights(
     assert shown.versions().keys() == {"3"}
 
 
-def model(runs: dict[str, Any], number: int) -> str:
+def model(made: dict[str, Any], number: int) -> str:
     """The id of the MLflow model with a version's weights."""
-    (run,) = (run for run in runs.values() if run.data.tags["amend.version"] == str(number))
+    (run,) = (run for run in made.values() if run.data.tags["amend.version"] == str(number))
     (output,) = run.outputs.model_outputs
     return str(output.model_id)
 
@@ -126,11 +125,18 @@ def test_an_upload_that_nobody_noted_is_found(
 
     scene = trained(new_scene)
     with monkeypatch.context() as patch:
-        patch.setattr(Teller, "register", kill)
+        patch.setattr(runs, "fill_model", kill)
         with pytest.raises(Killed):
             scene.publish(server.url)
     assert scene.versions[0].mlflow is None
     assert len(holding(server, weights(scene, 1))) == 1
+    # nor does it get lost if MLflow does not delete it
+    with monkeypatch.context() as patch:
+        patch.setattr(HttpArtifactRepository, "delete_artifacts", lambda *_: None)
+        with pytest.raises(Conflict) as refused:
+            purged(scene, server.url, 1)
+    assert refused.value.code == "mlflow_not_purged"
+    assert refused.value.detail.endswith(f" files of version 1 of {scene.name}.")
     gone = purged(scene, server.url, 1)
     assert (gone["versions"], gone["models"]) == (0, 1)
     assert holding(server, weights(scene, 1)) == []
@@ -143,6 +149,7 @@ def test_a_version_purged_before_it_is_told_is_not_uploaded(
 ) -> None:
     scene = trained(new_scene)
     assert purged(scene, server.url, 1) == NOTHING
+    assert scene.versions[0].mlflow == {}, "looked for, and nothing found"
     scene.publish(server.url)
     assert_told_without_weights(scene, server, client)
 
@@ -223,19 +230,6 @@ def test_what_others_did_in_mlflow_hides_no_weights(
     assert holding(server, weights(scene, 1)) == []
 
 
-def test_what_mlflow_keeps_is_said(new_scene: NewScene, server: MlflowServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = trained(new_scene)
-    scene.publish(server.url)
-    with monkeypatch.context() as patch:
-        patch.setattr(HttpArtifactRepository, "delete_artifacts", lambda *_: None)
-        with pytest.raises(Conflict) as refused:
-            purged(scene, server.url, 1)
-    assert refused.value.code == "mlflow_not_purged"
-    assert refused.value.detail.endswith(f" files of version 1 of {scene.name}.")
-    assert purged(scene, server.url, 1)["files"] > 10
-    assert holding(server, weights(scene, 1)) == []
-
-
 def test_without_an_answer_from_mlflow_it_is_unavailable(new_scene: NewScene, server: MlflowServer) -> None:
     scene = trained(new_scene)
     assert purged(scene, "", 1) == NOTHING, "there is no MLflow, and never was"
@@ -250,6 +244,7 @@ def test_without_an_answer_from_mlflow_it_is_unavailable(new_scene: NewScene, se
     assert wire.left < 0
     purged(scene, server.url, 1)
     assert holding(server, weights(scene, 1)) == []
+    assert purged(scene, "", 1) == NOTHING
 
 
 def test_it_waits_for_a_publisher_but_not_for_ever(

@@ -1,0 +1,229 @@
+"""``amend erasures`` and ``amend receipts``: have a person forgotten by all models, and prove it."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from client.api import path
+from client.commands import output
+from client.commands.connection import After, Connection, Limit, command, fail
+
+ENDED = frozenset({"completed", "failed", "refused"})
+# Seconds between two looks at an erasure that is awaited.
+POLL = 1.0
+
+app = typer.Typer(help="Have people forgotten by all models, with a due date and a receipt.", no_args_is_help=True)
+receipts = typer.Typer(help="Check the receipts of erasures.", no_args_is_help=True)
+
+ErasureId = Annotated[str, typer.Argument(metavar="ID", help="The erasure's id.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; shown with the erasure from then on.")]
+
+COLUMNS: output.Columns = {
+    "id": "id",
+    "state": "state",
+    "received": output.moment("received_at"),
+    "due": output.moment("due_at"),
+    "overdue": "overdue",
+    "completed": output.moment("completed_at"),
+    "models": lambda erasure: len(erasure["models"]),
+    "examples": lambda erasure: sum(part["examples"] for part in erasure["models"]),
+}
+PART_COLUMNS: output.Columns = {
+    "model": "model",
+    "state": "state",
+    "examples": "examples",
+    "method": "method",
+    "version": "version",
+    "bound": "bound",
+    "error": lambda part: error_of(part),
+}
+
+
+@command(app)
+def ask(
+    connection: Connection,
+    subject: Annotated[str, typer.Argument(help="The person, as named by the `subject` of their examples.")],
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="For your own records; deleted when the erasure ends.")
+    ] = None,
+    received_at: Annotated[
+        str | None, typer.Option("--received-at", help="When the person asked, if earlier: 2026-03-01T09:00:00Z.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended; fail unless it is completed.")] = False,
+) -> None:
+    """Have a person forgotten by all models. A request for the same person that is open already is joined.
+
+    Example: amend erasures ask user-7 --received-at 2026-03-01T09:00:00Z --wait
+    """
+    given = {"subject": subject, "reason": reason, "received_at": received_at}
+    erasure = connection.client.post(path("erasures"), {name: v for name, v in given.items() if v is not None})
+    if wait:
+        erasure = follow(connection, erasure)
+    show_erasure(connection, erasure)
+    if wait and erasure["state"] != "completed":
+        fail(f"erasure {erasure['id']} {erasure['state']}{why(erasure)}")
+
+
+@command(app, "list")
+def list_(
+    connection: Connection,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", help="Only received, adapting, verifying, purging, completed, failed or refused ones."),
+    ] = None,
+    overdue: Annotated[bool, typer.Option("--overdue", help="Only those past their due date and not done.")] = False,
+    limit: Limit = None,
+    after: After = None,
+) -> None:
+    """List erasures, the newest first.
+
+    Example: amend erasures list --overdue
+    """
+    late = "true" if overdue else None
+    answer = connection.client.get(path("erasures"), state=state, overdue=late, limit=limit, after=after)
+    connection.show_list(answer, COLUMNS)
+
+
+@command(app)
+def show(connection: Connection, id: ErasureId) -> None:
+    """Show an erasure, and how far each model is.
+
+    Example: amend erasures show 7f3c
+    """
+    show_erasure(connection, connection.client.get(path("erasures", id)))
+
+
+@command(app)
+def retry(
+    connection: Connection,
+    id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="The erasure's id. Default: all that failed.")
+    ] = None,
+) -> None:
+    """Try again an erasure that failed, or all of them.
+
+    Example: amend erasures retry
+    """
+    if id is not None:
+        show_erasure(connection, connection.client.post(path("erasures", id, "retry")))
+        return
+    answer = connection.client.post(path("erasures", "retry"))
+    count = len(answer["retried"])
+    connection.say(answer, f"{count} {'erasure is' if count == 1 else 'erasures are'} tried again.")
+
+
+@command(app)
+def refuse(connection: Connection, id: ErasureId, reason: Reason) -> None:
+    """Refuse a request, with a reason. Examples that are out of force by then stay out.
+
+    Example: amend erasures refuse 7f3c --reason "manifestly unfounded: a repeated request"
+    """
+    show_erasure(connection, connection.client.post(path("erasures", id, "refuse"), {"reason": reason}))
+
+
+@command(app)
+def extend(connection: Connection, id: ErasureId, reason: Reason) -> None:
+    """Move the due date by two months, once, with a reason that the person is told (GDPR Art. 12(3)).
+
+    Example: amend erasures extend 7f3c --reason "500 requests came at once"
+    """
+    show_erasure(connection, connection.client.post(path("erasures", id, "extend"), {"reason": reason}))
+
+
+@command(app)
+def receipt(
+    connection: Connection,
+    id: ErasureId,
+    html: Annotated[
+        str | None, typer.Option("--html", metavar="FILE", help="Write a page to read and print; -: stdout.")
+    ] = None,
+) -> None:
+    """Print the receipt of a completed erasure, which names nobody, as JSON or as a page.
+
+    Example: amend erasures receipt 7f3c --html receipt.html
+    """
+    place = path("erasures", id, "receipt")
+    if html is None:
+        output.print_json(connection.client.get(place))
+        return
+    page = connection.client.request("GET", place, accept="text/html").content
+    if html == "-":
+        sys.stdout.buffer.write(page)
+        return
+    try:
+        Path(html).write_bytes(page)
+    except OSError as error:
+        fail(f"cannot write {html}: {error.strerror}")
+    connection.say({"file": html, "bytes": len(page)}, f"Wrote {html}.")
+
+
+@command(app)
+def replay(connection: Connection) -> None:
+    """After a restore from a backup: carry out again every erasure that the receipts know and the database does not.
+
+    Example: amend erasures replay
+    """
+    answer = connection.client.post(path("erasures", "replay"))
+    begun = len(answer["erasures"])
+    sentence = f"{answer['receipts']} receipts were missing in the database; "
+    connection.say(answer, sentence + f"{begun} {'erasure is' if begun == 1 else 'erasures are'} carried out again.")
+
+
+@command(receipts)
+def verify(connection: Connection) -> None:
+    """Walk the chain of receipts: exit code 1 if one is missing, altered or out of place.
+
+    Example: amend receipts verify
+    """
+    answer = connection.client.get(path("receipts", "verify"))
+    count = f"{answer['receipts']} {'receipt' if answer['receipts'] == 1 else 'receipts'}"
+    if answer["valid"]:
+        last = f"; the last one's hash is {answer['last']}" if answer["last"] else ""
+        connection.say(answer, f"The chain is valid: {count}{last}.")
+        return
+    if connection.as_json:
+        output.print_json(answer)
+    else:
+        output.print_table(answer["flaws"], {"receipt": "number", "problem": "problem"})
+    fail(f"the chain of {count} is not valid")
+
+
+def show_erasure(connection: Connection, erasure: dict[str, Any]) -> None:
+    if connection.as_json:
+        output.print_json(erasure)
+        return
+    output.print_details({name: value for name, value in erasure.items() if name != "models"})
+    if erasure["models"]:
+        typer.echo()
+        output.print_table(erasure["models"], PART_COLUMNS)
+
+
+def follow(connection: Connection, erasure: dict[str, Any]) -> dict[str, Any]:
+    """The erasure when it has ended; until then each new state is told on standard error."""
+    told = None
+    try:
+        while True:
+            words = ", ".join([erasure["state"], *(f"{p['model']}: {p['state']}" for p in erasure["models"])])
+            if words != told:
+                output.note(words)
+                told = words
+            if erasure["state"] in ENDED:
+                return erasure
+            time.sleep(POLL)
+            erasure = connection.client.get(path("erasures", erasure["id"]))
+    except KeyboardInterrupt:
+        output.note(f"The erasure goes on. To see how it stands: amend erasures show {erasure['id']}")
+        raise typer.Exit(130) from None
+
+
+def why(erasure: dict[str, Any]) -> str:
+    """What went wrong in the models where something did."""
+    return "".join(f"; {part['model']}: {error_of(part)}" for part in erasure["models"] if part.get("error"))
+
+
+def error_of(part: dict[str, Any]) -> str | None:
+    error = part.get("error")
+    return f"{error['code']}: {error['detail']}" if error else None

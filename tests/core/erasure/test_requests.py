@@ -1,0 +1,282 @@
+"""Receiving erasures, and what becomes of them: joined, refused, extended, failed, tried again, concluded."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from core.database import Database
+from core.erasure import requests
+from core.erasure.requests import token_of
+from core.erasure.tables import Erasure, ErasureState, Receipt
+from core.errors import Conflict, NotFound
+from core.jobs import queue
+from core.jobs.tables import Job, JobKind, JobState
+from core.ledger.batch import subject_hash
+from core.ledger.tables import Example
+from core.models.table import Model
+from tests.core.erasure.people import ask, change, give, parts, reach, shown, somebody, unknown
+from tests.core.ledger.plain import SECRET, new_model, remove_subjects, stored
+
+COMPLETED, FAILED = ErasureState.COMPLETED, ErasureState.FAILED
+
+
+def jobs(database: Database, model: Model) -> list[Job]:
+    """The model's erase jobs that wait."""
+    with database.read() as session:
+        waiting = (Job.model_id == model.id, Job.kind == JobKind.ERASE, Job.state == JobState.QUEUED)
+        return list(session.scalars(select(Job).where(*waiting)))
+
+
+def receipt(database: Database, id: str) -> dict[str, Any]:
+    with database.read() as session:
+        return dict(session.scalars(select(Receipt.body).where(Receipt.erasure_id == id)).one())
+
+
+def fail(database: Database, model: Model) -> None:
+    """The model's job fails for good."""
+    with database.write() as session:
+        found = session.get_one(Model, model.id)
+        requests.note_failure(session, found, {"code": "solver_failed", "detail": "no luck"})
+
+
+def test_the_token_of_a_person_depends_on_the_secret_and_is_not_what_is_stored() -> None:
+    subject = subject_hash("user-7", SECRET)
+    token = token_of(subject, SECRET)
+    assert token == token_of(subject, SECRET)
+    assert len({token, token_of(subject, b"other"), token_of(subject_hash("user-8", SECRET), SECRET)}) == 3
+    assert subject.hex() != token
+
+
+def test_whatever_is_there_of_a_person_is_found_in_every_model(database: Database) -> None:
+    one, two, other = (new_model(database) for _ in range(3))
+    person = somebody()
+    give(database, one, person, "a", "b")
+    give(database, one, somebody(), "c")
+    give(database, one, person, "d")
+    give(database, two, person, "a")
+    give(database, other, somebody(), "a")
+    remove_subjects(database, two, [person])
+    erasure = ask(database, person)
+    found = parts(database, erasure.id)
+    assert set(found) == {one.name, two.name}
+    first = found[one.name]
+    assert (first.positions, first.examples, first.first, first.removed) == ([1, 2, 4], 3, 1, 7)
+    # what was removed earlier is still there, and must go, too
+    second = found[two.name]
+    assert (second.positions, second.examples, second.first, second.removed) == ([1], 1, 1, 2)
+    assert (stored(database, one).removed_count, stored(database, two).removed_count) == (3, 1)
+    assert [len(jobs(database, model)) for model in (one, two, other)] == [1, 1, 0]
+    assert shown(database, erasure.id).state is ErasureState.RECEIVED
+
+
+def test_a_person_whom_nobody_knows_is_done_with_at_once(database: Database) -> None:
+    id = unknown(database)
+    erasure = shown(database, id)
+    assert (erasure.state, erasure.subject, erasure.reason) == (COMPLETED, None, None)
+    told = receipt(database, id)
+    assert (told["found"], told["models"]) == (0, [])
+    assert told["statement"] == "No model holds or has learnt from any example about this person."
+
+
+def test_a_second_request_joins_the_open_one_and_takes_in_what_came_since(database: Database) -> None:
+    one, two, person = new_model(database), new_model(database), somebody()
+    give(database, one, person, "a")
+    first = ask(database, person, reason="asked by mail")
+    give(database, one, person, "b")
+    give(database, two, person, "c")
+    second = ask(database, person, reason="asked again")
+    assert second.id == first.id
+    assert {name: part.examples for name, part in parts(database, first.id).items()} == {one.name: 2, two.name: 1}
+    assert len(jobs(database, one)) == len(jobs(database, two)) == 1
+    assert stored(database, one).train_count == stored(database, two).train_count == 0
+
+
+def test_a_request_after_the_end_is_another_one(database: Database) -> None:
+    person, model = somebody(), new_model(database)
+    first = ask(database, person)
+    give(database, model, person, "a")
+    second = ask(database, person)
+    assert second.id != first.id
+    assert second.token == first.token
+    change(database, second.id, lambda session, erasure: requests.refuse(session, erasure, "no"))
+    assert ask(database, person).id not in (first.id, second.id)
+
+
+def test_who_asked_earlier_is_due_earlier(database: Database) -> None:
+    """A second request that the person made before the first one, but that was entered later."""
+    person, model = somebody(), new_model(database)
+    give(database, model, person, "a")
+    ask(database, person)
+    joined = ask(database, person, received_at=datetime(2026, 1, 31, tzinfo=UTC))
+    assert (joined.received_at.date().isoformat(), joined.due_at.date().isoformat()) == ("2026-01-31", "2026-02-28")
+
+
+def test_what_was_found_before_is_counted_when_more_is_taken_in(database: Database) -> None:
+    """One model has deleted its examples already while another is at work: a second request finds a new one there."""
+    one, two, person = new_model(database), new_model(database), somebody()
+    give(database, one, person, "a", "b")
+    give(database, two, person, "c")
+    id = ask(database, person).id
+    with database.write() as session:
+        for row in session.scalars(select(Example).where(Example.model_id == one.id)):
+            session.delete(row)
+    reach(database, id, one, COMPLETED)
+    give(database, one, person, "d")
+    ask(database, person)
+    assert parts(database, id)[one.name].examples == 3
+
+
+def test_requests_at_the_same_time_are_one(database: Database) -> None:
+    model, person = new_model(database), somebody()
+    give(database, model, person, "a", "b")
+    with ThreadPoolExecutor(6) as pool:
+        ids = {erasure.id for erasure in pool.map(lambda _: ask(database, person), range(6))}
+    assert len(ids) == 1
+    assert stored(database, model).removed_count == 2
+    assert len(jobs(database, model)) == 1
+
+
+def test_the_state_is_that_of_the_model_furthest_behind(database: Database) -> None:
+    one, two, person = new_model(database), new_model(database), somebody()
+    give(database, one, person, "a")
+    give(database, two, person, "b")
+    id = ask(database, person).id
+    for first, second, whole in (
+        (ErasureState.ADAPTING, ErasureState.RECEIVED, "received"),
+        (ErasureState.PURGING, ErasureState.VERIFYING, "verifying"),
+        (COMPLETED, ErasureState.PURGING, "purging"),
+        (COMPLETED, COMPLETED, "completed"),
+    ):
+        reach(database, id, one, first)
+        reach(database, id, two, second)
+        assert shown(database, id).state.value == whole
+
+
+def test_the_receipt_tells_what_was_done_and_not_of_whom(database: Database) -> None:
+    one, two, person = new_model(database), new_model(database), somebody()
+    give(database, one, person, "private-1", "private-2")
+    give(database, two, person, "private-3")
+    id = ask(database, person, reason="a private reason").id
+    reach(database, id, one, COMPLETED, method="adapted", certificate={"bound": 0.1})
+    reach(database, id, two, COMPLETED, method="retrained")
+    told = receipt(database, id)
+    assert told["statement"].startswith("3 examples about this person were forgotten by 2 models")
+    assert {m["model"]: (m["examples"], m["method"]) for m in told["models"]} == {
+        one.name: (2, "adapted"),
+        two.name: (1, "retrained"),
+    }
+    assert told["subject_token"] == token_of(subject_hash(person, SECRET), SECRET)
+    for word in (person, "private", subject_hash(person, SECRET).hex()):
+        assert word not in str(told)
+    erasure = shown(database, id)
+    assert (erasure.subject, erasure.reason, erasure.receipt) == (None, None, told["number"])
+
+
+def test_a_failure_is_told_and_tried_again(database: Database) -> None:
+    one, two, person = new_model(database), new_model(database), somebody()
+    give(database, one, person, "a")
+    give(database, two, person, "b")
+    id = ask(database, person).id
+    fail(database, one)
+    assert shown(database, id).state is FAILED
+    assert parts(database, id)[one.name].error == {"code": "solver_failed", "detail": "no luck"}
+    give(database, one, person, "c")
+    change(database, id, requests.retry)
+    part = parts(database, id)[one.name]
+    assert (part.state, part.error, part.examples) == (ErasureState.RECEIVED, None, 2)
+    assert shown(database, id).state is ErasureState.RECEIVED
+    assert len(jobs(database, one)) == 1
+
+
+def test_a_second_request_tries_what_failed_again(database: Database) -> None:
+    model, person = new_model(database), somebody()
+    give(database, model, person, "a")
+    id = ask(database, person).id
+    fail(database, model)
+    assert ask(database, person).id == id
+    assert shown(database, id).state is ErasureState.RECEIVED
+
+
+def test_what_failed_after_the_examples_were_deleted_is_tried_again(database: Database) -> None:
+    model, person = new_model(database), somebody()
+    give(database, model, person, "a")
+    id = ask(database, person).id
+    with database.write() as session:
+        for row in session.scalars(select(Example).where(Example.model_id == model.id)):
+            session.delete(row)
+    fail(database, model)
+    change(database, id, requests.retry)
+    assert (shown(database, id).state, parts(database, id)[model.name].positions) == (ErasureState.RECEIVED, [1])
+
+
+def test_an_erasure_that_has_not_failed_cannot_be_tried_again(database: Database) -> None:
+    model, person = new_model(database), somebody()
+    give(database, model, person, "a")
+    for id in (ask(database, person).id, unknown(database)):
+        with pytest.raises(Conflict, match="has not failed"):
+            change(database, id, requests.retry)
+
+
+def test_a_cancelled_job_does_not_leave_its_erasures_behind(database: Database) -> None:
+    """Nobody would ever carry them out: they have failed, and can be tried again."""
+    model, person = new_model(database), somebody()
+    give(database, model, person, "a")
+    id = ask(database, person).id
+    [job] = jobs(database, model)
+    with database.write() as session:
+        queue.cancel(session, session.get_one(Job, job.id))
+    assert jobs(database, model) or shown(database, id).state is FAILED
+    ask(database, person)
+    assert jobs(database, model)
+
+
+def test_a_refused_erasure_is_over(database: Database) -> None:
+    model, person = new_model(database), somebody()
+    give(database, model, person, "a")
+    id = ask(database, person, reason="asked by mail").id
+    change(database, id, lambda session, erasure: requests.refuse(session, erasure, "kept by law"))
+    erasure = shown(database, id)
+    assert (erasure.state, erasure.refusal) == (ErasureState.REFUSED, "kept by law")
+    assert (erasure.subject, erasure.reason, erasure.receipt) == (None, None, None)
+    for act in (
+        lambda session, erasure: requests.refuse(session, erasure, "again"),
+        lambda session, erasure: requests.extend(session, erasure, "later"),
+        requests.retry,
+    ):
+        with pytest.raises(Conflict):
+            change(database, id, act)
+    reach(database, id, model, COMPLETED)  # a job that was at work meanwhile
+    assert shown(database, id).state is ErasureState.REFUSED
+
+
+def test_the_due_date_moves_once_to_three_months_after_the_request(database: Database) -> None:
+    model, person = new_model(database), somebody()
+    give(database, model, person, "a")
+    erasure = ask(database, person, received_at=datetime(2025, 11, 30, 12, tzinfo=UTC))
+    assert erasure.due_at == datetime(2025, 12, 30, 12, tzinfo=UTC)
+    change(database, erasure.id, lambda session, found: requests.extend(session, found, "many requests"))
+    moved = shown(database, erasure.id)
+    assert (moved.due_at, moved.extension) == (datetime(2026, 2, 28, 12, tzinfo=UTC), "many requests")
+    with pytest.raises(Conflict, match="once"):
+        change(database, erasure.id, lambda session, found: requests.extend(session, found, "again"))
+
+
+@pytest.mark.parametrize("id", ["none", "\0", "", "x" * 36])
+def test_an_unknown_id_is_not_found(database: Database, id: str) -> None:
+    with pytest.raises(NotFound):
+        shown(database, id)
+
+
+def test_one_open_erasure_for_a_person_is_all_that_the_database_takes(database: Database) -> None:
+    """Whatever the code does."""
+    model, person = new_model(database), somebody()
+    give(database, model, person, "a")
+    id = ask(database, person).id
+    with pytest.raises(Exception, match="(?i)unique"), database.write() as session:
+        twin = {c.key: getattr(session.get_one(Erasure, id), c.key) for c in Erasure.__table__.columns}
+        session.add(Erasure(**{**twin, "id": "twin"}))

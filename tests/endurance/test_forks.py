@@ -1,0 +1,46 @@
+"""A worker gives signs of life while it starts processes: they must not inherit a transaction."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.stack import Stack
+
+FORK_DURING_A_SIGN = """
+import os, threading, time
+from contextlib import contextmanager
+
+import worker.__main__ as main
+from core.database import Database, now
+from core.jobs.tables import Worker
+from core.settings import from_environment
+
+within = threading.Event()
+
+class Slow(Database):
+    @contextmanager
+    def write(self):
+        with super().write() as session:
+            yield session
+            session.flush()
+            within.set()
+            time.sleep(0.5)
+
+main.Database = Slow
+settings = from_environment().model_copy(update={"database_patience": 3.0})
+threading.Thread(target=main.give_signs, args=(settings, "forks"), daemon=True).start()
+assert within.wait(20)
+child = os.fork()
+if child == 0:
+    with Database(settings).write() as session:
+        session.merge(Worker(name="forked", seen_at=now()))
+    os._exit(0)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_process_that_is_started_during_a_sign_of_life_can_write(stack: Stack) -> None:
+    command = [sys.executable, "-P", "-c", FORK_DURING_A_SIGN]
+    done = subprocess.run(command, env=stack.complete(), capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
