@@ -9,7 +9,8 @@ from core.jobs.tables import JobState
 from core.models.policy import Policy
 from core.models.table import Model
 from core.versions import history
-from worker.making import Made, Outdated, Subject, next_version
+from worker.making import Made, Outdated, next_version
+from worker.subject import Subject
 from worker.task import Task
 
 

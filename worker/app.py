@@ -24,6 +24,8 @@ log = structlog.get_logger("worker")
 TRACK = "amend.track"
 TRACKING = "tracking"
 """The queue of what MLflow is to be told: dashboards must not keep jobs waiting."""
+TURN = 10.0
+"""Seconds for which MLflow is told things at a stretch."""
 SOON = 5.0
 
 stopping = RawValue("b", 0)
@@ -83,7 +85,9 @@ def track() -> None:
 
     here = context()
     try:
-        publish(here.database, here.store, here.settings.mlflow_url, here.name)
+        told = publish(here.database, here.store, here.settings.mlflow_url, here.name, TURN)
+        if told:
+            send_track(app)  # there may be more; whoever waits for this process goes first
     except Unavailable:
         log.info("MLflow does not answer; it is told later")
 

@@ -28,8 +28,8 @@ from core.tracking.tables import EntryKind, tell
 from core.versions import history
 from core.versions.sweeping import sweep
 from core.versions.tables import Version, VersionKind, VersionState
-from worker.making import Subject
 from worker.nesting import run_to_end
+from worker.subject import Subject
 from worker.task import Task
 
 
@@ -98,7 +98,8 @@ def verify(task: Task) -> set[str]:
         for part, erasure in ready(session, model):
             if erasure.id in audited:
                 part.version = tip.number if tip else None
-                part.figures = {**(part.figures or {}), **how(model, tip), "audit": audited[erasure.id]}
+                before = part.figures or {}  # of an attempt that got further
+                part.figures = {**before, **how(model, tip), "audit": audited[erasure.id] or before.get("audit")}
     return set(audited)
 
 
@@ -199,7 +200,7 @@ def look(task: Task, verified: set[str]) -> None:
     """Look whether all is gone, and complete the erasures; the last model's job writes the receipt."""
     task.progress(0.9, "looking whether all is gone")
     database, store = task.context.database, task.context.store
-    tidied = purging.tidy(database)
+    tidied = purging.tidying(database)
     with task.write() as (session, job, model):
         count = 0
         for part, erasure in open_parts(session, model.id):
@@ -219,8 +220,10 @@ def look(task: Task, verified: set[str]) -> None:
             requests.conclude(session, erasure)
         if any(True for _ in open_parts(session, model.id)):
             queue.due(session, model, job.kind, task.request_id)
+        if count:
+            purging.due_to_tidy(session)
         job.version = model.champion
         words = f"{count} {'erasure' if count == 1 else 'erasures'} completed" if count else "removed examples deleted"
         leases.end(session, job, model, JobState.SUCCEEDED, words)
-    purging.tidy(database)  # the person's hash was in the row of the erasure until now
+    purging.tidy_if_due(database)  # the person's hash was in the row of the erasure until now
     receipts.file_missing(database, store)

@@ -7,7 +7,6 @@ import time
 
 import structlog
 
-from core.errors import Unavailable
 from core.jobs import leases
 from core.jobs.leases import Cancelled, Lost
 from worker.context import Context
@@ -61,7 +60,7 @@ class Heartbeat:
                 told, extended = news, now
             except (Lost, Cancelled) as stop:
                 self._stop = stop
-            except Unavailable as error:
+            except Exception as error:  # whatever the database says: the work goes on while the lease lasts
                 if now - extended > settings.lease_seconds:
                     self._stop = Lost()  # somebody else may have it by now
                 log.warning("the lease of a job could not be extended", job=self.job_id, exc_info=error)

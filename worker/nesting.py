@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 
+from sqlalchemy import Select, select
+
+from core.database import now
 from core.jobs.tables import ENDED, Job, JobState
 from worker.task import Task
 
@@ -11,11 +14,21 @@ LOOK = 0.5
 """Seconds between two looks at a job that another worker runs."""
 
 
+def abandoned(job: Job) -> Select[str]:
+    """A job of the same kind whose worker is lost: nobody else may be there to end it, and ours cannot begin before."""
+    same = (Job.model_id == job.model_id, Job.kind == job.kind, Job.id != job.id)
+    return select(Job.id).where(*same, Job.state == JobState.RUNNING, Job.lease_until < now())
+
+
 def run_to_end(task: Task, job_id: str, phrase: str) -> dict[str, str] | None:
     """Have a job run to its end; its error if it failed."""
     while True:
         task.progress(0.05, phrase)
-        task.run(task.context, job_id)
+        with task.context.database.read() as session:
+            wanted = session.get(Job, job_id)
+            blocking = list(session.scalars(abandoned(wanted))) if wanted is not None else []
+        for id_ in (*blocking, job_id):
+            task.run(task.context, id_)
         with task.context.database.read() as session:
             job = session.get(Job, job_id)
             if job is None or job.state in ENDED:

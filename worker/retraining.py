@@ -17,8 +17,9 @@ from core.models.table import Model
 from core.versions import history
 from core.versions.evaluation import disagreement, weight_distance
 from core.versions.tables import Comparison, Version, VersionKind
-from worker.making import Made, Outdated, Subject, from_scratch
+from worker.making import Made, Outdated, from_scratch
 from worker.nesting import run_to_end
+from worker.subject import Subject
 from worker.task import Task
 
 
@@ -44,7 +45,7 @@ def retrain_at_head(task: Task) -> None:
         subject = Subject.of(task.context, session, model, at)
     if subject.count == 0:
         raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
-    current = subject.load(subject.tip) if subject.tip else None
+    current = subject.load_or_none(subject.tip)
     made = from_scratch(task, subject, task.part(0.1, 0.9), encoder_of=current)
     figures = None
     adapted = subject.tip if subject.tip and subject.tip.position == at else None
@@ -133,9 +134,10 @@ def take_over(session: Session, model: Model, version: Version, before: Version 
     if tip is not None and (before is None or tip.number != before.number):
         if tip.position < version.position:
             return ""  # somebody went back to an older version meanwhile, and will have had a reason
-        model.tip = version.number
-        queue.due(session, model, JobKind.ADAPT)
-        return "; what came meanwhile is adapted on top of it"
+        if tip.position > version.position:
+            model.tip = version.number
+            queue.due(session, model, JobKind.ADAPT)
+            return "; what came meanwhile is adapted on top of it"
     model.tip = version.number
     if policy.promote == "automatic":
         history.promote(session, model, version, by="policy")

@@ -44,7 +44,10 @@ def run(context: Context, job_id: str) -> None:
             carry_out(context, task)
         finally:
             current_request.reset(token)
-    outbox.flush(context.database, context.send)
+    try:
+        outbox.flush(context.database, context.send)
+    except Exception as error:  # what is not sent stays in the outbox
+        log.warning("messages could not be sent yet", exc_info=error)
 
 
 def carry_out(context: Context, task: Task) -> None:

@@ -18,6 +18,8 @@ from sqlalchemy import delete, select
 
 from core import logs
 from core.database import Database, now
+from core.erasure.purging import tidy_if_due
+from core.erasure.receipts import file_missing
 from core.errors import AmendError
 from core.jobs import outbox, schedule
 from core.jobs.tables import Worker
@@ -76,6 +78,8 @@ def tick(settings: Settings, database: Database) -> None:
         lambda: schedule.make_due(database),
         lambda: schedule.reconcile(database, send, settings.resend_seconds),
         lambda: sweep(database, store),
+        lambda: tidy_if_due(database),
+        lambda: file_missing(database, store),
         tell_mlflow,
         forget_workers,
     ]

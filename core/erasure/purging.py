@@ -14,12 +14,12 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from core.database import Database, now
-from core.erasure.tables import Part
+from core.erasure.tables import Erasure, ErasureState, Part
 from core.jobs.tables import Job, JobKind, JobState
 from core.kprior import State
 from core.ledger.append import few
 from core.ledger.tables import Example
-from core.marks import Litter
+from core.marks import Litter, Mark
 from core.models.policy import Policy, duration
 from core.models.table import Model
 from core.versions.store import Store
@@ -47,6 +47,11 @@ PURGED = {
     "receipts": "another keyed hash, which tells the person only to who has the secret",
 }
 """Table -> what becomes of the person in it."""
+
+
+TIDY = "tidy"
+REWRITTEN = 2 * 2**30
+"""Bytes of an SQLite file that can be written anew in passing."""
 
 
 def knew(part: Part) -> sa.ColumnElement[bool]:
@@ -89,7 +94,7 @@ def purge_removed(session: Session, model: Model) -> int:
     horizon = horizon_of(session, model)
     if horizon is None:
         return 0
-    old = (Example.model_id == model.id, Example.removed <= horizon)
+    old = (Example.model_id == model.id, Example.removed <= horizon, Example.position.not_in(withheld(session, model)))
     known = sa.exists().where(
         Version.model_id == model.id,
         Version.state != VersionState.PURGED,
@@ -116,12 +121,20 @@ def horizon_of(session: Session, model: Model) -> int | None:
     return model.head if position is None else position
 
 
+def withheld(session: Session, model: Model) -> list[int]:
+    """Positions of examples that must be kept: a request to erase them was refused."""
+    refused = select(Part.positions).join(Erasure, Erasure.id == Part.erasure_id)
+    found = session.scalars(refused.where(Part.model_id == model.id, Erasure.state == ErasureState.REFUSED))
+    return [position for positions in found for position in positions]
+
+
 def something_removed(session: Session, model: Model) -> bool:
     """Whether there is anything for `purge_removed` to delete."""
     horizon = horizon_of(session, model)
     if horizon is None:
         return False
-    old = (Example.model_id == model.id, Example.removed <= horizon, func.length(Example.x) > 0)
+    whole = (func.length(Example.x) > 0, Example.position.not_in(withheld(session, model)))
+    old = (Example.model_id == model.id, Example.removed <= horizon, *whole)
     return session.scalar(select(Example.position).where(*old).limit(1)) is not None
 
 
@@ -136,20 +149,56 @@ def delete_examples(session: Session, model_id: int, positions: Sequence[int]) -
     return count
 
 
-def tidy(database: Database) -> str:
-    """Have the database drop the bytes of deleted rows; what was done, for the receipt."""
+def tidying(database: Database) -> str:
+    """What `tidy` does right after an erasure is completed, for the receipt."""
+    if not database.sqlite:
+        return "PostgreSQL: tables vacuumed; its write-ahead log and backups are the operator's"
+    if size_of(database) <= REWRITTEN:
+        return "SQLite: deleted rows overwritten, the file written anew, its write-ahead log emptied"
+    return "SQLite: deleted rows overwritten, its write-ahead log emptied; pages may hold copies until a VACUUM"
+
+
+def tidy(database: Database) -> None:
+    """Have the database drop the bytes of deleted rows.
+
+    SQLite overwrites them, but leaves copies behind where it moved rows from page to page: the file is written anew.
+    """
+    rewritten = database.sqlite and size_of(database) <= REWRITTEN
     with database.engine.connect() as connection:
-        # the driver's own connection: neither statement may run inside a transaction
+        # the driver's own connection: these statements may not run inside a transaction
         driver: Any = connection.connection.driver_connection
         if database.sqlite:
-            busy = driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-            return "SQLite: deleted rows overwritten; write-ahead log " + ("in use" if busy else "truncated")
+            for statement in (*(["VACUUM"] if rewritten else []), "PRAGMA wal_checkpoint(TRUNCATE)"):
+                driver.execute(statement)
+            return
         driver.autocommit = True
         try:
-            driver.execute("VACUUM examples")
+            driver.execute("VACUUM examples, erasures")
         finally:
             driver.autocommit = False
-        return "PostgreSQL: table vacuumed; its write-ahead log and backups are the operator's"
+
+
+def size_of(database: Database) -> int:
+    """Bytes of an SQLite file."""
+    with database.read() as session:
+        pages = [session.scalar(sa.text(f"PRAGMA {name}")) or 0 for name in ("page_count", "page_size")]
+    return int(pages[0] * pages[1])
+
+
+def due_to_tidy(session: Session) -> None:
+    """Have the database tidied once this transaction is committed, by us or by whoever comes after us."""
+    session.merge(Mark(name=TIDY, value=now().isoformat().encode()))
+
+
+def tidy_if_due(database: Database) -> None:
+    """Tidy the database, if somebody meant to and could not."""
+    with database.read() as session:
+        mark = session.get(Mark, TIDY)
+    if mark is not None:
+        tidy(database)
+        with database.write() as session:
+            # not what became due meanwhile
+            session.execute(delete(Mark).where(Mark.name == TIDY, Mark.value == mark.value))
 
 
 def looked(session: Session, store: Store, model: Model | None, part: Part, subject: bytes | None) -> dict[str, int]:

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from core.database import Database
 from core.erasure.tables import Receipt
+from core.errors import NotFound
 from core.marks import Mark
 from core.versions.store import Store
 
@@ -57,8 +58,11 @@ def flaws(bodies: Iterable[dict[str, Any]]) -> list[Flaw]:
     """What is wrong with receipts, in the order of their numbers; nothing, if they are all there as they were made."""
     found, expected, previous = [], 1, START
     for body in bodies:
-        number = int(body.get("number", 0))
-        if number != expected:
+        number = body.get("number")
+        if not isinstance(number, int) or isinstance(number, bool):
+            found.append(Flaw(expected, "altered: it has no number"))
+            number = expected
+        elif number != expected:
             found.append(Flaw(expected, f"missing: number {number} comes instead"))
         if hash_of(body) != body.get("sha256"):
             found.append(Flaw(number, "altered: its text does not have the hash that it names"))
@@ -75,17 +79,26 @@ def chain(session: Session) -> list[dict[str, Any]]:
 
 def verify(session: Session, store: Store) -> list[Flaw]:
     """What is wrong with the chain in the database, or between it and the files."""
-    ours = chain(session)
-    found = flaws(ours)
-    known = {body.get("sha256") for body in ours}
-    for body in read_files(store):
-        if hash_of(body) != body.get("sha256"):
-            found.append(Flaw(int(body.get("number", 0)), "altered: its file in the store does not have its hash"))
-        elif body["sha256"] not in known:
-            found.append(Flaw(int(body["number"]), "is in the store and not in the database"))
-    rows = session.execute(select(Receipt.number, Receipt.sha256, Receipt.body))
-    found += [Flaw(n, "altered: the database names another hash") for n, sha, body in rows if body.get("sha256") != sha]
+    found = flaws(chain(session))
+    rows = session.execute(select(Receipt.number, Receipt.sha256, Receipt.body)).all()
+    for number, sha256, body in rows:
+        if body.get("sha256") != sha256 or body.get("number") != number:
+            found.append(Flaw(number, "altered: the database names another hash or number"))
+    known = {name_of(number, sha256) for number, sha256, _ in rows}
+    for name, body in read_files(store).items():
+        if not genuine(name, body):
+            found.append(Flaw(number_in(name), "altered: its file in the store is not what was written"))
+        elif name not in known:
+            found.append(Flaw(number_in(name), "is in the store and not in the database"))
     return sorted(found, key=lambda flaw: flaw.number)
+
+
+def genuine(name: str, body: dict[str, Any]) -> bool:
+    """Whether a file holds the receipt that its name promises."""
+    try:
+        return hash_of(body) == body.get("sha256") and name_of(int(body["number"]), str(body["sha256"])) == name
+    except (LookupError, TypeError, ValueError):
+        return False
 
 
 def name_of(number: int, sha256: str) -> str:
@@ -93,9 +106,22 @@ def name_of(number: int, sha256: str) -> str:
     return f"{FOLDER}/{number:08d}-{sha256[:16]}.json"
 
 
-def read_files(store: Store) -> list[dict[str, Any]]:
-    """The receipts in the store, by number."""
-    return [json.loads(store.get(name)) for name in store.names(FOLDER)]
+def number_in(name: str) -> int:
+    """The number in a file's name; 0 if there is none."""
+    digits = name.rpartition("/")[2].partition("-")[0]
+    return int(digits) if digits.isdecimal() else 0
+
+
+def read_files(store: Store) -> dict[str, dict[str, Any]]:
+    """The receipts in the store by the names of their files, in order; one that cannot be read is empty."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in store.names(FOLDER):
+        try:
+            body = json.loads(store.get(name))
+        except (ValueError, NotFound):
+            body = {}
+        found[name] = body if isinstance(body, dict) else {}
+    return found
 
 
 def file_missing(database: Database, store: Store) -> int:

@@ -21,12 +21,13 @@ def replay(
     A receipt names nobody: each person that the database knows is held against its token. Call it before the workers
     run: a receipt that the restored database writes first takes the place of the next one in the chain.
     """
-    bodies = receipts.read_files(store)
-    damaged = [body.get("number") for body in bodies if receipts.hash_of(body) != body.get("sha256")]
+    files = receipts.read_files(store)
+    damaged = [name for name, body in files.items() if not receipts.genuine(name, body)]
     if damaged:
-        raise Conflict("receipts_damaged", f"Receipt {damaged[0]} in the store was altered.")
-    known = {str(body["sha256"]) for body in receipts.chain(session)}
-    missing = sorted((body for body in bodies if body["sha256"] not in known), key=lambda body: int(body["number"]))
+        message = f"The file of receipt {receipts.number_in(damaged[0])} in the store was altered."
+        raise Conflict("receipts_damaged", message)
+    known = {str(body.get("sha256")) for body in receipts.chain(session)}
+    missing = [body for body in files.values() if body["sha256"] not in known]
     for body in missing:
         last = session.scalar(select(Receipt).order_by(Receipt.number.desc()).limit(1))
         follows = (last.number + 1, last.sha256) if last else (1, receipts.START)

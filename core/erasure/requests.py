@@ -68,6 +68,9 @@ def receive(
                 session.add(erasure)
         except IntegrityError:  # somebody else has just begun it
             erasure = session.scalars(open_one).one()
+    elif received_at is not None and received_at < erasure.received_at:
+        erasure.received_at = received_at
+        erasure.due_at = months_after(received_at, 3 if erasure.extension else 1)
     resolve(session, erasure)
     return erasure
 
@@ -87,9 +90,9 @@ def resolve(session: Session, erasure: Erasure) -> None:
         if part is None:
             part = Part(erasure_id=erasure.id, model_id=model_id, model=model.name, positions=[])
             session.add(part)
-        if part.positions != positions or part.state is ErasureState.FAILED:
-            part.positions, part.examples = positions, len(positions)
-            part.first, part.removed = positions[0], model.head
+        if set(positions) - set(part.positions) or part.state is ErasureState.FAILED:
+            part.positions = sorted({*part.positions, *positions})  # some may be deleted by now
+            part.examples, part.first, part.removed = len(part.positions), part.positions[0], model.head
             part.state, part.error = ErasureState.RECEIVED, None
         session.flush()
         queue.due(session, model, JobKind.ERASE, erasure.request_id)
@@ -123,7 +126,7 @@ def retry(session: Session, erasure: Erasure) -> None:
 
 
 def refuse(session: Session, erasure: Erasure, reason: str) -> None:
-    """Refuse a request (GDPR Art. 12(5), 17(3)). What was taken out of force stays out; nothing is purged."""
+    """Refuse a request (GDPR Art. 12(5), 17(3)). What was taken out of force stays out, and is kept."""
     session.refresh(erasure, with_for_update=True)
     if erasure.state not in OPEN:
         raise Conflict("erasure_ended", f"The erasure has ended already: {erasure.state}.")
@@ -153,7 +156,7 @@ def open_parts(session: Session, model_id: int) -> list[tuple[Part, Erasure]]:
     """What is still to be done for a model, the oldest first."""
     query = select(Part, Erasure).join(Erasure, Erasure.id == Part.erasure_id)
     query = query.where(Part.model_id == model_id, Part.state.in_(OPEN), Erasure.state.in_(OPEN))
-    return list(session.execute(query.order_by(Erasure.created_at, Erasure.id)).tuples())
+    return [(part, erasure) for part, erasure in session.execute(query.order_by(Erasure.created_at, Erasure.id))]
 
 
 def note_failure(session: Session, model: Model, error: dict[str, str]) -> None:

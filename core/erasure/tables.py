@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, LargeBinary, String, text
+from sqlalchemy import JSON, ForeignKey, Index, LargeBinary, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.database import Base, BigInteger, Json, named, now
@@ -103,6 +103,7 @@ class Receipt(Base):
 
     number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     erasure_id: Mapped[str] = mapped_column(String(36), index=True)
-    body: Mapped[dict[str, Any]]
+    # not the binary JSON: it spells numbers its own way, and the hash is of the text
+    body: Mapped[dict[str, Any]] = mapped_column(JSON)
     sha256: Mapped[str] = mapped_column(String(64))
     created_at: Mapped[datetime] = mapped_column(default=now)

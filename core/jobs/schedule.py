@@ -16,9 +16,11 @@ from core.database import Database, now
 from core.erasure.purging import something_removed
 from core.erasure.requests import open_parts
 from core.erasure.tables import ErasureState
+from core.errors import AmendError
 from core.jobs import outbox, queue
 from core.jobs.outbox import Send
 from core.jobs.tables import Job, JobKind, JobState, Outbox
+from core.ledger.append import few
 from core.ledger.tables import Change
 from core.models.policy import Policy, duration
 from core.models.table import Model
@@ -34,11 +36,14 @@ def make_due(database: Database) -> list[str]:
         ids = [model.id for model in session.scalars(select(Model)) if wanted(session, model, moment)]
     made = []
     for model_id in ids:
-        with database.write() as session:
-            model = session.get(Model, model_id, with_for_update=True)
-            for kind, due_at in wanted(session, model, moment) if model else []:
-                assert model is not None
-                made.append(queue.due(session, model, kind, due_at=due_at).id)
+        try:
+            with database.write() as session:
+                model = session.get(Model, model_id, with_for_update=True)
+                for kind, due_at in wanted(session, model, moment) if model else []:
+                    assert model is not None
+                    made.append(queue.due(session, model, kind, due_at=due_at).id)
+        except AmendError as error:  # others must not wait for this one
+            log.warning("what is due for a model could not be noted", model=model_id, exc_info=error)
     return made
 
 
@@ -135,11 +140,19 @@ def reconcile(database: Database, send: Send, patience: float) -> int:
             Job.lease_until < now(),
             or_(silent, Job.sent_at < Job.lease_until),
         )
-        rows = session.execute(select(Job.id, Job.queue, Job.state).where(or_(forgotten, lost))).all()
-    for job_id, name, state in rows:
-        log.info("a job is sent again", job=job_id, state=state)
-        send(job_id, name)
-    if rows:
+        found = session.execute(
+            select(Job.id, Job.queue, Job.state, Job.sent_at, Job.created_at).where(or_(forgotten, lost))
+        )
+        rows = [row for row in found if row.state is JobState.RUNNING or rested(row.sent_at, row.created_at)]
+    for row in rows:
+        log.info("a job is sent again", job=row.id, state=row.state)
+        send(row.id, row.queue)
+    for some in few(rows):
         with database.write() as session:
-            outbox.mark_sent(session, [row[0] for row in rows])
+            outbox.mark_sent(session, [row.id for row in some])
     return sent + len(rows)
+
+
+def rested(sent_at: datetime | None, created_at: datetime) -> bool:
+    """Whether a job that waits should be sent again: after half the time that it has waited, so that few are sent."""
+    return sent_at is None or now() - sent_at >= (now() - created_at) / 2

@@ -51,10 +51,11 @@ class Job(Base):
         # however many schedulers there are, a due time is met once
         UniqueConstraint("model_id", "kind", "due_at"),
         Index("ix_jobs_listed", "created_at", "id"),
+        Index("ix_jobs_of_model", "model_id", "kind", "created_at"),
     )
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True)
-    model_id: Mapped[int] = mapped_column(ForeignKey(Model.id, ondelete="CASCADE"), index=True)
+    model_id: Mapped[int] = mapped_column(ForeignKey(Model.id, ondelete="CASCADE"))
     kind: Mapped[JobKind] = mapped_column(named(JobKind))
     state: Mapped[JobState] = mapped_column(named(JobState), default=JobState.QUEUED)
     progress: Mapped[float] = mapped_column(default=0.0)

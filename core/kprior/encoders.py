@@ -51,7 +51,8 @@ class ImageEncoder(Encoder):
 class TableEncoder(Encoder):
     """Columns of numbers and categories, one float each: category codes count from 0, NaN is missing.
 
-    A number becomes its standardised value and a flag that is 1 where it is missing (the value is then 0).
+    A number becomes its value less about the column's mean, in units of about its deviation, and a flag that is 1 where
+    it is missing (the value is then 0).
     A category of V values becomes V + 1 indicators, the last for unseen or missing values.
     """
 
@@ -90,9 +91,13 @@ class TableEncoder(Encoder):
             mean += (m - mean) * n / total
             count += n
         deviation = (square / count.clamp(min=1)).sqrt()
-        self.mean.copy_(mean)
         # a constant column has the deviation that rounding gives it
-        self.scale.copy_(torch.where(deviation > 1e-14 * mean.abs(), deviation, torch.ones_like(deviation)))
+        deviation = torch.where(deviation > 1e-14 * mean.abs(), deviation, torch.ones_like(deviation))
+        # Rounded to a power of two, and the mean to a quarter of it: as good a unit, and nobody's value can be worked
+        # out from it after the example is gone.
+        scale = torch.exp2(torch.log2(deviation).round())
+        self.scale.copy_(scale)
+        self.mean.copy_((mean / (scale / 4)).round() * (scale / 4))
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.double()

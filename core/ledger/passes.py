@@ -24,6 +24,8 @@ from core.ledger.tables import Change, ChangeKind
 
 CHUNK_BYTES = 16 * 2**20
 HELD_BYTES = 64 * 2**20
+WHOLE = "length(x) > 0"
+"""Of some removed examples nothing is left but their position."""
 IN_FORCE = "position <= :at AND (removed IS NULL OR removed > :at)"
 ADDED = f"position > :since AND {IN_FORCE}"
 # one added and removed inside the range cancels out
@@ -72,7 +74,8 @@ class Pass:
     ) -> None:
         self.database = database
         self.layout = Layout(spec)
-        self.where = f"model_id = :model AND holdout = :holdout AND {by} > :after AND {by} <= :until AND {where}"
+        window = f"{by} > :after AND {by} <= :until"
+        self.where = f"model_id = :model AND holdout = :holdout AND {window} AND {where} AND {WHOLE}"
         self.values = {"model": model_id, "holdout": holdout, **values}
         self.span = span
         """The positions (of the example, or of its removal) that can meet the condition, each after one of these."""
@@ -120,8 +123,7 @@ def by_position(session: Session, model_id: int, spec: dict[str, Any], positions
     parts = []
     for some in few(sorted(positions)):
         listed = ", ".join(str(int(position)) for position in some)
-        # of some removed examples nothing is left but their position
-        where = f"model_id = :model AND position IN ({listed}) AND length(x) > 0"
+        where = f"model_id = :model AND position IN ({listed}) AND {WHOLE}"
         parts.append(layout.examples(storage.select(session, where, {"model": model_id}, layout.dtype)))
     return concatenate(parts) if parts else layout.examples(storage.block_of([], layout.dtype))
 

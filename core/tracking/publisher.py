@@ -6,6 +6,7 @@ MLflow's own code takes seconds to import: only `publish` does, and only when th
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from datetime import timedelta
@@ -63,8 +64,8 @@ class Holding:
         self.extended = time.monotonic()
 
 
-def publish(database: Database, store: Store, url: str, owner: str) -> int:
-    """Tell MLflow all entries, in order; how many were told. None while another process does.
+def publish(database: Database, store: Store, url: str, owner: str, seconds: float = math.inf) -> int:
+    """Tell MLflow all entries, in order, or as many as it can in some seconds; how many. None while another does.
 
     Unavailable if MLflow does not answer: what is not told yet stays.
     """
@@ -77,10 +78,10 @@ def publish(database: Database, store: Store, url: str, owner: str) -> int:
         os.environ.update(ENVIRONMENT)
         from core.tracking.telling import Teller
 
-        teller = Teller(database, store, url, hold)
-        while (entry := following(database, last)) is not None:
+        teller, end = Teller(database, store, url, hold), time.monotonic() + seconds
+        while time.monotonic() < end and (entry := following(database, last)) is not None:
             last = entry.id
-            if now() >= entry.created_at + timedelta(seconds=PAUSE * (2**entry.attempts - 1)):
+            if now() >= entry.tried_at + timedelta(seconds=PAUSE * 2**entry.attempts if entry.attempts else 0):
                 hold(at_once=True)
                 told += tell(database, teller, entry, url)
     except LeaseLost:
@@ -138,5 +139,5 @@ def refused(database: Database, entry: Entry, error: Exception) -> None:
             log.warning("mlflow_entry_given_up", **about, error=described, exc_info=error)
             return
         row = update(Entry).where(Entry.id == entry.id)
-        session.execute(row.values(attempts=Entry.attempts + 1, error=described))
+        session.execute(row.values(attempts=Entry.attempts + 1, error=described, tried_at=now()))
     log.info("mlflow_entry_refused", **about, error=described)

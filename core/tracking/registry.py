@@ -16,7 +16,6 @@ from core.tracking.server import MODEL_ID, or_none, ours
 from core.tracking.story import Story
 from core.versions.tables import Version
 
-
 PREFIX = "amend-package-"
 """Of the temporary folders in which versions are packed."""
 
@@ -60,7 +59,7 @@ def logged(client: Any, experiment: str, run_id: str, version: Version, state: S
                 # purged during a long upload: nobody else would find these files; past the lease, which is lost then
                 if or_none(client.client.get_logged_model, model.model_id) is None:
                     url = client.client.tracking_uri
-                    get_artifact_repository(model.artifact_location, tracking_uri=url).delete_artifacts()
+                    get_artifact_repository(model.artifact_location, tracking_uri=url).delete_artifacts()  # type: ignore[no-untyped-call]
         client.finalize_logged_model(model.model_id, "READY")
     return str(model.model_id)
 

@@ -38,6 +38,7 @@ class Entry(Base):
     attempts: Mapped[int] = mapped_column(default=0)
     """How often MLflow answered and did not take it."""
     error: Mapped[str | None] = mapped_column(String(200))
+    tried_at: Mapped[datetime] = mapped_column(default=now)
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 

@@ -10,7 +10,7 @@ from core.errors import NotFound
 from core.jobs.tables import ENDED, Job
 from core.kprior import State
 from core.ledger.passes import spec_at
-from core.tracking import figures, registry, runs, server, timeline, words
+from core.tracking import figures, registry, runs, server, timeline, weights, words
 from core.tracking.story import Story
 from core.tracking.tables import Entry, EntryKind
 from core.versions.store import Store
@@ -21,12 +21,14 @@ class Teller:
     """Tells one MLflow server. Everything is looked for before it is created: telling twice is telling once."""
 
     def __init__(self, database: Database, store: Store, url: str, hold: Callable[[], None]) -> None:
-        self.database, self.store = database, store
+        self.database, self.store, self.url = database, store, url
+        registry.sweep_packages()
         self.client = server.Client(url, hold)
 
     def tell(self, entry: Entry) -> None:
         """Tell an entry. Of a model that is deleted meanwhile there is nothing to tell but that."""
         if entry.kind is EntryKind.DELETED:
+            weights.delete_all(self.client, self.url, entry.model, entry.model_id)
             server.delete_model(self.client, entry.model, entry.model_id)
             return
         story = Story.of(self.database, entry.model_id)

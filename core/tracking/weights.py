@@ -50,6 +50,19 @@ def runs(client: Any, model: Model, number: int) -> Iterator[tuple[Any, Any]]:
                 yield experiment, run
 
 
+def delete_all(client: Any, url: str, name: str, model_id: int) -> None:
+    """Delete the weights of all versions of a model that is deleted itself."""
+    tagged = f"tags.`{MODEL_ID}` = '{model_id}'"
+    for experiment in client.search_experiments(ViewType.ALL, filter_string=tagged):
+        if experiment.tags.get("amend.model") != name:
+            continue
+        while found := client.search_logged_models([experiment.experiment_id], max_results=100):
+            for model in found:
+                client.hold()
+                get_artifact_repository(model.artifact_location, tracking_uri=url).delete_artifacts()  # type: ignore[no-untyped-call]
+                or_none(client.delete_logged_model, model.model_id)
+
+
 class Weights:
     """All that MLflow has of the weights that came out of a run."""
 

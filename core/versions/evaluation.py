@@ -107,7 +107,7 @@ def disagreement(one: State, other: State, holdout: Data) -> float | None:
     """How far two versions' predictions differ: the share of examples that they put in different classes.
 
     For numbers and counts: the root mean square of the difference, relative to the targets' standard deviation.
-    None without a holdout.
+    None without a holdout, or if a prediction is not a finite number.
     """
     left, right = Evaluation(one), Evaluation(other)
     count, differing, squares, y_sum, y_squares, middle = 0, 0, 0.0, 0.0, 0.0, None
@@ -127,7 +127,9 @@ def disagreement(one: State, other: State, holdout: Data) -> float | None:
     if left.classifies:
         return differing / count
     spread = y_squares / count - (y_sum / count) ** 2
-    return math.sqrt(squares / count / spread) if spread > 0 else (0.0 if squares == 0 else None)
+    if not math.isfinite(squares) or not spread > 0:
+        return 0.0 if squares == 0 else None
+    return math.sqrt(squares / count / spread)
 
 
 def weight_distance(one: State, other: State) -> float | None:

@@ -43,11 +43,14 @@ class Store:
     def write(self, name: str, data: bytes) -> None:
         """Store bytes under a name of the caller's."""
         path = f"{self.root}/{name}"
-        self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
-        if self.local:
-            write_whole(Path(path), data)
-        else:  # object stores show a file once it is complete
-            self.files.pipe_file(path, data)
+        try:
+            self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
+            if self.local:
+                write_whole(Path(path), data)
+            else:  # object stores show a file once it is complete
+                self.files.pipe_file(path, data)
+        except OSError as error:
+            raise Unavailable("store_unavailable", "The store of version files takes nothing.") from error
 
     def names(self, folder: str) -> list[str]:
         """The names of the files in a folder, in order; none if there is no such folder."""
@@ -55,7 +58,8 @@ class Store:
             found = self.files.ls(f"{self.root}/{folder}", detail=False)
         except FileNotFoundError:
             return []
-        return sorted(f"{folder}/{str(path).rpartition('/')[2]}" for path in found)
+        names = (str(path).rpartition("/")[2] for path in found)
+        return sorted(f"{folder}/{name}" for name in names if not name.endswith(PARTIAL))
 
     def get(self, name: str, sha256: str | None = None) -> bytes:
         """A file's bytes; Unavailable if they are not those of the given hash."""

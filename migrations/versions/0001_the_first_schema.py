@@ -172,7 +172,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("model_id", "kind", "due_at", name="uq_jobs_model_id_kind_due_at"),
     )
     op.create_index("ix_jobs_listed", "jobs", ["created_at", "id"], unique=False)
-    op.create_index("ix_jobs_model_id", "jobs", ["model_id"], unique=False)
+    op.create_index("ix_jobs_of_model", "jobs", ["model_id", "kind", "created_at"], unique=False)
     op.create_index(
         "uq_jobs_queued",
         "jobs",
@@ -313,7 +313,7 @@ def upgrade() -> None:
         "receipts",
         sa.Column("number", BIG, autoincrement=False, nullable=False),
         sa.Column("erasure_id", sa.String(length=36), nullable=False),
-        sa.Column("body", JSON, nullable=False),
+        sa.Column("body", sa.JSON(), nullable=False),
         sa.Column("sha256", sa.String(length=64), nullable=False),
         sa.Column("created_at", MOMENT, nullable=False),
         sa.PrimaryKeyConstraint("number", name="pk_receipts"),
@@ -330,6 +330,7 @@ def upgrade() -> None:
         sa.Column("job_id", sa.String(length=36), nullable=True),
         sa.Column("attempts", sa.Integer(), nullable=False),
         sa.Column("error", sa.String(length=200), nullable=True),
+        sa.Column("tried_at", MOMENT, nullable=False),
         sa.Column("created_at", MOMENT, nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_entries"),
         sqlite_autoincrement=True,

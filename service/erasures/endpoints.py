@@ -46,7 +46,7 @@ def answered(session: Session, erasure: Erasure) -> ErasureAnswer:
     return described(erasure, requests.parts_of(session, erasure), now())
 
 
-@router.post("/erasures", status_code=202, response_model=ErasureAnswer, responses=documented())
+@router.post("/erasures", status_code=202, response_model=ErasureAnswer, responses=documented(409))
 def ask_for_erasure(body: NewErasure, caller: Eraser, context: Shared, write: Write) -> Response:
     """Have a person forgotten by all models. From this answer on nothing new is learnt from their examples.
 
@@ -139,7 +139,7 @@ def extend_erasure(id: Id, body: Because, caller: Eraser, write: Write) -> Respo
     return changed(id, caller, write, lambda session, erasure: requests.extend(session, erasure, body.reason))
 
 
-@router.post("/erasures/retry", response_model=RetriedAnswer, responses=documented())
+@router.post("/erasures/retry", response_model=RetriedAnswer, responses=documented(409))
 def retry_failed_erasures(caller: Eraser, write: Write) -> Response:
     """Try again all erasures that failed."""
     officer(caller)
@@ -153,7 +153,7 @@ def retry_failed_erasures(caller: Eraser, write: Write) -> Response:
     return write(caller.credential, 200, act)
 
 
-@router.post("/erasures/replay", response_model=ReplayedAnswer, responses=documented())
+@router.post("/erasures/replay", response_model=ReplayedAnswer, responses=documented(409))
 def replay_erasures(caller: Eraser, context: Shared, write: Write) -> Response:
     """After a restore from a backup: carry out again every erasure that the receipts know and the database does not."""
     officer(caller)

@@ -8,24 +8,35 @@ from typing import Any
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1b1b1b; max-width: 46rem; margin: 3rem auto; padding: 0 1.5rem; }
-h1 { font-size: 1.6rem; margin-bottom: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .3rem; }
+h1 { font-size: 1.6rem; margin-bottom: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .3rem; break-after: avoid; }
 .statement { font-size: 1.15rem; margin: 1.2rem 0; } .quiet { color: #666; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .3rem .8rem .3rem 0; vertical-align: top; }
-th { font-weight: 600; width: 13rem; } tr + tr { border-top: 1px solid #e4e4e4; }
-code { font-size: .82rem; overflow-wrap: anywhere; } .gone::before { content: "\\2713\\00a0"; color: #2a7d2e; }
-@media print { body { margin: 0; font-size: 11pt; } }
+th { font-weight: 600; width: 11rem; } tr { break-inside: avoid; } tr + tr { border-top: 1px solid #e4e4e4; }
+code { font-size: .75rem; overflow-wrap: anywhere; } .gone::before { content: "\\2713\\00a0"; color: #2a7d2e; }
+@media print { body { margin: 0; padding: 0; max-width: none; font-size: 10.5pt; } section { break-inside: avoid; } }
 """
+WORDS = {
+    "Example": "one record with its answer, from which a model learns.",
+    "Adapted": "the model was moved to where training without this data would have put it. The bound says how far from "
+    "there it can be at most; a model above its tolerance is retrained instead.",
+    "Retrained": "the model was trained again from nothing, without this data.",
+    "Audit": "the chance that one of the examples looks more familiar to the model than one that it never saw. At 0.5 "
+    "the two cannot be told apart; with few examples the figure varies by chance.",
+}
+"""What a reader who does not build models may want to know."""
 
 
 def of(receipt: dict[str, Any]) -> str:
     """The page of a receipt."""
+    in_time = "in time" if receipt["completed_at"] <= receipt["due_at"] else "late"
     facts = {
         "Received": day(receipt["received_at"]),
         "Due": day(receipt["due_at"]),
-        "Completed": day(receipt["completed_at"]),
+        "Completed": f"{day(receipt['completed_at'])}, {in_time}",
         "Examples found": receipt["found"],
         "Request": code(receipt["erasure"]),
+        "Person": f"{code(receipt.get('subject_token', ''))}<br>a hash that only the holder of the secret key can make",
     }
     chain = {"This receipt's hash": code(receipt["sha256"]), "The one before it": code(receipt["previous"])}
     parts = [
@@ -34,10 +45,11 @@ def of(receipt: dict[str, Any]) -> str:
         f'<p class="statement">{escape(str(receipt["statement"]))}</p>',
         table(facts.items()),
         *(section(model) for model in receipt["models"]),
-        "<h2>How to check this receipt</h2>",
+        f"<section><h2>What the words mean</h2>{table(WORDS.items())}</section>" if receipt["models"] else "",
+        "<section><h2>How to check this receipt</h2>",
         "<p>It names nobody. Its hash covers every word of it and the hash of the receipt before it, so that a receipt "
         "which is missing or altered shows: <code>amend receipts verify</code>.</p>",
-        table(chain.items()),
+        f"{table(chain.items())}</section>",
     ]
     head = f'<meta charset="utf-8"><title>Receipt of erasure {receipt["number"]}</title><style>{STYLE}</style>'
     return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>'
@@ -45,23 +57,24 @@ def of(receipt: dict[str, Any]) -> str:
 
 def section(model: dict[str, Any]) -> str:
     """What was done in one model."""
-    facts: dict[str, Any] = {"Examples": model["examples"], "How": escape(str(model.get("words", "")))}
+    words = str(model.get("words", ""))
+    facts: dict[str, Any] = {"Examples": model["examples"], "How": escape(words[:1].upper() + words[1:])}
     facts |= nearness(model)
     if audit := model.get("audit"):
-        chances = f"{audit['before']:.2f} before and {audit['after']:.2f} after"
-        facts["Audit"] = f"told from never-seen examples with a chance of {chances} (0.5: not at all)"
+        facts["Audit"] = f"{audit['before']:.2f} before, {audit['after']:.2f} after (0.5: cannot be told apart)"
     if model.get("version"):
-        facts["Version"] = f"{model['version']} {code(model['sha256'])}"
-    deleted = model.get("deleted", {})
-    facts["Deleted"] = ", ".join(f"{count} {escape(what)}" for what, count in deleted.items()) or "nothing was kept"
+        facts["Version"] = f"{model['version']}<br>{code(model['sha256'])}"
+    if "deleted" in model:
+        counts = [counted(n, what) for what, n in model["deleted"].items() if n]
+        facts["Deleted"] = escape(", ".join(counts)) or "nothing was left to delete"
     if model.get("kept_until"):
         facts["Kept for a while"] = (
             f"versions that knew the person, until {day(model['kept_until'])} by the model's policy"
         )
-    gone = "".join(f'<span class="gone">{escape(what)}: {n}</span><br>' for what, n in model.get("checked", {}).items())
-    facts["Looked for, and found"] = gone
+    left = (f"{what}: {n or 'none left'}" for what, n in model.get("checked", {}).items())
+    facts["Looked for again"] = "<br>".join(f'<span class="gone">{escape(line)}</span>' for line in left)
     facts["Database"] = escape(str(model.get("database", "")))
-    return f"<h2>Model {escape(str(model['model']))}</h2>{table(facts.items())}"
+    return f"<section><h2>Model {escape(str(model['model']))}</h2>{table(facts.items())}</section>"
 
 
 def nearness(model: dict[str, Any]) -> dict[str, str]:
@@ -71,15 +84,24 @@ def nearness(model: dict[str, Any]) -> dict[str, str]:
         if certificate.get("kind") == "measured":
             return {"Measured": f"gradient of {certificate['gradient_norm']:.3g} left on the retained data"}
         return {}
-    bound = f"{certificate['bound']:.3g} on the distance of the weights to the exact optimum without the person"
-    bound += f", {certificate['relative']:.3%} of their length"
+    bound = f"{certificate['bound']:.3g} on the distance of the weights to the exact optimum without the person, "
+    bound += f"{certificate['relative']:.3%} of their length"
     if model.get("tolerance"):
-        bound += f" ({model['tolerance']:.3%} are tolerated)"
+        bound += f" (tolerated: {model['tolerance']:.3%})"
     told = {"Bound": bound}
     if certificate.get("prediction_bound") is not None:
         most = f"{certificate['prediction_bound']:.3g}"
         told["Predictions"] = f"none on the holdout would differ by more than {most}"
     return told
+
+
+def counted(number: int, what: str) -> str:
+    """
+    >>> counted(1, "versions"), counted(2, "files in MLflow"), counted(1, "files in MLflow")
+    ('1 version', '2 files in MLflow', '1 file in MLflow')
+    """
+    thing, space, place = what.partition(" ")
+    return f"{number} {thing.removesuffix('s') if number == 1 else thing}{space}{place}"
 
 
 def table(rows: Iterable[tuple[str, Any]]) -> str:

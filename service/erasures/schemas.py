@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
@@ -21,7 +21,9 @@ class NewErasure(Strict):
 
     subject: Text
     reason: Reason | None = Field(None, description="For your own records; deleted when the erasure ends.")
-    received_at: AwareDatetime | None = Field(None, description="When the person asked, if that was earlier.")
+    received_at: AwareDatetime | None = Field(
+        None, description="When the person asked, if that was earlier.", ge=datetime(1970, 1, 1, tzinfo=UTC)
+    )
 
 
 class Because(Strict):

@@ -11,6 +11,9 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from starlette.responses import Response
 
 from core.errors import NotFound
+from core.jobs import queue
+from core.jobs.tables import JobKind
+from core.ledger.tables import Change, ChangeKind
 from core.models import catalog
 from core.versions import history
 from core.versions.tables import Comparison, Promotion, Version, VersionState
@@ -72,14 +75,18 @@ def show_version(name: Name, n: Number, caller: Reader, context: Shared) -> Vers
 
 @router.post("/versions/{n}/promote", response_model=VersionAnswer, responses=documented(404, 409))
 def promote_version(name: Name, n: Number, caller: Admin, context: Shared, write: Write) -> Response:
-    """Make a version the champion. Promoting an older one is the rollback; what changed since is adapted to again, by
-    the policy. Set its `promote` to manual first to stay with the older version.
+    """Make a version the champion. Promoting an older one is the rollback; what changed since is adapted to again: at
+    once if examples were removed, else by the policy. Set its `promote` to manual first to stay with the older one.
     """
 
     def promote(session: Session) -> VersionAnswer:
         model = catalog.find(session, name, caller.models, lock=True)
         version = history.find(session, model, n)
         history.promote(session, model, version, by=caller.key_id)
+        removed = (Change.model_id == model.id, Change.kind == ChangeKind.REMOVED, Change.last > version.position)
+        if session.scalar(select(Change.last).where(*removed).limit(1)) is not None and model.train_count:
+            # it knows examples that were removed since: it must forget them again
+            queue.due(session, model, JobKind.ADAPT, write.request_id)
         return of_version(version)
 
     answer = write(caller.credential, 200, promote)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from core.ledger.tables import Example
 from core.models import catalog
@@ -66,6 +66,14 @@ def rows(house: House, name: str) -> list[int]:
     with house.database.read() as session:
         model = catalog.find(session, name, None)
         return sorted(session.scalars(select(Example.position).where(Example.model_id == model.id)))
+
+
+def filled_rows(house: House, name: str) -> list[int]:
+    """The positions of those that still say something."""
+    with house.database.read() as session:
+        model = catalog.find(session, name, None)
+        said = select(Example.position).where(Example.model_id == model.id, func.length(Example.x) > 0)
+        return sorted(session.scalars(said))
 
 
 def states(house: House, name: str) -> dict[int, str]:

@@ -1,0 +1,122 @@
+"""The model that a job is about, as it stands when the work begins, and the ways to its data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+from torch import Tensor
+
+from core.erasure.tables import OPEN, Part
+from core.errors import NotFound, Unavailable
+from core.kprior import Data, Examples, MemoryPolicy, Removal, State, StateError, Training
+from core.kprior.solvers import Watch
+from core.ledger import passes
+from core.models.policy import Policy
+from core.models.table import Model
+from core.versions.tables import Version
+from worker.context import Context
+from worker.task import Progress
+
+
+class Unadaptable(Exception):
+    """A version cannot be adapted; the text says why, and a retrain is the way on."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model at a position."""
+
+    context: Context
+    model_id: int
+    spec: dict[str, Any]
+    """At `at`."""
+    at: int
+    """The position that the new version shall stand for."""
+    policy: Policy
+    memory: MemoryPolicy
+    training: Training
+    removal: Removal | None
+    """The promise of certified removal, where the model was created with one."""
+    count: int
+    """Training examples."""
+    tip: Version | None
+    erasing: bool
+    """Whether people are being erased: then a certificate is needed, whatever the policy."""
+
+    @classmethod
+    def of(cls, context: Context, session: Session, model: Model, at: int) -> Subject:
+        policy = Policy.model_validate(model.policy)
+        training = {name: value for name, value in model.training.items() if name != "removal"}
+        removal = model.training.get("removal")
+        erasing = select(Part.model_id).where(Part.model_id == model.id, Part.state.in_(OPEN))
+        return cls(
+            context,
+            model.id,
+            passes.spec_at(session, model.id, model.spec, at),
+            at,
+            policy,
+            MemoryPolicy(**policy.memory.model_dump()),
+            Training(**training),
+            Removal(**removal) if removal else None,
+            model.train_count,
+            session.get(Version, (model.id, model.tip)) if model.tip else None,
+            session.scalar(erasing.limit(1)) is not None,
+        )
+
+    def in_force(self, holdout: bool = False) -> passes.Pass:
+        return passes.in_force(self.context.database, self.model_id, self.spec, self.at, holdout)
+
+    def watch(self, progress: Progress) -> Watch:
+        """Tells how far a network's training is between its epochs, too; it stops when told to."""
+        most = max(1, self.count) * self.training.max_epochs
+
+        def look(backward_passes: int, _w: Tensor) -> bool:
+            progress(min(1.0, backward_passes / most), f"training: {backward_passes} gradients so far")
+            return False
+
+        return look
+
+    def load(self, version: Version) -> State:
+        """A version's state, on the device of this process; Unadaptable if its file is gone or damaged."""
+        try:
+            return State.from_bytes(self.context.store.get(version.file, version.sha256), self.context.device)
+        except (NotFound, StateError) as error:
+            raise Unadaptable(f"the file of version {version.number} cannot be read") from error
+        except Unavailable as error:
+            if error.code != "version_damaged":
+                raise
+            raise Unadaptable(f"the file of version {version.number} is damaged") from error
+
+    def load_or_none(self, version: Version | None) -> State | None:
+        try:
+            return self.load(version) if version else None
+        except Unadaptable:
+            return None
+
+    def remembered(self, state: State) -> Examples:
+        """The examples that a state's memory refers to."""
+        with self.context.database.read() as session:
+            found = passes.by_position(session, self.model_id, self.spec, state.memory.key.tolist())
+        if len(found) < len(state.memory):
+            raise Unadaptable("examples that the version before remembers are purged")
+        return found
+
+
+class Watched:
+    """Data whose reader tells how far it is, and stops when told to."""
+
+    def __init__(self, data: Data, at: int, progress: Progress, phrase: str) -> None:
+        self.data, self.at, self.progress, self.phrase = data, at, progress, phrase
+
+    def __iter__(self) -> Iterator[Examples]:
+        for chunk in self.data:
+            self.progress(float(chunk.key[-1]) / self.at, self.phrase)
+            yield chunk
+
+
+def rows(data: Data) -> int:
+    return sum(len(chunk) for chunk in data)
