@@ -53,10 +53,14 @@ def without_messages(_logger: Any, _method: str, event: MutableMapping[str, Any]
 def without_values(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Libraries' own lines keep their text, but not what was formatted into it."""
     record = event.get("_record")
-    # uvicorn's values are its own address and process number
-    if isinstance(record, logging.LogRecord) and record.name != "uvicorn.error":
+    # the values of these are addresses, process numbers and names of tasks
+    if isinstance(record, logging.LogRecord) and not record.name.startswith(OPEN):
         event["event"] = str(record.msg)
     return event
+
+
+OPEN = ("uvicorn.error", "celery", "kombu", "alembic")
+"""Libraries whose lines hold nothing that came with a request."""
 
 
 def request_line(request_id: str, method: str, route: str, status: int, seconds: float) -> None:
@@ -106,6 +110,7 @@ def configure(level: str) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of each request
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).handlers = []
         logging.getLogger(name).propagate = name != "uvicorn.access"

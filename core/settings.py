@@ -10,7 +10,7 @@ import tempfile
 from functools import cached_property
 from pathlib import Path
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from core.errors import Invalid
@@ -67,6 +67,13 @@ class Settings(BaseSettings):
     resend_seconds: float = Field(30.0, gt=0, description="Workers are told again of a job that none took for so long.")
     tick_seconds: float = Field(5.0, gt=0, description="How often the scheduler looks what is due.")
     worker_silence: float = Field(30.0, gt=0, description="Seconds without a heartbeat after which a worker is down.")
+
+    @field_validator("broker_url")
+    @classmethod
+    def speaks_redis(cls, url: str) -> str:
+        if url and not url.startswith(("redis://", "rediss://", "redis+socket://")):
+            raise ValueError("expected redis://HOST:PORT/NUMBER, rediss://... or redis+socket:///PATH")
+        return url
 
     @cached_property
     def folder(self) -> Path:

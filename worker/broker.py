@@ -6,6 +6,7 @@ It writes every second what it has to disk. Should it lose messages all the same
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,13 +20,29 @@ def main() -> None:
     settings = from_environment()
     if settings.broker_url:
         sys.exit("AMEND_BROKER_URL names a broker already: the embedded one is not needed.")
-    folder, socket = settings.folder / "broker", settings.broker_socket
-    for path in (folder, socket.parent):
-        path.mkdir(mode=0o700, exist_ok=True)
-    options = ["--port", "0", "--unixsocket", str(socket), "--unixsocketperm", "700", "--dir", str(folder)]
+    folder, place = settings.folder / "broker", settings.broker_socket
+    try:
+        for path in (folder, place.parent):
+            path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        sys.exit(f"AMEND_HOME: {error.filename} cannot be used ({error.strerror})")
+    if answers(place):
+        sys.exit(f"A broker serves {place} already.")
+    options = ["--port", "0", "--unixsocket", str(place), "--unixsocketperm", "700", "--dir", str(folder)]
     options += ["--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--daemonize", "no"]
     program = str(server())
     os.execv(program, [program, *options])
+
+
+def answers(path: Path) -> bool:
+    """Whether somebody listens there: a second broker would take the socket away from the first."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
 
 
 def server() -> Path:

@@ -12,6 +12,7 @@ import torch
 from celery import Celery
 
 from core.database import Database
+from core.errors import Unavailable
 from core.jobs import outbox
 from core.settings import Settings
 from core.versions.store import Store
@@ -35,6 +36,8 @@ class Context:
         wanted = self.settings.device
         if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
             return torch.device("cpu")
+        if not torch.cuda.is_available():
+            raise Unavailable("device_missing", "AMEND_DEVICE is cuda, but this worker finds no GPU.")
         index = getattr(multiprocessing.current_process(), "index", 0)
         return torch.device("cuda", index % torch.cuda.device_count())
 

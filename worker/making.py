@@ -46,6 +46,8 @@ ROUNDS = 5
 """Passes over the data that refinements may take before a retrain, which takes about eight, is the better way."""
 NUMERICAL = (ArithmeticError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
 """What the engine and the libraries below it raise when numbers do not allow an answer."""
+LOSS_FACTOR, LOSS_SLACK = 1.25, 0.02
+"""How much more an adapted network may lose on the holdout than the version before it."""
 FIRST = 1
 """The version that the model would still be, had nothing been done."""
 
@@ -149,7 +151,17 @@ def adapted(task: Task, subject: Subject, tip: Version) -> tuple[Made, bool]:
         state, cost, certificate = certified(task, subject, state, result.memory, cost)
     cost = replace(cost, seconds=time.perf_counter() - start)
     made = completed(task, subject, VersionKind.ADAPTED, dataset, state, cost, certificate)
+    if not state.predictor.linear and worse(subject, parent, made):
+        raise Unadaptable("the adapted network did worse on the holdout than the version before")
     return made, sufficient(subject, certificate)
+
+
+def worse(subject: Subject, parent: State, made: Made) -> bool:
+    """Whether a network, for which there is no bound, lost more on the holdout than chance would have it."""
+    before = evaluate([parent], subject.in_force(holdout=True))[0].metrics
+    if "loss" not in before:
+        return False
+    return not made.metrics.get("loss", math.inf) <= LOSS_FACTOR * before["loss"] + LOSS_SLACK
 
 
 def spec_changes(subject: Subject, parent: State) -> list[Change]:

@@ -50,13 +50,13 @@ def ask(
         str | None, typer.Option("--reason", help="For your own records; deleted when the erasure ends.")
     ] = None,
     received_at: Annotated[
-        str | None, typer.Option("--received-at", help="When the person asked, if earlier: 2026-03-01T09:00:00Z.")
+        str | None, typer.Option("--received-at", help="When the person asked, if earlier: 2025-03-01T09:00:00Z.")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended; fail unless it is completed.")] = False,
 ) -> None:
     """Have a person forgotten by all models. A request for the same person that is open already is joined.
 
-    Example: amend erasures ask user-7 --received-at 2026-03-01T09:00:00Z --wait
+    Example: amend erasures ask user-7 --received-at 2025-03-01T09:00:00Z --wait
     """
     given = {"subject": subject, "reason": reason, "received_at": received_at}
     erasure = connection.client.post(path("erasures"), {name: v for name, v in given.items() if v is not None})

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from core.database import Database, now
 from core.erasure.requests import note_failure
+from core.errors import Conflict
 from core.jobs.queue import announce
 from core.jobs.tables import ENDED, Job, JobKind, JobState
 from core.models.table import Model
@@ -131,8 +132,25 @@ def release(session: Session, job: Job, message: str, pause: float = 0.0) -> Non
 
 def give_up_attempt(session: Session, job: Job, model: Model, error: dict[str, str], most: int, pause: float) -> None:
     """An attempt failed: another one after a pause, or the end of the job."""
+    if job.attempts <= 0:
+        release(session, job, f"interrupted: {error['detail']}", pause)
+        return
     job.error = error
     if job.attempts >= most:
         end(session, job, model, JobState.FAILED, f"failed after {job.attempts} attempts: {error['detail']}")
     else:
         release(session, job, f"attempt {job.attempts} of {most} failed: {error['detail']}", pause)
+
+
+def cancel(session: Session, job: Job, model: Model) -> None:
+    """End a job that nobody works on at once; ask a running one to stop. Conflict if it has ended."""
+    if job.state in ENDED:
+        raise Conflict("job_ended", f"The job has ended already: {job.state}.")
+    if job.kind is JobKind.ERASE:
+        raise Conflict("job_required", "What is to be erased is erased; refuse the erasure if there is a reason.")
+    if job.state is JobState.QUEUED:
+        end(session, job, model, JobState.CANCELLED, "cancelled before it started")
+    elif job.lease_owner is None:
+        end(session, job, model, JobState.CANCELLED, "cancelled")
+    else:
+        job.cancelling, job.message = True, "asked to stop"

@@ -8,9 +8,7 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.database import now
-from core.errors import Conflict
-from core.jobs.tables import ENDED, Job, JobKind, JobState, Outbox
+from core.jobs.tables import Job, JobKind, JobState, Outbox
 from core.ledger.passes import spec_at
 from core.models.table import Model
 from core.versions.tables import Version
@@ -41,6 +39,7 @@ def due(
         kind=kind,
         from_position=parent.position if parent and kind is not JobKind.RETRAIN else 0,
         to_position=model.head,
+        message="waits for a worker",
         queue=("quick" if quick else "long") + ("-gpu" if network else ""),
         request_id=request_id,
         due_at=due_at,
@@ -68,15 +67,3 @@ def adaptation(session: Session, model: Model, request_id: str | None) -> str | 
     if session.scalar(trained.limit(1)) is None and session.scalar(training.limit(1)) is None:
         return None
     return due(session, model, JobKind.ADAPT, request_id).id
-
-
-def cancel(session: Session, job: Job) -> None:
-    """End a queued job at once; ask a running one to stop. Conflict if it has ended."""
-    if job.state in ENDED:
-        raise Conflict("job_ended", f"The job has ended already: {job.state}.")
-    if job.kind is JobKind.ERASE:
-        raise Conflict("job_required", "What is to be erased is erased; refuse the erasure if there is a reason.")
-    if job.state is JobState.QUEUED:
-        job.state, job.finished_at, job.message = JobState.CANCELLED, now(), "cancelled before it started"
-    else:
-        job.cancelling, job.message = True, "asked to stop"

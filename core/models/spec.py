@@ -182,14 +182,23 @@ Architecture = Annotated[
 Regularizer = L2Regularizer
 
 
+class CertifiedRemoval(Strict):
+    """A promise of (epsilon, delta)-certified removal (Guo et al. 2020), bought with noise of deviation sigma."""
+
+    epsilon: Positive = 1.0
+    delta: float = Field(1e-4, gt=0, lt=1)
+    sigma: Positive = 1.0
+
+
 class Training(Strict):
-    """How the solver trains; see `core.kprior.Training`. Linear models use the seed alone."""
+    """How the solver trains; see `core.kprior.Training`. Linear models use the seed alone, and certified removal."""
 
     learning_rate: Positive = 0.003
     batch_size: int = Field(256, ge=1, le=1_000_000)
     max_epochs: int = Field(100, ge=1, le=100_000)
     patience: int = Field(5, ge=1, le=100_000)
     seed: int = Field(0, ge=0, lt=2**31)
+    removal: CertifiedRemoval | None = None
 
 
 class Spec(Strict):
@@ -209,6 +218,19 @@ class Spec(Strict):
     def plain(self) -> dict[str, Any]:
         """The spec as `core.kprior` reads it."""
         return self.model_dump(mode="json")
+
+
+def check_removal(spec: dict[str, Any], training: dict[str, Any]) -> None:
+    """Invalid, if certified removal is promised of a model that it does not exist for."""
+    if training.get("removal") is None:
+        return
+    deltas = spec["regularizer"]["delta"]
+    penalised = min(deltas) > 0 if isinstance(deltas, list) else deltas > 0 and spec["regularizer"]["penalize_bias"]
+    if spec["architecture"]["kind"] != "linear" or not penalised:
+        message = (
+            "certified removal needs a linear model whose weights are all penalised: penalize_bias true, delta > 0"
+        )
+        raise Invalid.at(("training", "removal"), "spec_invalid", message)
 
 
 def check_buildable(spec: dict[str, Any], max_parameters: int) -> None:

@@ -10,6 +10,7 @@ from sqlalchemy import select
 
 from core.database import Database
 from core.jobs.tables import Job, JobKind
+from core.ledger.passes import spec_at
 from core.models.table import Model
 from core.versions.tables import Comparison, Version, VersionKind, VersionState
 
@@ -25,6 +26,8 @@ class Story:
     """In the order of their retrains."""
     retrains: frozenset[str]
     """Ids of the jobs that were asked for a full retrain."""
+    spec: dict[str, Any]
+    """As it is now."""
 
     @classmethod
     def of(cls, database: Database, model_id: int) -> Story | None:
@@ -37,13 +40,13 @@ class Story:
             comparisons = select(Comparison).where(Comparison.model_id == model_id).order_by(Comparison.retrained)
             jobs = select(Job.id).where(Job.model_id == model_id, Job.kind == JobKind.RETRAIN)
             found = list(versions), list(session.scalars(comparisons)), frozenset(session.scalars(jobs))
-            return cls(model, *found)
+            return cls(model, *found, spec_at(session, model.id, model.spec, model.head))
 
     def until(self, number: int) -> Story:
         """The story as it was when a version had just been made: the same, whenever it is told."""
         versions = [v for v in self.versions if v.number <= number]
         comparisons = [c for c in self.comparisons if max(c.adapted, c.retrained) <= number]
-        return Story(self.model, versions, comparisons, self.retrains)
+        return Story(self.model, versions, comparisons, self.retrains, self.spec)
 
     @cached_property
     def by_number(self) -> dict[int, Version]:

@@ -82,7 +82,7 @@ def of_model(story: Story) -> str:
     return (
         f"{answer(story)}\n\n"
         f"The model *{name}* predicts {target(story.model.spec['target'])} from {given(story.model.spec['input'])} "
-        f"({architecture(story.model.spec['architecture'])}). It is kept current by adaptation instead of retraining; "
+        f"({architecture(story.spec['architecture'])}). It is kept current by adaptation instead of retraining; "
         f"full retrains check on it. Each run is a job of Amend: *adapted* ones moved the model to a new position of "
         f"its ledger, *trained* ones started from scratch. `comparison/` metrics hold both against each other, "
         f"`certificate/` bounds the distance to the retrain that nobody ran.\n\n"

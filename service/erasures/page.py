@@ -89,6 +89,9 @@ def nearness(model: dict[str, Any]) -> dict[str, str]:
     if model.get("tolerance"):
         bound += f" (tolerated: {model['tolerance']:.3%})"
     told = {"Bound": bound}
+    if removal := certificate.get("removal"):
+        promise = f"epsilon {removal['epsilon']:g}, delta {removal['delta']:g}"
+        told["Certified removal"] = f"{promise}: residual {removal['spent']:.3g} of {removal['allowed']:.3g} allowed"
     if certificate.get("prediction_bound") is not None:
         most = f"{certificate['prediction_bound']:.3g}"
         told["Predictions"] = f"none on the holdout would differ by more than {most}"

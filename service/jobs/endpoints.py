@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from core.errors import Conflict, Invalid, NotFound
-from core.jobs import queue
+from core.jobs import leases, queue
 from core.jobs.tables import ENDED, Job, JobKind, JobState
 from core.models import catalog
 from core.models.table import Model
@@ -130,7 +130,7 @@ def cancel_job(id: Id, caller: Admin, write: Write) -> Response:
         found = session.get(Job, id, with_for_update=True, populate_existing=True)
         if found is None:
             raise NotFound("job_not_found", "There is no such job.")
-        queue.cancel(session, job)
+        leases.cancel(session, job, model)
         return described(job, model.name)
 
     return write(caller.credential, 200, cancel)

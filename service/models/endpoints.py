@@ -16,7 +16,7 @@ from core.ledger.tables import ChangeKind
 from core.marks import Litter
 from core.models import catalog
 from core.models.policy import patched
-from core.models.spec import check_buildable
+from core.models.spec import check_buildable, check_removal
 from core.models.table import Model
 from core.tracking.tables import EntryKind, tell
 from core.versions.history import folder_of
@@ -58,6 +58,7 @@ def create_model(body: NewModel, caller: Admin, context: Shared, write: Write) -
     plain: dict[str, Any] = body.model_dump(mode="json")
     spec = {part: plain[part] for part in ("input", "target", "architecture", "regularizer")}
     check_buildable(spec, context.settings.max_parameters)
+    check_removal(spec, plain["training"])
 
     def create(session: Session) -> ModelAnswer:
         if caller.models is not None and body.name not in caller.models:
@@ -122,6 +123,7 @@ def change_model(name: Name, body: ModelChange, caller: Admin, context: Shared, 
         spec = spec_at(session, model.id, model.spec, model.head)
         new = body.model_dump(mode="json", exclude_none=True)
         check_buildable({**spec, **new}, context.settings.max_parameters)
+        check_removal({**spec, **new}, model.training)
         for kind in (ChangeKind.REGULARIZER, ChangeKind.ARCHITECTURE):
             if kind.value in new:
                 append.change(session, model, kind, new[kind.value])

@@ -102,3 +102,16 @@ def test_a_bad_example_is_named(amend: Amend, name: str) -> None:
     result = amend("examples", "add", name, "-", "--format", "csv", input="id,y,a,b\nz1,1,0.5,oops\n")
     assert result.exit_code == 1
     assert "examples.0.b" in result.stderr
+
+
+def test_a_person_is_erased_and_the_receipt_checked(amend: Amend, name: str, tmp_path: Path) -> None:
+    asked = answer(amend("erasures", "ask", f"nobody of {name}", "--reason", "letter", "--wait", "--json"))
+    assert asked["state"] == "completed"
+    assert answer(amend("erasures", "receipt", asked["id"]))["erasure"] == asked["id"]
+    page = tmp_path / "receipt.html"
+    assert amend("erasures", "receipt", asked["id"], "--html", page).exit_code == 0
+    assert page.read_text().startswith("<!doctype html>")
+    assert asked["id"] in amend("erasures", "list", "--state", "completed").stdout
+    assert amend("erasures", "extend", asked["id"], "--reason", "late").stderr.startswith("amend: erasure_ended: ")
+    verified = amend("receipts", "verify")
+    assert (verified.exit_code, verified.stdout.startswith("The chain is valid")) == (0, True)

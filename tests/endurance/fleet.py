@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 from sqlalchemy import select
 
 from core.jobs.tables import Job, Worker
 from core.versions import history
-from core.versions.tables import Version
+from core.versions.tables import Version, VersionState
 from tests import servers
 from tests.servers import Program
 from tests.stack import Stack
@@ -48,6 +49,23 @@ class Fleet(House):
         for server in (self.postgres, self.redis):
             if server is not None:
                 server.stop()
+
+    def start_service(self) -> None:
+        """Start the service again, once it was killed; wait until it answers."""
+        self.process = self.spawn("service")
+        self.wait_until(self.answers)
+
+    def answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/healthz").status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def halt(self) -> None:
+        """End all of Amend, as `amend up` does when it is told to stop; it can be started again."""
+        Stack.stop(self)
+        self.others.clear()
+        self.database.close()
 
     def kill_broker(self) -> None:
         """kill -9. Redis loses all it has."""
@@ -115,6 +133,13 @@ class Fleet(House):
         files = {str(path.relative_to(root)) for path in under.rglob("*") if path.is_file()}
         with self.database.read() as session:
             return files - set(session.scalars(select(Version.file)))
+
+    def unreferenced_versions(self) -> set[str]:
+        """Files of weights that no version refers to, or that belong to a purged one."""
+        with self.database.read() as session:
+            purged = set(session.scalars(select(Version.file).where(Version.state == VersionState.PURGED)))
+        there = {file for file in purged if (Path(self.settings.artifacts) / file).exists()}
+        return there | {file for file in self.unreferenced() if file.startswith("models/")}
 
 
 def children(process: int) -> list[int]:

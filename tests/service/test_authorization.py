@@ -17,10 +17,12 @@ ENOUGH = {
     "make_predictions": {"read"},
     "list_keys": set[str](),
 }
-"""The scopes besides admin's with which an operation goes; if not named: read for GET, else none."""
+"""The scopes besides admin's with which an operation goes; else erase for erasures, read for GET, or none."""
 
 
 def enough(operation: Operation) -> set[str]:
+    if operation.described["tags"] == ["Erasure"]:
+        return {"erase"}
     return ENOUGH.get(operation.id, {"read"} if operation.method == "get" else set())
 
 

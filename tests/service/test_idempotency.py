@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from core.idempotency import Answer
 from tests.service.expect import add, listed, operations, refused, rows
+from tests.service.people import failed, opened, somebody
 from tests.stack import Stack
 
 Request = tuple[str, dict[str, Any] | None]
@@ -45,6 +46,12 @@ REQUESTS: dict[str, Callable[[Stack, httpx.Client], Request]] = {
     "promote_version": lambda stack, api: (f"/v1/models/{trained(stack, api)}/versions/1/promote", None),
     "make_predictions": lambda stack, api: (f"/v1/models/{trained(stack, api)}/predictions", {"inputs": [[1, 2]]}),
     "issue_key": lambda stack, api: ("/v1/keys", {"name": "repeated", "scopes": ["read"]}),
+    "ask_for_erasure": lambda stack, api: ("/v1/erasures", {"subject": somebody()}),
+    "extend_erasure": lambda stack, api: (f"/v1/erasures/{opened(stack, api)['id']}/extend", {"reason": "many"}),
+    "refuse_erasure": lambda stack, api: (f"/v1/erasures/{opened(stack, api)['id']}/refuse", {"reason": "no"}),
+    "retry_erasure": lambda stack, api: (f"/v1/erasures/{failed(stack, api)['id']}/retry", None),
+    "retry_failed_erasures": lambda stack, api: ("/v1/erasures/retry", failed(stack, api) and None),
+    "replay_erasures": lambda stack, api: ("/v1/erasures/replay", None),
 }
 """A request to each POST that would answer otherwise, or do something more, a second time."""
 

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.service.expect import METHODS, Operation, add, operations, rows
+from tests.service.people import opened
 from tests.stack import Stack
 
 
@@ -67,6 +68,8 @@ def test_the_contracts_endpoints_are_all_there(document: dict[str, Any]) -> None
         POST /v1/models/{name}/versions/{n}/promote | GET /v1/models/{name}/promotions
         GET /v1/models/{name}/comparisons | POST /v1/models/{name}/predictions
         GET /v1/models/{name}/versions/{n}/weights | POST /v1/keys | GET /v1/keys | DELETE /v1/keys/{id}
+        POST /v1/erasures | GET /v1/erasures | GET /v1/erasures/{id} | POST /v1/erasures/{id}/retry
+        POST /v1/erasures/{id}/refuse | GET /v1/erasures/{id}/receipt | GET /v1/receipts/verify
         GET /healthz | GET /readyz | GET /metrics
     """
     there = {f"{m.upper()} {path}" for path, entry in document["paths"].items() for m in METHODS if m in entry}
@@ -107,6 +110,8 @@ def test_every_body_that_is_shown_works(stack: Stack, api: httpx.Client, documen
             add(api, "churn", [{**row, "x": [*row["x"], 0]} for row in rows(6)])
             stack.train("churn")
         path = operation.path.replace("{name}", "churn")
+        if "/erasures/{id}" in path:
+            path = path.replace("{id}", opened(stack, api)["id"])
         content = {"json": body} if kind == "application/json" else {"content": body}
         answer = api.request(operation.method, path, headers={"Content-Type": kind}, **content)
         assert answer.is_success, (operation.id, kind, answer.text)

@@ -15,7 +15,7 @@ from core.erasure import requests
 from core.erasure.requests import token_of
 from core.erasure.tables import Erasure, ErasureState, Receipt
 from core.errors import Conflict, NotFound
-from core.jobs import queue
+from core.jobs import leases
 from core.jobs.tables import Job, JobKind, JobState
 from core.ledger.batch import subject_hash
 from core.ledger.tables import Example
@@ -230,7 +230,7 @@ def test_an_erasure_is_not_left_without_a_job(database: Database) -> None:
     id = ask(database, person).id
     [job] = jobs(database, model)
     with pytest.raises(Conflict), database.write() as session:
-        queue.cancel(session, session.get_one(Job, job.id))
+        leases.cancel(session, session.get_one(Job, job.id), session.get_one(Model, model.id))
     with database.write() as session:  # whatever became of it
         session.get_one(Job, job.id).state = JobState.CANCELLED
     assert ask(database, person).id == id

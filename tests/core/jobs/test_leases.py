@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from core.database import Database, now
-from core.jobs import leases, queue
+from core.jobs import leases
 from core.jobs.leases import Cancelled, Lost
 from core.jobs.tables import Job, JobKind, JobState
 from core.models.table import Model
@@ -169,7 +169,7 @@ def test_a_cancelled_job_is_neither_extended_nor_written_nor_begun_again(
     database: Database, model: Model, job: str
 ) -> None:
     take(database, job)
-    locked(database, model, lambda s, _: queue.cancel(s, s.get_one(Job, job)))
+    locked(database, model, lambda s, m: leases.cancel(s, s.get_one(Job, job), m))
     with pytest.raises(Cancelled):
         leases.extend(database, job, OWNER, SECONDS, 0.5, "")
     with pytest.raises(Cancelled):

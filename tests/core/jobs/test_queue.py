@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from core.database import Database
 from core.errors import Conflict
-from core.jobs import queue
+from core.jobs import leases, queue
 from core.jobs.tables import ENDED, Job, JobKind, JobState, Outbox
 from core.models.table import Model
 from core.versions.tables import Version, VersionKind, VersionState
@@ -34,6 +34,10 @@ def due(database: Database, model: Model, kind: JobKind = JobKind.ADAPT, request
 def on_job(database: Database, job_id: str, act: Callable[[Session, Job], Any]) -> Any:
     with database.write() as session:
         return act(session, session.get_one(Job, job_id))
+
+
+def cancelled(session: Session, job: Job) -> None:
+    leases.cancel(session, job, session.get_one(Model, job.model_id))
 
 
 def shown(database: Database, job_id: str) -> Job:
@@ -101,7 +105,7 @@ def test_an_adaptation_begins_where_the_champion_stands_and_a_retrain_at_the_sta
 
 def test_a_queued_job_is_cancelled_at_once_and_another_can_follow(database: Database, model: Model) -> None:
     job_id = due(database, model)
-    on_job(database, job_id, queue.cancel)
+    on_job(database, job_id, cancelled)
     job = shown(database, job_id)
     assert job.state is JobState.CANCELLED
     assert job.finished_at is not None
@@ -111,7 +115,7 @@ def test_a_queued_job_is_cancelled_at_once_and_another_can_follow(database: Data
 def test_a_running_job_is_asked_to_stop(database: Database, model: Model) -> None:
     job_id = due(database, model)
     on_job(database, job_id, lambda _, job: setattr(job, "state", JobState.RUNNING))
-    on_job(database, job_id, queue.cancel)
+    on_job(database, job_id, cancelled)
     job = shown(database, job_id)
     assert (job.state, job.cancelling) == (JobState.RUNNING, True)
 
@@ -121,7 +125,7 @@ def test_an_ended_job_cannot_be_cancelled(database: Database, model: Model, stat
     job_id = due(database, model)
     on_job(database, job_id, lambda _, job: setattr(job, "state", state))
     with pytest.raises(Conflict):
-        on_job(database, job_id, queue.cancel)
+        on_job(database, job_id, cancelled)
 
 
 def test_jobs_go_with_their_model(database: Database, model: Model) -> None:

@@ -1,0 +1,182 @@
+"""After an erasure nothing is left of the person, in no file and no table."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import BACKENDS
+from tests.endurance.crowd import EACH, PEOPLE, bodies, crowd, ids_of, left_of, near_without, places, started
+from tests.endurance.fleet import Fleet
+from tests.endurance.traces import found, traces_of
+from tests.worker.house import DIM
+from tests.worker.people import ask, ended
+
+ERASED = (3, 77, 200, 399)
+BURST = 350
+"""People of the crowd among the 500 who ask; of the others nobody knows anything."""
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def fleet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    fleet = Fleet(tmp_path_factory.mktemp("fleet"), request.param, AMEND_LOG_LEVEL="debug")
+    try:
+        yield started(fleet)
+    finally:
+        fleet.stop()
+
+
+def test_after_an_erasure_no_byte_tells_of_the_person(fleet: Fleet) -> None:
+    names, x, y = crowd()
+    models = [fleet.new_model() for _ in range(2)]
+    order = np.random.default_rng(1).permutation(PEOPLE)
+    for i, part in enumerate(np.array_split(order, 8)):  # in many writes, as pages of a database are split and joined
+        for name in models:
+            examples = {"examples": bodies(names, x, y, part)}
+            fleet.post(f"/v1/models/{name}/examples", examples, headers={"Idempotency-Key": f"part-{i}-{name}"})
+    for name in models:
+        assert fleet.adapted(name)["state"] == "succeeded"
+        for p in ERASED:
+            fleet.get(f"/v1/models/{name}/examples/{ids_of(p)[0]}")
+            fleet.post(f"/v1/models/{name}/predictions", {"inputs": x[p].tolist()})
+    # some were removed, and deleted, before
+    fleet.ended(fleet.post(f"/v1/models/{models[0]}/removals", {"ids": ids_of(ERASED[0])[:2]})["job"])
+    fleet.ended(fleet.post(f"/v1/models/{models[1]}/retrains")["id"])
+    secret = fleet.settings.secret
+    other = traces_of(names[4], ids_of(4), x[4], secret)
+    seen = {what for _, what in found(other, places(fleet))}
+    assert seen >= {"hash of the subject", f"id {ids_of(4)[0]}", "input 0"}, "who is there is found"
+    assert not seen & {"subject", "a number of input 0"}
+    for id in [ask(fleet, names[p]) for p in ERASED]:
+        erasure = ended(fleet, id)
+        assert erasure["state"] == "completed", erasure
+    assert left_of(fleet, ERASED) == []
+    with fleet.client() as client:  # all others are still there
+        assert client.get(f"/v1/models/{models[0]}/examples/{ids_of(4)[0]}").status_code == 200
+
+
+def test_a_burst_of_erasures_is_carried_out_by_few_adaptations(fleet: Fleet) -> None:
+    names, x, y = crowd()
+    models = [fleet.new_model() for _ in range(3)]
+    for name in models:
+        fleet.post(f"/v1/models/{name}/examples", {"examples": bodies(names, x, y, range(PEOPLE))})
+        fleet.adapted(name)
+    asked = [*names[:BURST], *(f"nobody-{i}" for i in range(500 - BURST))]
+    with ThreadPoolExecutor(4) as threads:
+        ids = list(threads.map(lambda name: ask(fleet, name), asked))
+    assert len(set(ids)) == 500
+    last = [ended(fleet, id) for id in ids]
+    assert {erasure["state"] for erasure in last} == {"completed"}
+    for name in models:
+        jobs = fleet.settled(name)
+        assert sum(job["kind"] == "adapt" for job in jobs) < 14, Counter(job["kind"] for job in jobs)
+        assert fleet.champion(name)["position"] == PEOPLE * EACH + BURST * EACH
+        assert near_without(fleet, name, BURST)
+    chain = fleet.get("/v1/receipts/verify")
+    assert (chain["valid"], chain["receipts"]) == (True, 500), chain
+    assert len(list((fleet.folder / "home" / "artifacts" / "receipts").iterdir())) == 500
+
+
+def test_a_database_that_was_restored_forgets_again(tmp_path: Path) -> None:
+    names, x, y = crowd()
+    fleet = Fleet(tmp_path, "sqlite")
+    try:
+        started(fleet)
+        name = fleet.new_model()
+        fleet.post(f"/v1/models/{name}/examples", {"examples": bodies(names, x, y, range(100))})
+        fleet.adapted(name)
+        first = ended(fleet, ask(fleet, names[0]))
+        backup = tmp_path / "backup.db"
+        with sqlite3.connect(fleet.folder / "home" / "amend.db") as source, sqlite3.connect(backup) as copy:
+            source.backup(copy)
+        second = [ended(fleet, ask(fleet, names[p])) for p in (1, 2)]
+        assert [e["state"] for e in second] == ["completed"] * 2
+        before = fleet.get("/v1/receipts/verify")
+        assert (before["valid"], before["receipts"]) == (True, 3)
+        fleet.halt()
+        for old in fleet.folder.glob("home/amend.db*"):
+            old.unlink()
+        shutil.move(backup, fleet.folder / "home" / "amend.db")
+        started(fleet)
+        assert not fleet.get("/v1/receipts/verify")["valid"], "the store knows receipts that the database does not"
+        answer = fleet.post("/v1/erasures/replay")
+        assert (answer["receipts"], len(answer["erasures"])) == (2, 2)
+        again = [ended(fleet, id) for id in answer["erasures"]]
+        assert [e["state"] for e in again] == ["completed"] * 2, again
+        chain = fleet.get("/v1/receipts/verify")
+        assert (chain["valid"], chain["receipts"]) == (True, 5), chain
+        assert fleet.get(first["receipt"])["number"] == 1
+        assert fleet.post("/v1/erasures/replay") == {"receipts": 0, "erasures": []}
+        assert near_without(fleet, name, 3, 100)
+        fleet.post(f"/v1/models/{name}/predictions", {"inputs": x[50].tolist()})
+        assert left_of(fleet, range(3)) == []
+    finally:
+        fleet.stop()
+
+
+def test_a_backup_with_an_open_erasure_carries_it_out_and_the_chain_is_whole(tmp_path: Path) -> None:
+    names, x, y = crowd()
+    fleet = Fleet(tmp_path, "sqlite")
+    try:
+        started(fleet)
+        name = fleet.new_model()
+        fleet.post(f"/v1/models/{name}/examples", {"examples": bodies(names, x, y, range(100))})
+        fleet.adapted(name)
+        backup = tmp_path / "backup.db"
+        with fleet.worker_held():
+            open_one = ask(fleet, names[0])
+            with sqlite3.connect(fleet.folder / "home" / "amend.db") as source, sqlite3.connect(backup) as copy:
+                source.backup(copy)
+        assert ended(fleet, open_one)["state"] == "completed"
+        assert ended(fleet, ask(fleet, names[1]))["state"] == "completed"
+        fleet.halt()
+        for old in fleet.folder.glob("home/amend.db*"):
+            old.unlink()
+        shutil.move(backup, fleet.folder / "home" / "amend.db")
+        started(fleet)  # the workers do not wait for anybody to call replay
+        assert ended(fleet, open_one)["state"] == "completed"
+        answer = fleet.post("/v1/erasures/replay")
+        assert all(ended(fleet, id)["state"] == "completed" for id in answer["erasures"])
+        assert left_of(fleet, range(2)) == []
+        chain = fleet.get("/v1/receipts/verify")
+        assert chain["valid"], chain
+    finally:
+        fleet.stop()
+
+
+def test_copies_that_the_database_has_forgotten_are_gone_too(tmp_path: Path) -> None:
+    """SQLite leaves copies of rows in unused parts of pages that it splits, and does not overwrite those."""
+    rng, count = np.random.default_rng(0), 8000
+    order = rng.permutation(count)
+    x = rng.normal(size=(count, DIM)).astype(np.float32)
+    rows = [
+        {"id": f"number-{i:06d}", "subject": f"somebody-{i:06d}", "x": x[i].tolist(), "y": int(x[i, 0] > 0)}
+        for i in order.tolist()
+    ]
+    fleet = Fleet(tmp_path, "sqlite")
+    try:
+        started(fleet)
+        name = fleet.new_model()
+        for part in range(0, count, 200):
+            fleet.post(f"/v1/models/{name}/examples", {"examples": rows[part : part + 200]})
+        fleet.adapted(name)
+        with sqlite3.connect(fleet.folder / "home" / "amend.db") as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        copies = Counter(re.findall(rb"number-(\d{6})", (fleet.folder / "home" / "amend.db").read_bytes()))
+        most = [int(number) for number, _ in copies.most_common(5)]
+        assert copies.most_common(1)[0][1] > 2, "the row and its place in the index would be two"
+        for id in [ask(fleet, f"somebody-{i:06d}") for i in most]:
+            assert ended(fleet, id)["state"] == "completed"
+        secret = fleet.settings.secret
+        people = [traces_of(f"somebody-{i:06d}", [f"number-{i:06d}"], x[i : i + 1], secret) for i in most]
+        assert [trace for person in people for trace in found(person, places(fleet))] == []
+    finally:
+        fleet.stop()

@@ -1,0 +1,149 @@
+"""Erasures go on whoever is killed, and whoever is away."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.conftest import BACKENDS
+from tests.endurance.crowd import PEOPLE, bodies, crowd, left_of, near_without, started
+from tests.endurance.fleet import Fleet, children, kill
+from tests.mlflow_server import MlflowServer, mlflow_server
+from tests.worker.people import ended
+
+ASKED = 40
+SECONDS, HITS = 4.0, 6
+
+
+@pytest.fixture(params=BACKENDS)
+def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
+    fleet = Fleet(tmp_path, request.param, AMEND_MAX_ATTEMPTS="100", AMEND_LEASE_SECONDS="2")
+    try:
+        yield started(fleet)
+    finally:
+        fleet.stop()
+
+
+def asked_until_answered(fleet: Fleet, subject: str) -> str:
+    """Ask for an erasure again and again, as a caller would whose connection breaks."""
+    while True:
+        try:
+            answer = httpx.post(
+                f"{fleet.url}/v1/erasures",
+                json={"subject": subject},
+                headers={"Authorization": f"Bearer {fleet.admin_key}"},
+                timeout=30,
+            )
+            if answer.status_code == 202:
+                return str(answer.json()["id"])
+        except httpx.HTTPError:
+            pass
+        if fleet.process is not None and fleet.process.poll() is not None:
+            fleet.start_service()
+        time.sleep(0.05)
+
+
+def test_whoever_is_killed_all_erasures_complete(fleet: Fleet) -> None:
+    names, x, y = crowd()
+    models = [fleet.new_model() for _ in range(2)]
+    for name in models:
+        fleet.post(f"/v1/models/{name}/examples", {"examples": bodies(names, x, y, range(PEOPLE))})
+        fleet.adapted(name)
+    scheduler = fleet.others[-1]
+    chance, end, asked, hits = random.Random(0), time.monotonic() + SECONDS, list[str](), 0
+    waiting = iter(names[:ASKED])
+    while hits < HITS or time.monotonic() < end:
+        asked += [asked_until_answered(fleet, subject) for subject in islice(waiting, chance.randrange(4))]
+        time.sleep(chance.uniform(0, 0.4))
+        for process in [child for worker in fleet.workers for child in children(worker.pid)]:
+            if chance.random() < 0.3:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+                hits += 1
+        if chance.random() < 0.1:
+            kill(fleet.workers[-1])
+            fleet.others.remove(fleet.workers[-1])
+            fleet.add("worker")
+            hits += 1
+        if chance.random() < 0.1 and fleet.process is not None:
+            kill(fleet.process)
+            fleet.start_service()
+            hits += 1
+        if chance.random() < 0.1:
+            kill(scheduler)
+            fleet.others.remove(scheduler)
+            scheduler = fleet.add("worker.scheduler")
+            hits += 1
+    asked += [asked_until_answered(fleet, subject) for subject in waiting]
+    fleet.workers_up(2)
+    last = [ended(fleet, id, 60) for id in asked]
+    assert [erasure for erasure in last if erasure["state"] != "completed"] == []
+    receipts = [fleet.get(erasure["receipt"]) for erasure in last]
+    assert all(not any(part["checked"].values()) and part["method"] for r in receipts for part in r["models"])
+    assert all(part["examples"] == part["deleted"]["examples"] == 10 for r in receipts for part in r["models"])
+    for name in models:
+        fleet.settled(name)
+        assert near_without(fleet, name, ASKED)
+    assert left_of(fleet, range(ASKED)) == []
+    chain = fleet.get("/v1/receipts/verify")
+    assert (chain["valid"], chain["receipts"]) == (True, ASKED), chain
+    fleet.wait_until(lambda: fleet.unreferenced_versions() == set(), 20)
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> Iterator[tuple[Fleet, MlflowServer]]:
+    with mlflow_server() as server:
+        fleet = Fleet(tmp_path, "sqlite", AMEND_MLFLOW_URL=server.url)
+        try:
+            yield started(fleet), server
+        finally:
+            fleet.stop()
+
+
+def test_mlflow_forgets_the_weights_and_keeps_the_run(shown: tuple[Fleet, MlflowServer]) -> None:
+    fleet, server = shown
+    names, x, y = crowd()
+    name = fleet.new_model()
+    fleet.post(f"/v1/models/{name}/examples", {"examples": bodies(names, x, y, range(100))})
+    fleet.adapted(name)
+    fleet.wait_until(lambda: bool(fleet.version(name, 1)["mlflow"]), 60)
+    told = fleet.version(name, 1)["mlflow"]
+    weights = fleet.weights(name)
+    held = [weights.tobytes(), weights.astype("float32").tobytes()]
+
+    def kept() -> list[Path]:
+        files = [path for path in server.folder.rglob("*") if path.is_file()]
+        return [path for path in files if any(trace in path.read_bytes() for trace in held)]
+
+    assert kept(), "MLflow has the weights before"
+    server.stop()  # the erasure waits for it, and goes on by itself
+    id = asked_until_answered(fleet, names[0])
+    fleet.wait_until(lambda: fleet.version(name, 1)["state"] == "purged", 30)
+    time.sleep(1)
+    assert fleet.get(f"/v1/erasures/{id}")["state"] == "purging"
+    server.start()
+    erasure = ended(fleet, id)
+    assert erasure["state"] == "completed", erasure
+    assert kept() == []
+    run = httpx.get(f"{server.url}/api/2.0/mlflow/runs/get", params={"run_id": told["run_id"]}).json()["run"]
+    assert run["info"]["lifecycle_stage"] == "active"
+    fleet.wait_until(lambda: bool((fleet.champion(name)["mlflow"] or {}).get("version")), 60)
+
+    def alias() -> str | None:
+        answer = httpx.get(f"{server.url}/api/2.0/mlflow/registered-models/get", params={"name": name}).json()
+        named = {a["alias"]: a["version"] for a in answer["registered_model"].get("aliases", [])}
+        return named.get("champion")
+
+    fleet.wait_until(lambda: alias() == fleet.champion(name)["mlflow"]["version"], 30)
+    assert left_of(fleet, [0]) == []
+    content = b"".join(path.read_bytes() for path in server.folder.rglob("*") if path.is_file())
+    assert names[0].encode() not in content

@@ -1,0 +1,50 @@
+"""People whom models know, and requests to have them erased."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import httpx
+
+from core.erasure import requests
+from core.models import catalog
+from tests.service.expect import add, rows
+from tests.stack import Stack
+
+
+def somebody() -> str:
+    """A person whom no other test knows."""
+    return f"person-{uuid.uuid4().hex}"
+
+
+def known(stack: Stack, api: httpx.Client, person: str, count: int = 2) -> str:
+    """A model with six examples, the first of them about a person."""
+    name = stack.model()
+    add(api, name, [{**row, "subject": person} if i < count else row for i, row in enumerate(rows(6))])
+    return name
+
+
+def ask(api: httpx.Client, person: str, **more: Any) -> dict[str, Any]:
+    """Ask for a person to be erased."""
+    answer = api.post("/v1/erasures", json={"subject": person, **more})
+    assert answer.status_code == 202, answer.text
+    erasure: dict[str, Any] = answer.json()
+    return erasure
+
+
+def opened(stack: Stack, api: httpx.Client, **more: Any) -> dict[str, Any]:
+    """An erasure that waits for a worker."""
+    person = somebody()
+    known(stack, api, person)
+    return ask(api, person, **more)
+
+
+def failed(stack: Stack, api: httpx.Client) -> dict[str, Any]:
+    """An erasure whose job has failed, as far as the database can tell."""
+    erasure = opened(stack, api)
+    with stack.database.write() as session:
+        model = catalog.find(session, erasure["models"][0]["model"], None, lock=True)
+        requests.note_failure(session, model, {"code": "solver_failed", "detail": "no luck"})
+    shown: dict[str, Any] = api.get(f"/v1/erasures/{erasure['id']}").raise_for_status().json()
+    return shown

@@ -1,0 +1,311 @@
+"""Erasures: received, joined, refused, extended, tried again. No worker runs here, so nothing is carried out."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from core.erasure import requests
+from core.jobs.tables import JobKind
+from core.ledger.tables import Example
+from tests.service.expect import JSON, add, listed, paged, place, refused, rows
+from tests.service.people import ask, failed, known, opened, somebody
+from tests.stack import Stack
+
+LONG_AGO = "2020-01-31T12:00:00Z"
+
+
+def show(api: httpx.Client, id: str) -> dict[str, Any]:
+    shown: dict[str, Any] = api.get(f"/v1/erasures/{id}").raise_for_status().json()
+    return shown
+
+
+def act(api: httpx.Client, id: str, what: str, **body: Any) -> httpx.Response:
+    return api.post(f"/v1/erasures/{id}/{what}", json=body or None)
+
+
+def test_an_erasure_is_received_and_can_be_looked_up(stack: Stack, api: httpx.Client) -> None:
+    person = somebody()
+    name = known(stack, api, person)
+    erasure = ask(api, person, reason="asked by mail", received_at=LONG_AGO)
+    part = {"model": name, "examples": 2, "state": "received", "version": None, "bound": None, "method": None}
+    assert erasure == {
+        "id": erasure["id"],
+        "state": "received",
+        "received_at": LONG_AGO,
+        "due_at": "2020-02-29T12:00:00Z",
+        "overdue": True,
+        "completed_at": None,
+        "extension": None,
+        "refusal": None,
+        "models": [{**part, "error": None}],
+        "receipt": None,
+    }
+    assert show(api, erasure["id"]) == erasure
+
+
+def test_now_is_when_it_was_received_unless_told_otherwise(stack: Stack, api: httpx.Client) -> None:
+    erasure = opened(stack, api)
+    received = datetime.fromisoformat(erasure["received_at"])
+    assert abs(datetime.now(UTC) - received) < timedelta(minutes=1)
+    assert datetime.fromisoformat(erasure["due_at"]) == requests.months_after(received, 1)
+    assert erasure["overdue"] is False
+
+
+def test_a_time_of_another_zone_is_told_in_utc(stack: Stack, api: httpx.Client) -> None:
+    erasure = opened(stack, api, received_at="2020-03-31T23:30:00-05:00")
+    assert (erasure["received_at"], erasure["due_at"][:10]) == ("2020-04-01T04:30:00Z", "2020-05-01")
+
+
+def test_the_examples_are_out_of_every_listing_at_once_and_predictions_go_on(stack: Stack, api: httpx.Client) -> None:
+    person = somebody()
+    name, other = known(stack, api, person), known(stack, api, person, 1)
+    stack.train(name)
+    erasure = ask(api, person)
+    assert [row["id"] for row in listed(api, name)] == ["e2", "e3", "e4", "e5"]
+    assert [row["id"] for row in listed(api, other)] == ["e1", "e2", "e3", "e4", "e5"]
+    refused(api.get(f"/v1/models/{name}/examples/e0"), 404, "example_not_found")
+    model = api.get(f"/v1/models/{name}").json()
+    assert (model["counts"], model["head"]) == ({"train": 4, "holdout": 0, "removed": 2}, 8)
+    answer = api.post(f"/v1/models/{name}/predictions", json={"inputs": [[1, 2]]})
+    assert answer.status_code == 200, answer.text
+    assert {part["model"]: part["examples"] for part in erasure["models"]} == {name: 2, other: 1}
+    for model_name in (name, other):
+        [job] = api.get("/v1/jobs", params={"model": model_name, "kind": JobKind.ERASE}).json()["items"]
+        assert job["state"] == "queued"
+
+
+def test_a_second_request_joins_and_takes_in_what_came_since(stack: Stack, api: httpx.Client) -> None:
+    person = somebody()
+    name = known(stack, api, person)
+    first = ask(api, person)
+    add(api, name, [{**row, "subject": person} for row in rows(3, "later")])
+    second = ask(api, person)
+    assert (second["id"], second["models"][0]["examples"]) == (first["id"], 5)
+    assert [row["id"] for row in listed(api, name)] == ["e2", "e3", "e4", "e5"]
+    assert len(api.get("/v1/jobs", params={"model": name, "kind": "erase"}).json()["items"]) == 1
+
+
+def test_first_requests_at_the_same_time_are_one_erasure(stack: Stack, api: httpx.Client) -> None:
+    for person in (somebody() for _ in range(3)):
+        name = known(stack, api, person)
+        with ThreadPoolExecutor(8) as pool:
+            ids = {erasure["id"] for erasure in pool.map(lambda _, p=person: ask(api, p), range(8))}
+        assert len(ids) == 1
+        assert api.get(f"/v1/models/{name}").json()["counts"]["removed"] == 2
+
+
+def test_a_request_sent_twice_with_a_key_is_one(stack: Stack, api: httpx.Client) -> None:
+    headers = {"Idempotency-Key": uuid.uuid4().hex}
+    body = {"subject": somebody()}  # unknown: a second request would be another erasure
+    first, second = (api.post("/v1/erasures", json=body, headers=headers) for _ in range(2))
+    assert first.json() == second.json()
+    assert second.headers["idempotent-replayed"] == "true"
+    assert ask(api, body["subject"])["id"] != first.json()["id"]
+    other = api.post("/v1/erasures", json={"subject": somebody()}, headers=headers)
+    refused(other, 409, "idempotency_conflict")
+
+
+BAD = {
+    "nobody": "{}",
+    "empty": '{"subject": ""}',
+    "long": '{"subject": "' + "x" * 201 + '"}',
+    "NUL": '{"subject": "a\\u0000"}',
+    "control character": '{"subject": "\\u0085"}',
+    "half a character": '{"subject": "\\ud800"}',
+    "number": '{"subject": 7}',
+    "unknown field": '{"subject": "a", "model": "b"}',
+    "empty reason": '{"subject": "a", "reason": ""}',
+    "long reason": '{"subject": "a", "reason": "' + "x" * 501 + '"}',
+    "NUL in the reason": '{"subject": "a", "reason": "\\u0000"}',
+    "no zone": '{"subject": "a", "received_at": "2026-01-01T00:00:00"}',
+    "no time": '{"subject": "a", "received_at": "soon"}',
+    "far future": '{"subject": "a", "received_at": "9999-12-31T23:59:59Z"}',
+    "before all time": '{"subject": "a", "received_at": "0001-01-01T00:00:00+14:00"}',
+    "after all time": '{"subject": "a", "received_at": "9999-12-31T23:59:59-14:00"}',
+}
+
+
+@pytest.mark.parametrize("body", BAD.values(), ids=BAD.keys())
+def test_a_bad_request_is_refused(stack: Stack, api: httpx.Client, body: str) -> None:
+    refused(api.post("/v1/erasures", content=body, headers=JSON), 422, "request_invalid")
+
+
+def test_nobody_has_asked_in_the_future(stack: Stack, api: httpx.Client) -> None:
+    later = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()
+    problem = refused(api.post("/v1/erasures", json={"subject": "a", "received_at": later}), 422, "request_invalid")
+    assert place(problem)[-1] == "received_at"
+
+
+def test_refused_is_the_end_and_says_why(stack: Stack, api: httpx.Client) -> None:
+    id = opened(stack, api)["id"]
+    refused(act(api, id, "refuse", reason=""), 422, "request_invalid")
+    answer = act(api, id, "refuse", reason="kept by law").json()
+    assert (answer["state"], answer["refusal"], answer["overdue"]) == ("refused", "kept by law", False)
+    assert answer["completed_at"]
+    refused(act(api, id, "refuse", reason="again"), 409, "erasure_ended")
+    refused(act(api, id, "extend", reason="later"), 409, "erasure_ended")
+    refused(act(api, id, "retry"), 409, "erasure_not_failed")
+    refused(api.get(f"/v1/erasures/{id}/receipt"), 404, "receipt_not_found")
+
+
+def test_the_due_date_moves_once_by_two_months(stack: Stack, api: httpx.Client) -> None:
+    id = opened(stack, api, received_at="2023-12-31T08:00:00Z")["id"]
+    answer = act(api, id, "extend", reason="many requests").json()
+    assert (answer["due_at"], answer["extension"]) == ("2024-03-31T08:00:00Z", "many requests")
+    refused(act(api, id, "extend", reason="more"), 409, "erasure_extended")
+    leap = opened(stack, api, received_at="2023-11-30T08:00:00Z")["id"]
+    assert act(api, leap, "extend", reason="many").json()["due_at"] == "2024-02-29T08:00:00Z"
+
+
+def test_what_failed_says_why_and_is_tried_again(stack: Stack, api: httpx.Client) -> None:
+    refused(act(api, opened(stack, api)["id"], "retry"), 409, "erasure_not_failed")
+    erasure = failed(stack, api)
+    assert erasure["state"] == erasure["models"][0]["state"] == "failed"
+    assert erasure["models"][0]["error"] == {"code": "solver_failed", "detail": "no luck"}
+    again = act(api, erasure["id"], "retry").json()
+    assert (again["state"], again["models"][0]["error"]) == ("received", None)
+
+
+def test_all_that_failed_are_tried_again(stack: Stack, api: httpx.Client) -> None:
+    ids = {failed(stack, api)["id"] for _ in range(2)}
+    assert set(api.post("/v1/erasures/retry").json()["retried"]) >= ids
+    assert {show(api, id)["state"] for id in ids} == {"received"}
+    assert api.post("/v1/erasures/retry").json() == {"retried": []}
+
+
+def test_the_job_of_an_erasure_cannot_be_cancelled(stack: Stack, api: httpx.Client) -> None:
+    erasure = opened(stack, api)
+    of_model = {"model": erasure["models"][0]["model"], "kind": "erase"}
+    [job] = api.get("/v1/jobs", params=of_model).json()["items"]
+    refused(api.post(f"/v1/jobs/{job['id']}/cancel"), 409, "job_required")
+
+
+def test_a_model_that_is_deleted_meanwhile_has_forgotten_the_person_too(stack: Stack, api: httpx.Client) -> None:
+    erasure = opened(stack, api)
+    assert api.delete(f"/v1/models/{erasure['models'][0]['model']}").status_code == 204
+    done = show(api, erasure["id"])
+    assert done["state"] == done["models"][0]["state"] == "completed"
+    assert api.get(done["receipt"]).json()["found"] == 2
+    assert api.get("/v1/receipts/verify").json()["valid"]
+
+
+def test_lists_are_paged_filtered_and_start_with_the_newest(stack: Stack, api: httpx.Client) -> None:
+    late, early = opened(stack, api, received_at=LONG_AGO), opened(stack, api)
+    done = ask(api, somebody())
+    ids = [erasure["id"] for erasure in paged(api, "/v1/erasures")]
+    assert ids[:3] == [done["id"], early["id"], late["id"]]
+    assert len(ids) == len(set(ids))
+    overdue = {erasure["id"] for erasure in paged(api, "/v1/erasures", overdue=True)}
+    assert late["id"] in overdue
+    assert overdue.isdisjoint({early["id"], done["id"]})
+    in_time = {erasure["id"] for erasure in paged(api, "/v1/erasures", overdue=False)}
+    assert in_time == set(ids) - overdue
+    for state, id in (("received", late["id"]), ("completed", done["id"])):
+        found = {erasure["id"]: erasure["state"] for erasure in paged(api, "/v1/erasures", state=state)}
+        assert id in found
+        assert set(found.values()) == {state}
+
+
+@pytest.mark.parametrize("query", ["state=none", "overdue=7", "limit=0", "after=none", "after=%00"])
+def test_a_bad_query_is_refused(stack: Stack, api: httpx.Client, query: str) -> None:
+    refused(api.get(f"/v1/erasures?{query}"), 422)
+
+
+def test_the_metrics_count_what_is_overdue(stack: Stack, api: httpx.Client) -> None:
+    def overdue() -> float:
+        return float(re.findall(r"^amend_erasures_overdue (\S+)$", api.get("/metrics").text, re.MULTILINE)[0])
+
+    before = overdue()
+    erasure = opened(stack, api, received_at=LONG_AGO)
+    assert overdue() == before + 1
+    assert 'amend_erasures{state="received"}' in api.get("/metrics").text
+    act(api, erasure["id"], "refuse", reason="no").raise_for_status()
+    assert overdue() == before
+
+
+REQUESTS: list[Callable[[httpx.Client, str], httpx.Response]] = [
+    lambda api, id: api.get("/v1/erasures"),
+    lambda api, id: api.get(f"/v1/erasures/{id}"),
+    lambda api, id: api.get(f"/v1/erasures/{id}/receipt"),
+    lambda api, id: api.get("/v1/receipts/verify"),
+    lambda api, id: api.post("/v1/erasures", json={"subject": somebody()}),
+    lambda api, id: act(api, id, "extend", reason="many"),
+    lambda api, id: act(api, id, "retry"),
+    lambda api, id: act(api, id, "refuse", reason="no"),
+    lambda api, id: api.post("/v1/erasures/retry"),
+    lambda api, id: api.post("/v1/erasures/replay"),
+]
+
+
+@pytest.mark.parametrize("scopes", [("read",), ("ingest",), ("read", "ingest")], ids=" ".join)
+def test_other_scopes_see_and_change_nothing(stack: Stack, api: httpx.Client, scopes: tuple[str, ...]) -> None:
+    erasure = opened(stack, api)
+    with stack.client(stack.key(*scopes)) as holder:
+        for request in REQUESTS:
+            refused(request(holder, erasure["id"]), 403, "scope_missing")
+    assert show(api, erasure["id"]) == erasure
+
+
+@pytest.mark.parametrize("scope", ["erase", "admin"])
+def test_a_key_for_some_models_is_not_enough(stack: Stack, api: httpx.Client, scope: str) -> None:
+    erasure = opened(stack, api)
+    with stack.client(stack.key(scope, models=[erasure["models"][0]["model"]])) as holder:
+        for request in REQUESTS:
+            refused(request(holder, erasure["id"]), 403, "key_limited")
+    assert show(api, erasure["id"]) == erasure
+
+
+def test_the_scope_erase_is_enough(stack: Stack, api: httpx.Client) -> None:
+    erasure = opened(stack, api)
+    with stack.client(stack.key("erase")) as holder:
+        for request in REQUESTS:
+            answer = request(holder, erasure["id"])
+            assert answer.is_success or answer.json()["code"] in ("receipt_not_found", "erasure_not_failed")
+
+
+@pytest.mark.parametrize("id", ["none", "%00", "x" * 36])
+def test_an_unknown_erasure_is_not_found(stack: Stack, api: httpx.Client, id: str) -> None:
+    refused(api.get(f"/v1/erasures/{id}"), 404, "erasure_not_found")
+    refused(api.get(f"/v1/erasures/{id}/receipt"), 404, "erasure_not_found")
+    refused(act(api, id, "retry"), 404, "erasure_not_found")
+    refused(act(api, id, "refuse", reason="no"), 404, "erasure_not_found")
+    refused(act(api, id, "extend", reason="no"), 404, "erasure_not_found")
+
+
+def test_neither_the_person_nor_the_reason_nor_the_examples_are_in_the_log(stack: Stack, api: httpx.Client) -> None:
+    person = somebody()
+    name = stack.model()
+    add(api, name, [{**row, "subject": person} for row in rows(2, "private-")])
+    erasure = ask(api, person, reason="a private reason")
+    act(api, erasure["id"], "extend", reason="a private reason").raise_for_status()
+    refused(api.post("/v1/erasures", json={"subject": f"{person}\n", "reason": "a private reason"}), 422)
+    act(api, erasure["id"], "refuse", reason="a private reason").raise_for_status()
+    log = stack.log.read_text()
+    assert "/v1/erasures/{id" in log
+    for word in (person, "private"):
+        assert word not in log
+    assert all(isinstance(json.loads(line), dict) for line in log.splitlines())
+
+
+def test_the_person_is_stored_as_a_hash_alone_and_not_beyond_the_end(stack: Stack, api: httpx.Client) -> None:
+    person = somebody()
+    known(stack, api, person)
+    id = ask(api, person, reason="a private reason")["id"]
+    with stack.database.read() as session:
+        erasure = requests.find(session, id)
+        assert erasure.subject is not None
+        assert session.query(Example).where(Example.subject == erasure.subject).count() == 2
+        assert person.encode() not in erasure.subject
+    act(api, id, "refuse", reason="no").raise_for_status()
+    with stack.database.read() as session:
+        erasure = requests.find(session, id)
+        assert (erasure.subject, erasure.reason) == (None, None)

@@ -1,0 +1,243 @@
+"""Receipts: as JSON, as a page, and as a chain in which whatever was changed shows."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from core.erasure import receipts, requests
+from core.erasure.tables import ErasureState, Part, Receipt
+from core.models import catalog
+from core.versions.store import Store
+from service.erasures import page
+from tests.service.expect import add, refused, rows
+from tests.service.people import ask, opened, somebody
+from tests.stack import Stack
+
+HTML = {"Accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"}
+FIGURES: dict[str, Any] = {
+    "method": "adapted",
+    "words": "adapted; within 0.00123 of a retrain without this data (0.04% of it)",
+    "version": 2,
+    "sha256": "ab" * 32,
+    "tolerance": 0.01,
+    "certificate": {"kind": "bound", "bound": 0.00123, "relative": 0.0004, "prediction_bound": 0.0007},
+    "audit": {"before": 0.61, "after": 0.5},
+    "deleted": {"examples": 2, "versions": 1},
+    "checked": {"examples by position": 0, "memory of the champion": 0},
+    "database": "SQLite: deleted rows overwritten; write-ahead log truncated",
+    "kept_until": None,
+}
+
+
+def unknown(api: httpx.Client) -> dict[str, Any]:
+    """An erasure of a person whom nobody knows."""
+    return ask(api, somebody())
+
+
+def chain(api: httpx.Client) -> dict[str, Any]:
+    answer: dict[str, Any] = api.get("/v1/receipts/verify").raise_for_status().json()
+    return answer
+
+
+def test_a_person_whom_nobody_knows_has_a_receipt_at_once(stack: Stack, api: httpx.Client) -> None:
+    erasure = unknown(api)
+    assert (erasure["state"], erasure["models"], erasure["overdue"]) == ("completed", [], False)
+    assert erasure["receipt"] == f"/v1/erasures/{erasure['id']}/receipt"
+    receipt = api.get(erasure["receipt"]).json()
+    assert (receipt["erasure"], receipt["found"], receipt["models"]) == (erasure["id"], 0, [])
+    assert receipt["statement"] == "No model holds or has learnt from any example about this person."
+
+
+def test_there_is_no_receipt_before_the_end(stack: Stack, api: httpx.Client) -> None:
+    erasure = opened(stack, api)
+    assert erasure["receipt"] is None
+    refused(api.get(f"/v1/erasures/{erasure['id']}/receipt"), 404, "receipt_not_found")
+    refused(api.get(f"/v1/erasures/{erasure['id']}/receipt", headers=HTML), 404, "receipt_not_found")
+
+
+def test_a_receipt_can_be_read_and_names_nobody(stack: Stack, api: httpx.Client) -> None:
+    person, name = somebody(), stack.model()
+    add(api, name, [{**row, "subject": person} for row in rows(2, "private-")])
+    id = ask(api, person, reason="a private reason")["id"]
+    with stack.database.write() as session:  # what a worker would note
+        model = catalog.find(session, name, None, lock=True)
+        part = session.get_one(Part, (id, model.id))
+        part.state, part.figures = ErasureState.COMPLETED, FIGURES
+        requests.conclude(session, requests.find(session, id))
+    as_json, as_page = (api.get(f"/v1/erasures/{id}/receipt", headers=headers) for headers in ({}, HTML))
+    assert as_json.json()["models"] == [{"model": name, "examples": 2, **FIGURES}]
+    assert as_page.headers["content-type"] == "text/html; charset=utf-8"
+    for text in ("2 examples about this person", "0.00123", name, as_json.json()["sha256"]):
+        assert text in as_page.text
+    for answer in (as_json, as_page):
+        for word in (person, "private"):
+            assert word not in answer.text
+    assert chain(api)["valid"]
+
+
+def test_the_page_escapes_whatever_it_shows() -> None:
+    evil = "<script>alert('&\"')</script>"
+    figures = {**FIGURES, "words": evil, "sha256": evil, "database": evil, "deleted": {evil: 1}, "checked": {evil: 0}}
+    body = dict.fromkeys(("statement", "erasure", "sha256", "previous"), evil)
+    times = dict.fromkeys(("received_at", "due_at", "completed_at"), evil)
+    shown = page.of({**body, **times, "number": 1, "found": 1, "models": [{**figures, "model": evil, "examples": 1}]})
+    assert "<script" not in shown
+    assert "&lt;script" in shown
+
+
+SHOWN = {
+    "a bound": FIGURES,
+    "a network": {**FIGURES, "certificate": {"kind": "measured", "gradient_norm": 0.25}, "audit": None},
+    "retrained": {"method": "retrained", "words": "retrained without this data", "version": 3, "sha256": "cd" * 32},
+    "no certificate": {**FIGURES, "certificate": None},
+    "withdrawn": {"method": "withdrawn", "words": "nothing is left to predict from"},
+    "kept": {**FIGURES, "kept_until": "2026-04-01T00:00:00+00:00"},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("figures", SHOWN.values(), ids=SHOWN.keys())
+def test_the_page_shows_every_way_to_forget(figures: dict[str, Any]) -> None:
+    times = dict.fromkeys(("received_at", "due_at", "completed_at"), "2026-03-01T12:30:15.123456+00:00")
+    model = {"model": "churn", "examples": 2, **figures}
+    body = {"number": 1, "erasure": "e", "found": 2, "statement": "Done.", "models": [model]}
+    shown = page.of({**body, **times, "previous": "0" * 64, "sha256": "ef" * 32})
+    assert "Model churn" in shown
+    assert "None" not in shown
+
+
+def test_an_untouched_chain_is_valid(stack: Stack, api: httpx.Client) -> None:
+    before = chain(api)["receipts"]
+    last = api.get(unknown(api)["receipt"]).json()
+    assert chain(api) == {"valid": True, "receipts": before + 1, "last": last["sha256"], "flaws": []}
+    assert api.get(unknown(api)["receipt"]).json()["previous"] == last["sha256"]
+
+
+@contextmanager
+def touched(stack: Stack, *numbers: int) -> Iterator[dict[int, dict[str, Any]]]:
+    """Columns of some receipts to be changed; a receipt that is taken out is deleted. All is put back at the end."""
+    names = [column.key for column in Receipt.__table__.columns]
+
+    def write(values: dict[int, dict[str, Any]]) -> None:
+        with stack.database.write() as session:
+            for number in numbers:
+                if row := session.get(Receipt, number):
+                    session.delete(row)
+            session.flush()
+            session.add_all(Receipt(**row) for row in values.values())
+
+    with stack.database.read() as session:
+        kept = {n: {name: getattr(session.get_one(Receipt, n), name) for name in names} for n in numbers}
+    changed = copy.deepcopy(kept)
+    try:
+        yield changed
+    finally:
+        write(kept)
+
+
+def written(stack: Stack, changed: dict[int, dict[str, Any]], *numbers: int) -> None:
+    with stack.database.write() as session:
+        for number in numbers:
+            session.delete(session.get_one(Receipt, number))
+        session.flush()
+        session.add_all(Receipt(**row) for row in changed.values())
+
+
+def last_three(api: httpx.Client) -> list[int]:
+    return [int(api.get(unknown(api)["receipt"]).json()["number"]) for _ in range(3)]
+
+
+def numbers_of(answer: dict[str, Any]) -> set[int]:
+    assert answer["valid"] is not bool(answer["flaws"])
+    return {flaw["number"] for flaw in answer["flaws"]}
+
+
+def test_an_altered_text_is_found(stack: Stack, api: httpx.Client) -> None:
+    _, middle, _ = last_three(api)
+    with touched(stack, middle) as rows:
+        rows[middle]["body"]["statement"] = "Nothing happened."
+        written(stack, rows, middle)
+        assert numbers_of(chain(api)) == {middle}
+    assert chain(api)["valid"]
+
+
+def test_an_altered_text_with_a_hash_that_fits_breaks_the_next(stack: Stack, api: httpx.Client) -> None:
+    _, middle, last = last_three(api)
+    with touched(stack, middle) as rows:
+        body = rows[middle]["body"]
+        body["statement"] = "Nothing happened."
+        body["sha256"] = rows[middle]["sha256"] = receipts.hash_of(body)
+        written(stack, rows, middle)
+        assert last in numbers_of(chain(api))
+
+
+def test_an_altered_hash_is_found(stack: Stack, api: httpx.Client) -> None:
+    _, middle, _ = last_three(api)
+    with touched(stack, middle) as rows:
+        rows[middle]["sha256"] = "0" * 64
+        written(stack, rows, middle)
+        assert numbers_of(chain(api)) == {middle}
+    with touched(stack, middle) as rows:
+        rows[middle]["body"]["sha256"] = rows[middle]["sha256"] = "0" * 64
+        written(stack, rows, middle)
+        assert middle in numbers_of(chain(api))
+
+
+def test_a_missing_receipt_is_found(stack: Stack, api: httpx.Client) -> None:
+    _, middle, _ = last_three(api)
+    with touched(stack, middle) as rows:
+        rows.clear()
+        written(stack, rows, middle)
+        assert middle in numbers_of(chain(api))
+
+
+def test_receipts_that_changed_places_are_found(stack: Stack, api: httpx.Client) -> None:
+    first, middle, _ = last_three(api)
+    with touched(stack, first, middle) as rows:
+        for name in ("body", "sha256"):
+            rows[first][name], rows[middle][name] = rows[middle][name], rows[first][name]
+        written(stack, rows, first, middle)
+        assert {first, middle} & numbers_of(chain(api))
+
+
+def filed(stack: Stack) -> dict[int, Path]:
+    """The receipts' files by number, all of them written."""
+    store = Store(stack.settings.artifacts)
+    receipts.file_missing(stack.database, store)
+    folder = Path(store.root)
+    return {int(Path(name).name[:8]): folder / name for name in store.names(receipts.FOLDER)}
+
+
+@pytest.mark.parametrize("content", ["altered", b"{", b"", b"\xff", b"[]", b'{"number": null}'], ids=repr)
+def test_an_altered_file_is_found(stack: Stack, api: httpx.Client, content: str | bytes) -> None:
+    _, middle, _ = last_three(api)
+    file = filed(stack)[middle]
+    kept = file.read_bytes()
+    changed = kept.replace(b"No model", b"My model") if content == "altered" else content
+    assert isinstance(changed, bytes)
+    file.write_bytes(changed)
+    try:
+        assert numbers_of(chain(api)) == {middle}
+        if content != "altered":
+            refused(api.post("/v1/erasures/replay"), 409, "receipts_damaged")
+    finally:
+        file.write_bytes(kept)
+    assert chain(api)["valid"]
+
+
+def test_the_last_receipt_is_missed_by_its_file_and_brought_back_by_a_replay(stack: Stack, api: httpx.Client) -> None:
+    last = last_three(api)[-1]
+    filed(stack)
+    with stack.database.write() as session:
+        session.delete(session.get_one(Receipt, last))
+    assert numbers_of(chain(api)) == {last}
+    assert api.post("/v1/erasures/replay").json() == {"receipts": 1, "erasures": []}
+    assert chain(api)["valid"]
+    assert api.post("/v1/erasures/replay").json() == {"receipts": 0, "erasures": []}
