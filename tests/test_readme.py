@@ -68,5 +68,6 @@ def test_the_guide_names_every_error_code() -> None:
     kinds = "Malformed|Invalid|Unauthorized|Forbidden|NotFound|Conflict|TooLarge|Unsupported|Unavailable"
     raised = set(re.findall(rf"(?:{kinds})\(\s*\"([a-z_]+)\"", source))
     raised |= set(re.findall(r"\.at\(.*?\"([a-z]+_[a-z_]+)\",", source))
-    of_operators = {"settings_invalid", "mlflow_unavailable", "mlflow_busy"}  # told on the console or in the log, not over REST
+    # told on the console or in the log, not over REST
+    of_operators = {"settings_invalid", "mlflow_unavailable", "mlflow_busy"}
     assert raised - named - of_operators == set()

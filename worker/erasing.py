@@ -114,7 +114,8 @@ def how(model: Model, version: Version | None) -> dict[str, Any]:
     tolerance = Policy.model_validate(model.policy).tolerance.relative_bound
     certificate = version.certificate or {}
     if certificate.get("kind") == "bound":
-        near = f"within {certificate['bound']:.3g} of a retrain without this data ({certificate['relative']:.2%} of it)"
+        share = f"{certificate['relative']:.2%} of the weights' length"
+        near = f"within {certificate['bound']:.3g} of a retrain without this data ({share})"
     else:
         near = "no bound exists for networks; what was measured is in the certificate and the audit"
     return {"method": "adapted", "words": f"adapted; {near}", "tolerance": tolerance, **told}

@@ -209,6 +209,7 @@ def statement(parts: list[Part]) -> str:
     if not parts:
         return "No model holds or has learnt from any example about this person."
     count = sum(part.examples for part in parts)
-    examples = "1 example" if count == 1 else f"{count} examples"
+    examples, their = ("1 example", "its") if count == 1 else (f"{count} examples", "their")
     models = "1 model" if len(parts) == 1 else f"{len(parts)} models"
-    return f"{examples} about this person were forgotten by {models} and deleted; their absence was verified."
+    gone = f"{examples} about this person {'was' if count == 1 else 'were'} forgotten by {models} and deleted"
+    return f"{gone}; {their} absence was verified."

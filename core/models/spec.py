@@ -227,9 +227,7 @@ def check_removal(spec: dict[str, Any], training: dict[str, Any]) -> None:
     deltas = spec["regularizer"]["delta"]
     penalised = min(deltas) > 0 if isinstance(deltas, list) else deltas > 0 and spec["regularizer"]["penalize_bias"]
     if spec["architecture"]["kind"] != "linear" or not penalised:
-        message = (
-            "certified removal needs a linear model whose weights are all penalised: penalize_bias true, delta > 0"
-        )
+        message = "needs a linear model whose weights are all penalised: penalize_bias true, delta above 0"
         raise Invalid.at(("training", "removal"), "spec_invalid", message)
 
 

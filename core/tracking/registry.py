@@ -16,13 +16,10 @@ from core.tracking.server import MODEL_ID, or_none, ours
 from core.tracking.story import Story
 from core.versions.tables import Version
 
-PREFIX = "amend-package-"
-"""Of the temporary folders in which versions are packed."""
 
-
-def sweep_packages() -> None:
+def sweep_packages(prefix: str) -> None:
     """Delete what publishers who were killed left behind. Called by who has the lease: nobody else packs anything."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -39,7 +36,7 @@ def ensure(client: Any, story: Story) -> None:
         client.update_registered_model(name, said)
 
 
-def logged(client: Any, experiment: str, run_id: str, version: Version, state: State) -> str:
+def logged(client: Any, experiment: str, run_id: str, version: Version, state: State, prefix: str) -> str:
     """The id of the MLflow model with a version's weights, uploaded unless it is there whole."""
     found = client.search_logged_models([experiment], f"source_run_id = '{run_id}'", max_results=1)
     if found:
@@ -51,7 +48,7 @@ def logged(client: Any, experiment: str, run_id: str, version: Version, state: S
     if str(model.status) != "READY":
         described = Described(run_id=run_id, model_id=model.model_id)
         described.metadata = {"amend.version": version.number, "amend.position": version.position}
-        with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+        with tempfile.TemporaryDirectory(prefix=prefix) as folder:
             package = packaging.package(Path(folder), state, described)
             try:
                 client.log_model_artifacts(model.model_id, str(package))

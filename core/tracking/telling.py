@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +23,9 @@ class Teller:
 
     def __init__(self, database: Database, store: Store, url: str, hold: Callable[[], None]) -> None:
         self.database, self.store, self.url = database, store, url
-        registry.sweep_packages()
+        # of this database alone: others may publish from the same machine
+        self.packages = f"amend-{hashlib.sha256(str(database.engine.url).encode()).hexdigest()[:12]}-"
+        registry.sweep_packages(self.packages)
         self.client = server.Client(url, hold)
 
     def tell(self, entry: Entry) -> None:
@@ -64,7 +67,7 @@ class Teller:
         state, model_id = self.state(version), None
         runs.fill_dataset(client, run, version, None if state is None else state.count, then)
         if state is not None:
-            model_id = registry.logged(client, run.info.experiment_id, run.info.run_id, version, state)
+            model_id = registry.logged(client, run.info.experiment_id, run.info.run_id, version, state, self.packages)
             runs.fill_model(client, run, model_id, version)
         runs.fill_version(client, run, version, spec, model_id, then)
         pictures = figures.of_version(version, then)

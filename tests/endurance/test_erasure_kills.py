@@ -15,8 +15,9 @@ import httpx
 import pytest
 
 from tests.conftest import BACKENDS
-from tests.endurance.crowd import PEOPLE, bodies, crowd, left_of, near_without, started
+from tests.endurance.crowd import PEOPLE, bodies, crowd, ids_of, left_of, near_without, started
 from tests.endurance.fleet import Fleet, children, kill
+from tests.endurance.traces import files, found, traces_of
 from tests.mlflow_server import MlflowServer, mlflow_server
 from tests.worker.people import ended
 
@@ -145,5 +146,5 @@ def test_mlflow_forgets_the_weights_and_keeps_the_run(shown: tuple[Fleet, Mlflow
 
     fleet.wait_until(lambda: alias() == fleet.champion(name)["mlflow"]["version"], 30)
     assert left_of(fleet, [0]) == []
-    content = b"".join(path.read_bytes() for path in server.folder.rglob("*") if path.is_file())
-    assert names[0].encode() not in content
+    traces = traces_of(names[0], ids_of(0), x[0], fleet.settings.secret)
+    assert found(traces, files(server.folder)) == []

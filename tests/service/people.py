@@ -46,5 +46,13 @@ def failed(stack: Stack, api: httpx.Client) -> dict[str, Any]:
     with stack.database.write() as session:
         model = catalog.find(session, erasure["models"][0]["model"], None, lock=True)
         requests.note_failure(session, model, {"code": "solver_failed", "detail": "no luck"})
-    shown: dict[str, Any] = api.get(f"/v1/erasures/{erasure['id']}").raise_for_status().json()
+    return show(api, erasure["id"])
+
+
+def show(api: httpx.Client, id: str) -> dict[str, Any]:
+    shown: dict[str, Any] = api.get(f"/v1/erasures/{id}").raise_for_status().json()
     return shown
+
+
+def act(api: httpx.Client, id: str, what: str, **body: Any) -> httpx.Response:
+    return api.post(f"/v1/erasures/{id}/{what}", json=body or None)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import httpx
 import pytest
@@ -17,19 +15,10 @@ from core.erasure import requests
 from core.jobs.tables import JobKind
 from core.ledger.tables import Example
 from tests.service.expect import JSON, add, listed, paged, place, refused, rows
-from tests.service.people import ask, failed, known, opened, somebody
+from tests.service.people import act, ask, failed, known, opened, show, somebody
 from tests.stack import Stack
 
 LONG_AGO = "2020-01-31T12:00:00Z"
-
-
-def show(api: httpx.Client, id: str) -> dict[str, Any]:
-    shown: dict[str, Any] = api.get(f"/v1/erasures/{id}").raise_for_status().json()
-    return shown
-
-
-def act(api: httpx.Client, id: str, what: str, **body: Any) -> httpx.Response:
-    return api.post(f"/v1/erasures/{id}/{what}", json=body or None)
 
 
 def test_an_erasure_is_received_and_can_be_looked_up(stack: Stack, api: httpx.Client) -> None:
@@ -230,46 +219,6 @@ def test_the_metrics_count_what_is_overdue(stack: Stack, api: httpx.Client) -> N
     assert 'amend_erasures{state="received"}' in api.get("/metrics").text
     act(api, erasure["id"], "refuse", reason="no").raise_for_status()
     assert overdue() == before
-
-
-REQUESTS: list[Callable[[httpx.Client, str], httpx.Response]] = [
-    lambda api, id: api.get("/v1/erasures"),
-    lambda api, id: api.get(f"/v1/erasures/{id}"),
-    lambda api, id: api.get(f"/v1/erasures/{id}/receipt"),
-    lambda api, id: api.get("/v1/receipts/verify"),
-    lambda api, id: api.post("/v1/erasures", json={"subject": somebody()}),
-    lambda api, id: act(api, id, "extend", reason="many"),
-    lambda api, id: act(api, id, "retry"),
-    lambda api, id: act(api, id, "refuse", reason="no"),
-    lambda api, id: api.post("/v1/erasures/retry"),
-    lambda api, id: api.post("/v1/erasures/replay"),
-]
-
-
-@pytest.mark.parametrize("scopes", [("read",), ("ingest",), ("read", "ingest")], ids=" ".join)
-def test_other_scopes_see_and_change_nothing(stack: Stack, api: httpx.Client, scopes: tuple[str, ...]) -> None:
-    erasure = opened(stack, api)
-    with stack.client(stack.key(*scopes)) as holder:
-        for request in REQUESTS:
-            refused(request(holder, erasure["id"]), 403, "scope_missing")
-    assert show(api, erasure["id"]) == erasure
-
-
-@pytest.mark.parametrize("scope", ["erase", "admin"])
-def test_a_key_for_some_models_is_not_enough(stack: Stack, api: httpx.Client, scope: str) -> None:
-    erasure = opened(stack, api)
-    with stack.client(stack.key(scope, models=[erasure["models"][0]["model"]])) as holder:
-        for request in REQUESTS:
-            refused(request(holder, erasure["id"]), 403, "key_limited")
-    assert show(api, erasure["id"]) == erasure
-
-
-def test_the_scope_erase_is_enough(stack: Stack, api: httpx.Client) -> None:
-    erasure = opened(stack, api)
-    with stack.client(stack.key("erase")) as holder:
-        for request in REQUESTS:
-            answer = request(holder, erasure["id"])
-            assert answer.is_success or answer.json()["code"] in ("receipt_not_found", "erasure_not_failed")
 
 
 @pytest.mark.parametrize("id", ["none", "%00", "x" * 36])

@@ -125,14 +125,15 @@ class House(Stack):
         return weights
 
     def datasets_agree(self, name: str) -> bool:
-        """Whether every version says that it stands for what the ledger holds at its position."""
+        """Whether the champion says that it stands for what the ledger holds at its position.
+
+        Of older versions the ledger cannot tell: examples that are removed are deleted by and by.
+        """
         with self.database.read() as session:
             model = catalog.find(session, name, None)
-            versions = session.query(Version).filter(Version.model_id == model.id).all()
-        return all(
-            v.dataset == changed(EMPTY, passes.in_force(self.database, model.id, model.spec, v.position))
-            for v in versions
-        )
+            champion = session.get_one(Version, (model.id, model.champion))
+        held = passes.in_force(self.database, model.id, model.spec, champion.position)
+        return champion.dataset == changed(EMPTY, held)
 
     @property
     def workers(self) -> list[subprocess.Popen[bytes]]:

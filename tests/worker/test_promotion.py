@@ -73,14 +73,22 @@ def test_candidates_of_a_manual_policy_each_start_from_the_newest(house: House) 
 
 def test_after_a_rollback_the_next_adaptation_starts_from_there_and_misses_nothing(house: House) -> None:
     name = trained(house)
-    house.ended(house.remove(name, range(20))["job"])
     grown(house, name, 200, 250)
     promote(house, name, 1)
-    assert house.get(f"/v1/models/{name}")["pending"] == 70
+    assert house.get(f"/v1/models/{name}")["pending"] == 50
     assert line(house, name)[-1][3] == "superseded"
     version = grown(house, name, 250, 300)
-    assert (version["version"], version["parent"], version["position"], version["state"]) == (4, 1, 320, "champion")
-    assert near(house, name, 20, 300)
+    assert (version["version"], version["parent"], version["position"], version["state"]) == (3, 1, 300, "champion")
+    assert near(house, name, 0, 300)
+    assert house.datasets_agree(name)
+
+
+def test_a_rollback_brings_back_nothing_that_was_removed(house: House) -> None:
+    name = trained(house)
+    house.ended(house.remove(name, range(20))["job"])
+    promote(house, name, 1)
+    house.wait_until(lambda: house.get(f"/v1/models/{name}")["pending"] == 0)
+    assert near(house, name, 20, 200)
     assert house.datasets_agree(name)
 
 

@@ -41,7 +41,9 @@ def encoded(rows: list[Row], like: list[Row]) -> Numbers:
     for name in ("age", "income"):
         known = np.array([np.float32(row[name]) for row in like if row[name] is not None], np.float64)
         values = np.array([np.nan if row[name] is None else np.float32(row[name]) for row in rows], np.float64)
-        parts.append(np.nan_to_num((values - known.mean()) / known.std()))
+        scale = 2.0 ** np.round(np.log2(known.std()))
+        middle = np.round(known.mean() / (scale / 4)) * (scale / 4)
+        parts.append(np.nan_to_num((values - middle) / scale))
         flags.append(np.isnan(values).astype(float))
     indicators = [[float(row["job"] == job) for row in rows] for job in (*JOBS, None)]
     return np.stack([*parts, *flags, *map(np.array, indicators)], 1)

@@ -115,9 +115,17 @@ def test_a_queued_job_is_cancelled_at_once_and_another_can_follow(database: Data
 def test_a_running_job_is_asked_to_stop(database: Database, model: Model) -> None:
     job_id = due(database, model)
     on_job(database, job_id, lambda _, job: setattr(job, "state", JobState.RUNNING))
+    on_job(database, job_id, lambda _, job: setattr(job, "lease_owner", "somebody"))
     on_job(database, job_id, cancelled)
     job = shown(database, job_id)
     assert (job.state, job.cancelling) == (JobState.RUNNING, True)
+
+
+def test_a_job_that_was_handed_back_is_cancelled_at_once(database: Database, model: Model) -> None:
+    job_id = due(database, model)
+    on_job(database, job_id, lambda _, job: setattr(job, "state", JobState.RUNNING))
+    on_job(database, job_id, cancelled)
+    assert shown(database, job_id).state is JobState.CANCELLED
 
 
 @pytest.mark.parametrize("state", ENDED)

@@ -1,0 +1,51 @@
+"""Who may ask for erasures, see them and change them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from tests.service.expect import refused
+from tests.service.people import act, opened, show, somebody
+from tests.stack import Stack
+
+REQUESTS: list[Callable[[httpx.Client, str], httpx.Response]] = [
+    lambda api, id: api.get("/v1/erasures"),
+    lambda api, id: api.get(f"/v1/erasures/{id}"),
+    lambda api, id: api.get(f"/v1/erasures/{id}/receipt"),
+    lambda api, id: api.get("/v1/receipts/verify"),
+    lambda api, id: api.post("/v1/erasures", json={"subject": somebody()}),
+    lambda api, id: act(api, id, "extend", reason="many"),
+    lambda api, id: act(api, id, "retry"),
+    lambda api, id: act(api, id, "refuse", reason="no"),
+    lambda api, id: api.post("/v1/erasures/retry"),
+    lambda api, id: api.post("/v1/erasures/replay"),
+]
+
+
+@pytest.mark.parametrize("scopes", [("read",), ("ingest",), ("read", "ingest")], ids=" ".join)
+def test_other_scopes_see_and_change_nothing(stack: Stack, api: httpx.Client, scopes: tuple[str, ...]) -> None:
+    erasure = opened(stack, api)
+    with stack.client(stack.key(*scopes)) as holder:
+        for request in REQUESTS:
+            refused(request(holder, erasure["id"]), 403, "scope_missing")
+    assert show(api, erasure["id"]) == erasure
+
+
+@pytest.mark.parametrize("scope", ["erase", "admin"])
+def test_a_key_for_some_models_is_not_enough(stack: Stack, api: httpx.Client, scope: str) -> None:
+    erasure = opened(stack, api)
+    with stack.client(stack.key(scope, models=[erasure["models"][0]["model"]])) as holder:
+        for request in REQUESTS:
+            refused(request(holder, erasure["id"]), 403, "key_limited")
+    assert show(api, erasure["id"]) == erasure
+
+
+def test_the_scope_erase_is_enough(stack: Stack, api: httpx.Client) -> None:
+    erasure = opened(stack, api)
+    with stack.client(stack.key("erase")) as holder:
+        for request in REQUESTS:
+            answer = request(holder, erasure["id"])
+            assert answer.is_success or answer.json()["code"] in ("receipt_not_found", "erasure_not_failed")
