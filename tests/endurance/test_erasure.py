@@ -63,6 +63,7 @@ def test_after_an_erasure_no_byte_tells_of_the_person(fleet: Fleet) -> None:
         assert client.get(f"/v1/models/{models[0]}/examples/{ids_of(4)[0]}").status_code == 200
 
 
+@pytest.mark.parametrize("fleet", ["sqlite"], indirect=True)
 def test_a_burst_of_erasures_is_carried_out_by_few_adaptations(fleet: Fleet) -> None:
     names, x, y = crowd()
     models = [fleet.new_model() for _ in range(3)]

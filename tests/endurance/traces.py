@@ -62,7 +62,7 @@ def dump(url: str) -> Iterator[tuple[str, bytes]]:
         tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
         for (table,) in tables:
             for form in ("text", "binary"):
-                with connection.cursor().copy(f'COPY "{table}" TO STDOUT (FORMAT {form})') as copy:  # type: ignore[arg-type]
+                with connection.cursor().copy(f'COPY "{table}" TO STDOUT (FORMAT {form})') as copy:
                     yield f"table {table} as {form}", b"".join(bytes(part) for part in copy)
 
 

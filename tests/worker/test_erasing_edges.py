@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from core.database import now
-from core.jobs.tables import Job
+from core.jobs.tables import Job, JobKind, JobState
 from tests.worker.house import House, fitted, problem
 from tests.worker.people import PERSON, ask, ended, erased, known, near, rows, states
 from tests.worker.test_failures import POISON, curve
@@ -205,8 +205,8 @@ def test_a_job_of_somebody_who_was_lost_is_taken_over(house: House) -> None:
     with house.worker_held():
         id = ask(house, person)
         with house.database.write() as session:
-            job = session.scalars(select(Job).where(Job.kind == "erase", Job.state == "queued")).one()
-            job.state, job.lease_owner, job.lease_until = "running", "nobody", now() - timedelta(seconds=1)
+            job = session.scalars(select(Job).where(Job.kind == JobKind.ERASE, Job.state == JobState.QUEUED)).one()
+            job.state, job.lease_owner, job.lease_until = JobState.RUNNING, "nobody", now() - timedelta(seconds=1)
             job.attempts = 1
     assert ended(house, id, 20)["state"] == "completed"
 

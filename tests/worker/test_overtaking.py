@@ -34,7 +34,7 @@ def filled(house: House, subject: str | None = None) -> str:
         architecture={"kind": "linear", "degree": DEGREE},
         policy={**strict, "memory": {"fraction": 0.01}},
     )
-    house.add_examples(name, x[:40] / 3, y[:40], split="train", **({"subject": subject} if subject else {}))
+    house.add_examples(name, x[:40] / 3, y[:40], split="train", subject=subject)
     house.add_examples(name, x[40:] / 3, y[40:], first=40, split="train")
     return name
 
