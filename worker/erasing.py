@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import exists, select, update
 from sqlalchemy.orm import Session
 from torch import Tensor
 
 from core.erasure import purging, receipts, requests
 from core.erasure.requests import open_parts
-from core.erasure.tables import Erasure, ErasureState, Part
+from core.erasure.tables import OPEN, Erasure, ErasureState, Part
 from core.errors import Conflict, Unavailable
 from core.jobs import leases, queue
 from core.jobs.tables import JobState
 from core.kprior import State
 from core.kprior.audit import auc, losses
 from core.ledger import passes
+from core.ledger.append import few
 from core.models.policy import Policy
 from core.models.table import Model
 from core.tracking.tables import EntryKind, tell
@@ -45,11 +46,17 @@ def erase(task: Task) -> None:
 
 
 def advance(task: Task, state: ErasureState) -> None:
-    """Note which step the model's erasures are at."""
+    """Note which step the model's erasures are at; with hundreds of them, in two statements."""
     with task.write() as (session, _job, model):
-        for part, erasure in open_parts(session, model.id):
-            part.state, part.error = state, None
-            requests.conclude(session, erasure)
+        ids = [erasure.id for _, erasure in open_parts(session, model.id)]
+        parts = update(Part).where(Part.model_id == model.id, Part.state.in_(OPEN))
+        failed = exists().where(
+            Part.erasure_id == Erasure.id, Part.model_id != model.id, Part.state == ErasureState.FAILED
+        )
+        for some in few(ids):
+            session.execute(parts.where(Part.erasure_id.in_(some)).values(state=state, error=None))
+            still_open = (Erasure.id.in_(some), Erasure.state.in_(OPEN), ~failed)
+            session.execute(update(Erasure).where(*still_open).values(state=state))
 
 
 def forget(task: Task) -> None:
@@ -137,13 +144,13 @@ def audit(task: Task) -> dict[str, dict[str, float] | None]:
                 continue
             chances = {}
             for name, version in (("before", before), ("after", subject.tip)):
-                if version.number not in strangers:
-                    state = subject.load(version)
+                if version.number not in strangers and (state := subject.load_or_none(version)) is not None:
                     seen = losses(state.predictor, state.w, subject.in_force(holdout=True))
                     strangers[version.number] = state, seen
-                state, seen = strangers[version.number]
-                chances[name] = auc(losses(state.predictor, state.w, [rows]), seen)
-            found[erasure.id] = chances
+                if version.number in strangers:
+                    state, seen = strangers[version.number]
+                    chances[name] = auc(losses(state.predictor, state.w, [rows]), seen)
+            found[erasure.id] = chances if len(chances) == 2 else None
     return found
 
 
@@ -204,13 +211,15 @@ def look(task: Task, verified: set[str]) -> None:
     """Look whether all is gone, and complete the erasures; the last model's job writes the receipt."""
     task.progress(0.9, "looking whether all is gone")
     database, store = task.context.database, task.context.store
+    purging.tidy(database)
     tidied = purging.tidying(database)
     with task.write() as (session, job, model):
-        count = 0
+        receipts.require_all(session, store)
+        count, remembered = 0, purging.champion_memory(session, store, model)
         for part, erasure in open_parts(session, model.id):
             if erasure.id not in verified:
                 continue
-            found = purging.looked(session, store, model, part, erasure.subject)
+            found = purging.looked(session, store, part, erasure.subject, remembered)
             if left := {what: n for what, n in found.items() if n}:
                 raise Unavailable("not_gone_yet", f"Still there: {', '.join(left)}.")
             figures = dict(part.figures or {})

@@ -21,7 +21,14 @@ from worker.task import Task
 
 log = structlog.get_logger("worker")
 
-OUTAGES = ("database_unavailable", "database_busy", "store_unavailable", "mlflow_unavailable", "mlflow_busy")
+OUTAGES = (
+    "database_unavailable",
+    "database_busy",
+    "store_unavailable",
+    "mlflow_unavailable",
+    "mlflow_busy",
+    "receipts_behind",
+)
 """Errors that end by themselves."""
 WORK: dict[JobKind, Callable[[Task], None]] = {
     JobKind.ADAPT: adapting.adapt,

@@ -158,8 +158,8 @@ def tidying(database: Database) -> str:
     return "SQLite: deleted rows overwritten, its write-ahead log emptied; pages may hold copies until a VACUUM"
 
 
-def tidy(database: Database) -> None:
-    """Have the database drop the bytes of deleted rows.
+def tidy(database: Database) -> bool:
+    """Have the database drop the bytes of deleted rows; False if somebody who reads kept it from that.
 
     SQLite overwrites them, but leaves copies behind where it moved rows from page to page: the file is written anew.
     """
@@ -168,14 +168,15 @@ def tidy(database: Database) -> None:
         # the driver's own connection: these statements may not run inside a transaction
         driver: Any = connection.connection.driver_connection
         if database.sqlite:
-            for statement in (*(["VACUUM"] if rewritten else []), "PRAGMA wal_checkpoint(TRUNCATE)"):
-                driver.execute(statement)
-            return
+            if rewritten:
+                driver.execute("VACUUM")
+            return not driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         driver.autocommit = True
         try:
             driver.execute("VACUUM examples, erasures")
         finally:
             driver.autocommit = False
+    return True
 
 
 def size_of(database: Database) -> int:
@@ -194,14 +195,21 @@ def tidy_if_due(database: Database) -> None:
     """Tidy the database, if somebody meant to and could not."""
     with database.read() as session:
         mark = session.get(Mark, TIDY)
-    if mark is not None:
-        tidy(database)
+    if mark is not None and tidy(database):
         with database.write() as session:
             # not what became due meanwhile
             session.execute(delete(Mark).where(Mark.name == TIDY, Mark.value == mark.value))
 
 
-def looked(session: Session, store: Store, model: Model | None, part: Part, subject: bytes | None) -> dict[str, int]:
+def champion_memory(session: Session, store: Store, model: Model) -> set[int]:
+    """The positions that the champion remembers."""
+    if model.champion is None:
+        return set()
+    champion = session.get_one(Version, (model.id, model.champion))
+    return set(State.from_bytes(store.get(champion.file, champion.sha256)).memory.key.tolist())
+
+
+def looked(session: Session, store: Store, part: Part, subject: bytes | None, remembered: set[int]) -> dict[str, int]:
     """What is still there of the person: each figure must be 0."""
     rows = 0
     for some in few(part.positions):
@@ -214,10 +222,7 @@ def looked(session: Session, store: Store, model: Model | None, part: Part, subj
     }
     purged = session.scalars(select(Version.file).where(knew(part), Version.state == VersionState.PURGED))
     found["files of purged versions"] = sum(store.exists(file) for file in purged)
-    if model is not None and model.champion is not None:
-        champion = session.get_one(Version, (model.id, model.champion))
-        state = State.from_bytes(store.get(champion.file, champion.sha256))
-        found["memory of the champion"] = len(set(state.memory.key.tolist()).intersection(part.positions))
+    found["memory of the champion"] = len(remembered.intersection(part.positions))
     return found
 
 

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from core.database import Database
 from core.erasure.tables import Receipt
-from core.errors import NotFound
+from core.errors import NotFound, Unavailable
 from core.marks import Mark
 from core.versions.store import Store
 
@@ -99,6 +99,16 @@ def genuine(name: str, body: dict[str, Any]) -> bool:
         return hash_of(body) == body.get("sha256") and name_of(int(body["number"]), str(body["sha256"])) == name
     except (LookupError, TypeError, ValueError):
         return False
+
+
+def require_all(session: Session, store: Store) -> None:
+    """Unavailable while the store has receipts that the database has not: one written now would fork the chain."""
+    rows = session.execute(select(Receipt.number, Receipt.sha256))
+    if set(store.names(FOLDER)) - {name_of(number, sha256) for number, sha256 in rows}:
+        message = (
+            "The store has receipts that the database has not: have them carried out first (amend erasures replay)."
+        )
+        raise Unavailable("receipts_behind", message)
 
 
 def name_of(number: int, sha256: str) -> str:

@@ -60,6 +60,7 @@ def ask_for_erasure(body: NewErasure, caller: Eraser, context: Shared, write: Wr
     secret = context.settings.secret
 
     def begin(session: Session) -> ErasureAnswer:
+        receipts.require_all(session, context.store)
         erasure = requests.receive(
             session,
             subject_hash(body.subject, secret),

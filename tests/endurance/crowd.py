@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from core.erasure.purging import TIDY
+from core.marks import Mark
 from tests.endurance.fleet import Fleet
 from tests.endurance.traces import dump, files, found, traces_of
 from tests.worker.house import DIM, Numbers, fitted
@@ -38,8 +40,15 @@ def bodies(names: list[str], x: Numbers, y: Numbers, people: Any) -> list[dict[s
     ]
 
 
+def tidied(fleet: Fleet) -> bool:
+    """Whether the database has been tidied since the last erasure."""
+    with fleet.database.read() as session:
+        return session.get(Mark, TIDY) is None
+
+
 def places(fleet: Fleet) -> Iterator[tuple[str, bytes]]:
     """Everything that we keep: files, logs, and the database if it is not one of the files."""
+    fleet.wait_until(lambda: tidied(fleet))
     yield from files(fleet.folder)
     if fleet.postgres is not None:
         yield from dump(fleet.settings.database)

@@ -130,7 +130,7 @@ def test_mlflow_forgets_the_weights_and_keeps_the_run(shown: tuple[Fleet, Mlflow
     id = asked_until_answered(fleet, names[0])
     fleet.wait_until(lambda: fleet.version(name, 1)["state"] == "purged", 30)
     time.sleep(1)
-    assert fleet.get(f"/v1/erasures/{id}")["state"] == "purging"
+    assert fleet.get(f"/v1/erasures/{id}")["state"] not in ("completed", "failed")
     server.start()
     erasure = ended(fleet, id)
     assert erasure["state"] == "completed", erasure
