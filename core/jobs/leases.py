@@ -115,7 +115,8 @@ def end(session: Session, job: Job, model: Model, state: JobState, message: str)
     session.flush()
     if job.kind is JobKind.ERASE and state is not JobState.SUCCEEDED:
         note_failure(session, model, job.error or {"code": "job_ended", "detail": f"The job was {state}."})
-    tell(session, model, EntryKind.JOB, job.id)
+    if job.kind is not JobKind.ERASE:  # it makes no version: there is nothing to show
+        tell(session, model, EntryKind.JOB, job.id)
     waiting = (Job.model_id == model.id, Job.kind == job.kind, Job.state == JobState.QUEUED)
     following = session.scalar(select(Job).where(*waiting))
     if following is not None:

@@ -9,19 +9,19 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import structlog
-from sqlalchemy import and_, exists, or_, select
+from sqlalchemy import ColumnElement, and_, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from core.database import Database, now
 from core.erasure.purging import something_removed
 from core.erasure.requests import open_parts
-from core.erasure.tables import ErasureState
+from core.erasure.tables import OPEN, ErasureState, Part
 from core.errors import AmendError
 from core.jobs import outbox, queue
 from core.jobs.outbox import Send
 from core.jobs.tables import Job, JobKind, JobState, Outbox
 from core.ledger.append import few
-from core.ledger.tables import Change
+from core.ledger.tables import Change, Example
 from core.models.policy import Policy, duration
 from core.models.table import Model
 from core.versions.tables import Version, VersionKind
@@ -33,7 +33,11 @@ def make_due(database: Database) -> list[str]:
     """Make due what the policies ask for now; the ids of the new jobs."""
     moment = now()
     with database.read() as session:
-        ids = [model.id for model in session.scalars(select(Model)) if wanted(session, model, moment)]
+        ids = [
+            model.id
+            for model in session.scalars(select(Model).where(noteworthy(moment)))
+            if wanted(session, model, moment)
+        ]
     made = []
     for model_id in ids:
         try:
@@ -45,6 +49,20 @@ def make_due(database: Database) -> list[str]:
         except AmendError as error:  # others must not wait for this one
             log.warning("what is due for a model could not be noted", model=model_id, exc_info=error)
     return made
+
+
+def noteworthy(moment: datetime) -> ColumnElement[bool]:
+    """Models for which something may be due: with thousands of quiet ones, the others alone are looked at closely."""
+    tip = aliased(Version)
+    current = exists().where(tip.model_id == Model.id, tip.number == Model.tip, tip.position == Model.head)
+    trained = exists().where(
+        Version.model_id == Model.id, Version.kind == VersionKind.TRAINED, Version.position == Model.head
+    )
+    retrained = and_(Model.policy["retrain"]["every"].as_string().is_not(None), ~trained)
+    removed = exists().where(Example.model_id == Model.id, Example.removed.is_not(None), func.length(Example.x) > 0)
+    erased = exists().where(Part.model_id == Model.id, Part.state.in_(OPEN))
+    kept = exists().where(Version.model_id == Model.id, Version.purge_at <= moment)
+    return or_(and_(Model.tip.is_not(None), or_(~current, retrained)), removed, erased, kept)
 
 
 def wanted(session: Session, model: Model, moment: datetime) -> list[tuple[JobKind, datetime | None]]:

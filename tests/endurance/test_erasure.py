@@ -90,7 +90,8 @@ def test_a_burst_of_erasures_is_carried_out_by_few_adaptations(fleet: Fleet) -> 
         assert near_without(fleet, name, BURST)
     chain = fleet.get("/v1/receipts/verify")
     assert (chain["valid"], chain["receipts"] - before) == (True, 500), chain
-    assert len(list((fleet.folder / "home" / "artifacts" / "receipts").iterdir())) == chain["receipts"]
+    files = fleet.folder / "home" / "artifacts" / "receipts"
+    fleet.wait_until(lambda: len(list(files.iterdir())) == chain["receipts"])
 
 
 def test_a_database_that_was_restored_forgets_again(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_a_new_job_is_queued_and_told_in_full(stack: Stack, api: httpx.Client) -
         "kind": "adapt",
         "state": "queued",
         "progress": 0.0,
-        "message": "",
+        "message": "waits for a worker",
         "attempts": 0,
         "error": None,
         "from_position": 0,
@@ -142,7 +142,7 @@ def test_a_queued_job_is_cancelled_at_once(stack: Stack, api: httpx.Client) -> N
 
 def test_a_running_job_is_asked_to_stop(stack: Stack, api: httpx.Client) -> None:
     job = ask(api, ready(stack, api))["id"]
-    set_job(stack, job, state=JobState.RUNNING)
+    set_job(stack, job, state=JobState.RUNNING, lease_owner="somebody")
     assert api.post(f"/v1/jobs/{job}/cancel").json()["state"] == "running"
     with stack.database.read() as session:
         assert session.get_one(Job, job).cancelling

@@ -84,7 +84,11 @@ def test_what_is_removed_while_a_retrain_runs_stays_removed(house: House, name: 
     assert np.linalg.norm(house.weights(name) - truth) <= 0.01 * np.linalg.norm(truth)
 
 
-def test_a_rollback_while_a_retrain_runs_is_not_undone(house: House, name: str) -> None:
+def test_a_rollback_while_a_retrain_runs_is_not_undone(house: House) -> None:
+    name, (x, y) = filled(house), problem(60, seed=9, dim=DIM)
+    house.adapted(name)
+    house.add_examples(name, x / 3, y, first=N, split="train")
+    house.adapted(name)
     with held(house, name, "retrains") as retrain:
         house.post(f"/v1/models/{name}/versions/1/promote")
     assert house.ended(retrain["id"])["state"] == "succeeded"
