@@ -82,7 +82,7 @@ class House(Stack):
         return self.ended(self.post(f"/v1/models/{name}/adaptations")["id"])
 
     def settled(self, name: str, seconds: float = 60) -> list[dict[str, Any]]:
-        """All jobs of a model, the newest first, once none of them waits or runs."""
+        """All jobs of a model, the newest first, once none waits or runs; without those that delete removed rows."""
         jobs: list[dict[str, Any]] = []
 
         def over() -> bool:
@@ -90,7 +90,7 @@ class House(Stack):
             return all(job["state"] in ENDED for job in jobs)
 
         self.wait_until(over, seconds)
-        return jobs
+        return [job for job in jobs if job["kind"] != "erase"]
 
     def running(self, job_id: str) -> dict[str, Any]:
         """A job, once it runs and tells how far it is."""
