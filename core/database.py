@@ -73,6 +73,12 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+def rows_changed(session: Session, statement: sa.Update | sa.Delete) -> int:
+    """Carry out a statement; how many rows it changed or deleted."""
+    result: sa.CursorResult[Any] = session.execute(statement)  # type: ignore[assignment]
+    return int(result.rowcount)
+
+
 class Database:
     """An engine with its two kinds of sessions."""
 

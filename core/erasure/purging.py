@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
-from core.database import Database, now
+from core.database import Database, now, rows_changed
 from core.erasure.tables import Erasure, ErasureState, Part
 from core.jobs.tables import Job, JobKind, JobState
 from core.kprior import State
@@ -103,10 +103,8 @@ def purge_removed(session: Session, model: Model) -> int:
     )
     kept = (*old, Example.subject.is_not(None), known)
     blank = update(Example).where(*kept, func.length(Example.x) > 0).values(x=b"", y=0.0, id="")
-    blanked: sa.CursorResult[Any] = session.execute(blank)  # type: ignore[assignment]
     rest = delete(Example).where(*old, sa.or_(Example.subject.is_(None), ~known))
-    gone: sa.CursorResult[Any] = session.execute(rest)  # type: ignore[assignment]
-    return int(gone.rowcount) + int(blanked.rowcount)
+    return rows_changed(session, blank) + rows_changed(session, rest)
 
 
 def horizon_of(session: Session, model: Model) -> int | None:
@@ -142,10 +140,7 @@ def delete_examples(session: Session, model_id: int, positions: Sequence[int]) -
     """Delete examples by position; how many were there."""
     count = 0
     for some in few(positions):
-        gone: sa.CursorResult[Any] = session.execute(  # type: ignore[assignment]
-            delete(Example).where(Example.model_id == model_id, Example.position.in_(some))
-        )
-        count += int(gone.rowcount)
+        count += rows_changed(session, delete(Example).where(Example.model_id == model_id, Example.position.in_(some)))
     return count
 
 

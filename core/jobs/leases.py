@@ -8,12 +8,11 @@ A job that must run again, whatever the reason, stays `running` with a lease tha
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
-from sqlalchemy import CursorResult, select, update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from core.database import Database, now
+from core.database import Database, now, rows_changed
 from core.erasure.requests import note_failure
 from core.errors import Conflict
 from core.jobs.queue import announce
@@ -73,8 +72,7 @@ def extend(database: Database, job_id: str, owner: str, seconds: float, progress
         ours = (Job.id == job_id, Job.lease_owner == owner, Job.state == JobState.RUNNING)
         until = now() + timedelta(seconds=seconds)
         values = {"lease_until": until, "progress": progress, "message": message[:LONGEST]}
-        kept: CursorResult[Any] = session.execute(update(Job).where(*ours).values(**values))  # type: ignore[assignment]
-        if kept.rowcount == 0:
+        if rows_changed(session, update(Job).where(*ours).values(**values)) == 0:
             raise Lost
         if session.scalar(select(Job.cancelling).where(Job.id == job_id)):
             raise Cancelled

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import structlog
-from sqlalchemy import CursorResult, delete, exists, select, update
+from sqlalchemy import delete, exists, select, update
 from sqlalchemy.orm import Session
 
-from core.database import Database, now
+from core.database import Database, now, rows_changed
 from core.jobs.tables import Job, JobState
 from core.marks import Litter
 from core.versions.store import Store, Stored
@@ -28,10 +26,7 @@ def put_noted(database: Database, store: Store, folder: str, data: bytes, owner:
 
 def claim(session: Session, path: str, owner: str) -> bool:
     """Take a file out of the litter, in the transaction that records its version; False if it may be swept already."""
-    gone: CursorResult[Any] = session.execute(  # type: ignore[assignment]
-        delete(Litter).where(Litter.path == path, Litter.owner == owner)
-    )
-    return gone.rowcount == 1
+    return rows_changed(session, delete(Litter).where(Litter.path == path, Litter.owner == owner)) == 1
 
 
 def sweep(database: Database, store: Store) -> None:
@@ -43,8 +38,7 @@ def sweep(database: Database, store: Store) -> None:
         with database.write() as session:
             # from here on no version can claim it
             ours = update(Litter).where(Litter.path == path, ~at_work).values(owner=None)
-            taken: CursorResult[Any] = session.execute(ours)  # type: ignore[assignment]
-            if taken.rowcount == 0:
+            if rows_changed(session, ours) == 0:
                 continue
         try:
             store.delete(path)
