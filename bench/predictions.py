@@ -89,7 +89,7 @@ def record_champion(service: Service, name: str, x: np.ndarray, y: np.ndarray) -
             model,
             trained.state,
             Store(settings.artifacts).put(history.folder_of(model.id), trained.state.to_bytes()),
-            dataset=changed(EMPTY, [examples]),
+            dataset=changed(settings.secret, EMPTY, [examples]),
             kind=VersionKind.TRAINED,
             position=model.head,
             cost=trained.cost,

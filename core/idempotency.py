@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -28,7 +29,7 @@ class Answer(Base):
     digest: Mapped[bytes] = mapped_column(LargeBinary, primary_key=True)
     """Of the API key and the Idempotency-Key."""
     request: Mapped[bytes] = mapped_column(LargeBinary)
-    """Digest of method, path and body: the same key with another request is a mistake."""
+    """Keyed hash of method, path and body: the same key with another request is a mistake."""
     status: Mapped[int]
     body: Mapped[bytes] = mapped_column(LargeBinary)
     created_at: Mapped[datetime] = mapped_column(default=now, index=True)
@@ -40,16 +41,24 @@ class Attempt:
 
     credential: str
     key: str
-    request: bytes
+    fingerprint: bytes
+    """Digest of method, path and body."""
 
     @property
     def digest(self) -> bytes:
         return hashlib.sha256(f"{self.credential}\n{self.key}".encode()).digest()
 
     @property
+    def request(self) -> bytes:
+        # a digest without a key would let anybody with the database guess what was asked, and for whom
+        return hmac.digest(self.secret("request"), self.fingerprint, "sha256")
+
+    @property
     def cipher(self) -> Fernet:
-        secret = hashlib.sha256(b"answer\n" + f"{self.credential}\n{self.key}".encode()).digest()
-        return Fernet(base64.urlsafe_b64encode(secret))
+        return Fernet(base64.urlsafe_b64encode(self.secret("answer")))
+
+    def secret(self, purpose: str) -> bytes:
+        return hashlib.sha256(f"{purpose}\n{self.credential}\n{self.key}".encode()).digest()
 
 
 def earlier(session: Session, attempt: Attempt, age: timedelta) -> tuple[int, bytes] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import gc
 import importlib.metadata
@@ -88,8 +89,10 @@ def build(settings: Settings) -> FastAPI:
         app.state.context = Context(settings)
         app.state.champions = Champions(app.state.context)
         tell_when_stopping(app.state.context)
+        forgetting = asyncio.create_task(app.state.champions.keep_forgetting())
         gc.freeze()  # what is there by now stays: looking through it for garbage costs a tenth of a second each time
         yield
+        forgetting.cancel()
         app.state.context.close()
 
     app = FastAPIOffline(

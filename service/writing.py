@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from random import random
 from typing import Annotated
 
 from fastapi import Depends, Header, Request
@@ -41,8 +40,6 @@ class Writing:
             body = made if isinstance(made, bytes) else made.model_dump_json().encode()
             if attempt:
                 idempotency.keep(session, attempt, status, body)
-                if random() < 0.01:
-                    idempotency.forget_old(session, age)
             announced = session.info.get("announced")
         if announced:
             self.context.courier.wake()

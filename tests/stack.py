@@ -146,7 +146,7 @@ class Stack:
                 model,
                 result.state,
                 Store(self.settings.artifacts).put(history.folder_of(model.id), result.state.to_bytes()),
-                dataset=changed(EMPTY, data),
+                dataset=changed(self.settings.secret, EMPTY, data),
                 kind=VersionKind.TRAINED,
                 position=head,
                 cost=result.cost,

@@ -22,7 +22,7 @@ def adapt(task: Task) -> None:
             if model is None:
                 raise Lost
             subject = Subject.of(task.context, session, model, model.head)
-        if subject.tip is not None and subject.tip.position == subject.at:
+        if subject.tip is not None and subject.tip.position == subject.at and not subject.unproven:
             with task.write() as (session, job, model):
                 job.version = subject.tip.number
                 leases.end(session, job, model, JobState.SUCCEEDED, f"version {job.version} is at the head already")
@@ -46,6 +46,8 @@ def record(task: Task, subject: Subject, made: Made) -> None:
         version = made.record(task, session, model, job, stored)
         model.tip = version.number
         words = f"version {version.number}, {version.kind} for positions {made.since + 1} to {made.position}"
+        if made.since == made.position:
+            words = f"version {version.number}, certified at position {made.position}"
         if made.why:
             words += f", because {made.why}"
         if Policy.model_validate(model.policy).promote == "automatic":

@@ -18,17 +18,18 @@ from core.erasure.requests import open_parts
 from core.erasure.tables import OPEN, Erasure, ErasureState, Part
 from core.errors import Conflict, Unavailable
 from core.jobs import leases, queue
-from core.jobs.tables import JobState
+from core.jobs.tables import JobKind, JobState
 from core.kprior import State
 from core.kprior.audit import auc, losses
 from core.ledger import passes
 from core.ledger.append import few
+from core.marks import Litter
 from core.models.policy import Policy
 from core.models.table import Model
 from core.tracking.tables import EntryKind, tell
 from core.versions import history
 from core.versions.sweeping import sweep
-from core.versions.tables import Version, VersionKind, VersionState
+from core.versions.tables import Comparison, Version, VersionKind, VersionState
 from worker.nesting import run_to_end
 from worker.subject import Subject
 from worker.task import Task
@@ -38,6 +39,7 @@ def erase(task: Task) -> None:
     """Bring every open erasure of the model to its end, and delete what else is due to go."""
     advance(task, ErasureState.ADAPTING)
     forget(task)
+    retrain(task)
     advance(task, ErasureState.VERIFYING)
     verified = verify(task)
     advance(task, ErasureState.PURGING)
@@ -73,11 +75,30 @@ def forget(task: Task) -> None:
         raise Conflict(failed["code"], f"The adaptation failed: {failed['detail']}")
 
 
+def retrain(task: Task) -> None:
+    """Have the adapted version compared with a full retrain, where the policy asks for that."""
+    with task.write() as (session, _job, model):
+        tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+        wanted = Policy.model_validate(model.policy).erasure.retrain and open_parts(session, model.id)
+        if not wanted or tip is None or tip.kind is VersionKind.TRAINED or compared(session, tip) is not None:
+            return
+        job_id = queue.due(session, model, JobKind.RETRAIN, task.request_id).id
+    if failed := run_to_end(task, job_id, "retraining, to compare"):
+        raise Conflict(failed["code"], f"The retrain that the policy asks for failed: {failed['detail']}")
+
+
+def compared(session: Session, version: Version) -> Comparison | None:
+    """The comparison of a version, adapted or retrained, with the other one at its position."""
+    either = Comparison.retrained if version.kind is VersionKind.TRAINED else Comparison.adapted
+    same = select(Comparison).where(Comparison.model_id == version.model_id, either == version.number)
+    return session.scalar(same.order_by(Comparison.id.desc()).limit(1))
+
+
 def behind(session: Session, model: Model) -> bool:
-    """Whether the model has still to forget somebody."""
+    """Whether the model has still to forget somebody, or to show that it has: its tip may be from before they asked."""
     tip = session.get(Version, (model.id, model.tip)) if model.tip else None
     parts = open_parts(session, model.id)
-    return any(tip is None or part.removed > tip.position for part, _ in parts)
+    return any(tip is None or p.removed > tip.position or e.created_at > tip.created_at for p, e in parts)
 
 
 def withdraw(session: Session, model: Model) -> None:
@@ -97,34 +118,54 @@ def verify(task: Task) -> set[str]:
     task.progress(0.5, "checking the certificate")
     with task.write() as (session, _job, model):
         tip = session.get(Version, (model.id, model.tip)) if model.tip else None
-        if ready(session, model) and tip is not None and model.champion != tip.number:
-            history.promote(session, model, tip, by="erasure")
+        if ready(session, model) and tip is not None:
+            tip = better(session, model, tip)
+            if model.champion != tip.number:
+                history.promote(session, model, tip, by="erasure")
     audited = audit(task)
     with task.write() as (session, _job, model):
         tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+        verified = set()
         for part, erasure in ready(session, model):
             if erasure.id in audited:
+                verified.add(erasure.id)
                 part.version = tip.number if tip else None
                 before = part.figures or {}  # of an attempt that got further
-                part.figures = {**before, **how(model, tip), "audit": audited[erasure.id] or before.get("audit")}
-    return set(audited)
+                part.figures = {
+                    **before,
+                    **how(session, model, tip),
+                    "audit": audited[erasure.id] or before.get("audit"),
+                }
+    return verified
 
 
-def how(model: Model, version: Version | None) -> dict[str, Any]:
+def better(session: Session, model: Model, tip: Version) -> Version:
+    """The retrained version in the place of an adapted network, for which there is no bound, if there is one."""
+    comparison = compared(session, tip) if tip.kind is VersionKind.ADAPTED else None
+    unbounded = (tip.certificate or {}).get("kind") != "bound"
+    if comparison is None or not unbounded or not Policy.model_validate(model.policy).erasure.retrain:
+        return tip
+    return history.find(session, model, comparison.retrained)
+
+
+def how(session: Session, model: Model, version: Version | None) -> dict[str, Any]:
     """What a receipt says of the way in which a model forgot."""
     if version is None:
         words = "nothing was ever trained on it, or nothing is left to predict from: the model answers nothing"
         return {"method": "withdrawn", "words": words}
     told = {"version": version.number, "sha256": version.sha256, "certificate": version.certificate}
+    if (comparison := compared(session, version)) is not None:
+        told["disagreement"] = comparison.figures["disagreement"]
     if version.kind is VersionKind.TRAINED:
         return {"method": "retrained", "words": "retrained without this data", **told}
     tolerance = Policy.model_validate(model.policy).tolerance.relative_bound
     certificate = version.certificate or {}
     if certificate.get("kind") == "bound":
         share = f"{certificate['relative']:.2%} of the weights' length"
-        near = f"within {certificate['bound']:.3g} of a retrain without this data ({share})"
+        perturbed = " with the same perturbation" if certificate.get("removal") else ""
+        near = f"within {certificate['bound']:.3g} of a retrain without this data{perturbed} ({share})"
     else:
-        near = "no bound exists for networks; what was measured is in the certificate and the audit"
+        near = "no bound exists for a network; what was measured is in the certificate and the audit"
     return {"method": "adapted", "words": f"adapted; {near}", "tolerance": tolerance, **told}
 
 
@@ -158,38 +199,52 @@ def purge(task: Task, verified: set[str]) -> None:
     """Delete rows, versions and files; then what MLflow has of them."""
     task.progress(0.7, "deleting")
     with task.write() as (session, _job, model):
-        for part in verified_parts(session, model, verified):
-            noted(part, "versions", len(purging.purge_versions(session, model, part)))
-            noted(part, "examples", purging.delete_examples(session, model.id, part.positions))
+        for part, _ in verified_parts(session, model, verified):
+            purging.purge_versions(session, model, part)
+            examples = purging.delete_examples(session, model.id, part.positions)
+            noted(part, "examples", so_far(part, "examples") + examples)
         for version in purging.overdue_versions(session, model.id):
             purging.discard(session, version)
         purging.purge_removed(session, model)
+        lost = purging.strangers(session, task.context.store, model.id)
     sweep(task.context.database, task.context.store)
-    files = forget_in_mlflow(task)
+    files = forget_in_mlflow(task, bool(lost))
     with task.write() as (session, _job, model):
-        for part in verified_parts(session, model, verified):
-            noted(part, "files in MLflow", files)
+        for name in lost:  # after what MLflow has of them: it is the files that tell
+            session.merge(Litter(path=name))
+        for part, _ in verified_parts(session, model, verified):
+            noted(part, "files in MLflow", so_far(part, "files in MLflow") + files)
+            noted(part, "versions", purging.purged_versions(session, part))
+    if lost:
+        sweep(task.context.database, task.context.store)
 
 
-def verified_parts(session: Session, model: Model, verified: set[str]) -> list[Part]:
-    return [part for part, erasure in open_parts(session, model.id) if erasure.id in verified]
+def verified_parts(session: Session, model: Model, verified: set[str]) -> list[tuple[Part, Erasure]]:
+    """Those of the verified erasures for which that is still true."""
+    return [(part, erasure) for part, erasure in ready(session, model) if erasure.id in verified]
 
 
 def noted(part: Part, what: str, count: int) -> None:
-    """Count what was deleted; a step that is repeated finds nothing more, and adds nothing."""
-    figures = dict(part.figures or {})
-    deleted = dict(figures.get("deleted", {}))
-    deleted[what] = deleted.get(what, 0) + count
-    part.figures = {**figures, "deleted": deleted}
+    """Note how much was deleted."""
+    figures = part.figures or {}
+    part.figures = {**figures, "deleted": {**figures.get("deleted", {}), what: count}}
 
 
-def forget_in_mlflow(task: Task) -> int:
-    """Have MLflow delete the weights of purged versions; how many files. Unavailable while it does not answer."""
+def so_far(part: Part, what: str) -> int:
+    """How much was noted already: a step that is repeated finds only what is left."""
+    return int((part.figures or {}).get("deleted", {}).get(what, 0))
+
+
+def forget_in_mlflow(task: Task, lost: bool) -> int:
+    """Have MLflow delete the weights of purged versions; how many files. Unavailable while it does not answer.
+
+    Also of `lost` versions, which were made before the database was restored from a backup.
+    """
     purged = select(Version).where(Version.model_id == task.model_id, Version.state == VersionState.PURGED)
     with task.context.database.read() as session:
         # one that MLflow was not told of may have been uploaded by somebody who was killed before noting it
         numbers = [v.number for v in session.scalars(purged) if v.mlflow is None or v.mlflow.get("version")]
-    if not numbers:
+    if not numbers and not lost:
         return 0
     task.progress(0.8, "deleting in MLflow")
     from core.tracking.publisher import publish
@@ -198,7 +253,7 @@ def forget_in_mlflow(task: Task) -> int:
     url = task.context.settings.mlflow_url
     if url:  # first the version that takes the others' place, so that there is a champion to load all the time
         publish(task.context.database, task.context.store, url, task.owner)
-    return purge_in_mlflow(task.context.database, url, task.owner, task.model_id, numbers)["files"]
+    return purge_in_mlflow(task.context.database, url, task.owner, task.model_id, numbers, lost)["files"]
 
 
 def ready(session: Session, model: Model) -> Sequence[tuple[Part, Erasure]]:
@@ -211,14 +266,15 @@ def look(task: Task, verified: set[str]) -> None:
     """Look whether all is gone, and complete the erasures; the last model's job writes the receipt."""
     task.progress(0.9, "looking whether all is gone")
     database, store = task.context.database, task.context.store
-    purging.tidy(database)
-    tidied = purging.tidying(database)
+    with database.write() as session:  # without the model's lock: it may take those of several, in their order
+        # what came meanwhile, in any model, goes the same way before the receipt says that all is gone
+        ours = [erasure for _, erasure in open_parts(session, task.model_id) if erasure.id in verified]
+        verified = verified - requests.take_in(session, ours)
+    tidied = purging.tidying(database, purging.tidy(database))
     with task.write() as (session, job, model):
         receipts.require_all(session, store)
         count, remembered = 0, purging.champion_memory(session, store, model)
-        for part, erasure in open_parts(session, model.id):
-            if erasure.id not in verified:
-                continue
+        for part, erasure in verified_parts(session, model, verified):
             found = purging.looked(session, store, part, erasure.subject, remembered)
             if left := {what: n for what, n in found.items() if n}:
                 raise Unavailable("not_gone_yet", f"Still there: {', '.join(left)}.")
@@ -227,6 +283,7 @@ def look(task: Task, verified: set[str]) -> None:
                 **figures,
                 "checked": found,
                 "database": tidied,
+                "caches": "processes that answer predictions drop weights of superseded versions within a minute",
                 "kept_until": purging.kept_until(session, part),
             }
             part.state, count = ErasureState.COMPLETED, count + 1

@@ -30,6 +30,7 @@ from core.kprior import (
 from core.kprior import Task as Change
 from core.kprior.certificate import within
 from core.kprior.curvature import FULL_LIMIT
+from core.kprior.training import Result
 from core.ledger import passes
 from core.ledger.digest import Digesting, changed
 from core.models.table import Model
@@ -133,17 +134,26 @@ def adapted(task: Task, subject: Subject, tip: Version) -> tuple[Made, bool]:
     removed = passes.held(passes.removed(database, subject.model_id, subject.spec, tip.position, at))
     if parent.count + rows(added) - rows(removed) != subject.count:
         raise Unadaptable("examples that the version before stands for are purged")
-    result = adapt(
-        parent,
-        subject.remembered(parent),
-        [AddData(added), RemoveData(removed), *spec_changes(subject, parent)],
-        training=subject.training,
-        policy=subject.memory,
-        progress=task.part(0.05, 0.5),
-        watch=subject.watch(task.part(0.05, 0.5)),
-    )
-    dataset = changed(tip.dataset, added, removed)
-    state, cost, certificate = result.state, result.cost, None
+    measured = Cost()
+    if subject.erasing or (subject.removal and rows(removed)):
+        measured.data_passes += bool(parent.predictor.encoder.state_dict())
+        if not parent.predictor.encoder.fits(subject.in_force()):
+            raise Unadaptable("the units of its columns are not those of the examples that are left")
+    memory = subject.remembered(parent)
+    if tip.position == at:  # all that is wanted is a certificate
+        result = Result(parent, memory, Cost(), True)
+    else:
+        result = adapt(
+            parent,
+            memory,
+            [AddData(added), RemoveData(removed), *spec_changes(subject, parent)],
+            training=subject.training,
+            policy=subject.memory,
+            progress=task.part(0.05, 0.5),
+            watch=subject.watch(task.part(0.05, 0.5)),
+        )
+    dataset = changed(subject.secret, tip.dataset, added, removed)
+    state, cost, certificate = result.state, result.cost + measured, None
     wanted = subject.policy.certify
     # where no refinement is known, nothing but the certificate tells whether the adaptation came near
     unsure = subject.erasing or state.predictor.linear and state.predictor.size > FULL_LIMIT
@@ -203,7 +213,7 @@ def certified(
 def from_scratch(task: Task, subject: Subject, progress: Progress, encoder_of: State | None = None) -> Made:
     """Train on all examples in force. With the encoder of an earlier state both mean the same by a weight."""
     start = time.perf_counter()
-    data = Digesting(subject.in_force())
+    data = Digesting(subject.secret, subject.in_force())
 
     def inside(share: float, phrase: str) -> None:
         progress(0.05 + 0.9 * share, phrase)

@@ -16,8 +16,9 @@ from types import FrameType
 import structlog
 from sqlalchemy import delete, select
 
-from core import logs
+from core import idempotency, logs
 from core.database import Database, now
+from core.erasure import deleting
 from core.erasure.purging import tidy_if_due
 from core.erasure.receipts import file_missing
 from core.errors import AmendError
@@ -74,14 +75,20 @@ def tick(settings: Settings, database: Database) -> None:
         with database.write() as session:
             session.execute(delete(Worker).where(Worker.seen_at < now() - FORGOTTEN))
 
+    def forget_answers() -> None:
+        with database.write() as session:
+            idempotency.forget_old(session, timedelta(hours=settings.idempotency_hours))
+
     parts: list[Callable[[], object]] = [
         lambda: schedule.make_due(database),
         lambda: schedule.reconcile(database, send, settings.resend_seconds),
         lambda: sweep(database, store),
+        lambda: deleting.complete(database, store, bool(settings.mlflow_url)),
         lambda: tidy_if_due(database),
         lambda: file_missing(database, store),
         tell_mlflow,
         forget_workers,
+        forget_answers,
     ]
     for part in parts:
         try:

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 from torch import Tensor
 
-from core.erasure.tables import OPEN, Part
+from core.erasure.requests import open_parts
 from core.errors import NotFound, Unavailable
 from core.kprior import Data, Examples, MemoryPolicy, Removal, State, StateError, Training
 from core.kprior.solvers import Watch
@@ -46,13 +45,16 @@ class Subject:
     tip: Version | None
     erasing: bool
     """Whether people are being erased: then a certificate is needed, whatever the policy."""
+    unproven: bool
+    """Whether the tip is from before they asked, and nobody looked yet whether it has forgotten them."""
 
     @classmethod
     def of(cls, context: Context, session: Session, model: Model, at: int) -> Subject:
         policy = Policy.model_validate(model.policy)
         training = {name: value for name, value in model.training.items() if name != "removal"}
         removal = model.training.get("removal")
-        erasing = select(Part.model_id).where(Part.model_id == model.id, Part.state.in_(OPEN))
+        tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+        asked = [erasure.created_at for _, erasure in open_parts(session, model.id)]
         return cls(
             context,
             model.id,
@@ -63,9 +65,14 @@ class Subject:
             Training(**training),
             Removal(**removal) if removal else None,
             model.train_count,
-            session.get(Version, (model.id, model.tip)) if model.tip else None,
-            session.scalar(erasing.limit(1)) is not None,
+            tip,
+            bool(asked),
+            tip is not None and any(tip.created_at < moment for moment in asked),
         )
+
+    @property
+    def secret(self) -> bytes:
+        return self.context.settings.secret
 
     def in_force(self, holdout: bool = False) -> passes.Pass:
         return passes.in_force(self.context.database, self.model_id, self.spec, self.at, holdout)

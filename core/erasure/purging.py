@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from core.database import Database, now, rows_changed
 from core.erasure.tables import Erasure, ErasureState, Part
+from core.errors import Unavailable
 from core.jobs.tables import Job, JobKind, JobState
 from core.kprior import State
 from core.ledger.append import few
@@ -22,6 +23,7 @@ from core.ledger.tables import Example
 from core.marks import Litter, Mark
 from core.models.policy import Policy, duration
 from core.models.table import Model
+from core.versions.history import folder_of
 from core.versions.store import Store
 from core.versions.tables import Version, VersionState
 
@@ -30,7 +32,7 @@ PURGED = {
     "versions": "those that knew the person are purged: files deleted, figures of their making stay",
     "erasures": "the keyed hash of the person and the reason are deleted when the erasure ends",
     "erasure_parts": "positions of the person's examples, which are numbers of rows that are gone",
-    "answers": "encrypted under the caller's own key, and deleted after a day",
+    "answers": "encrypted, and the request hashed, under the caller's own key; deleted after a day",
     "removals": "counts alone",
     "changes": "kinds and positions alone",
     "models": "nothing about people",
@@ -52,6 +54,9 @@ PURGED = {
 TIDY = "tidy"
 REWRITTEN = 2 * 2**30
 """Bytes of an SQLite file that can be written anew in passing."""
+REWRITTEN_ONCE = b" rewritten"
+"""How a mark ends when the file was written anew, and only its log is to be emptied."""
+CHECKPOINT_MILLISECONDS = 200
 
 
 def knew(part: Part) -> sa.ColumnElement[bool]:
@@ -60,17 +65,34 @@ def knew(part: Part) -> sa.ColumnElement[bool]:
     return sa.and_(Version.model_id == part.model_id, at >= part.first, at < part.removed)
 
 
-def purge_versions(session: Session, model: Model, part: Part) -> list[int]:
-    """Purge the versions that knew the person, or set the date when they will be; the numbers of those purged now."""
+def doomed(part: Part) -> sa.ColumnElement[bool]:
+    """Versions that go: those that knew the person, and those made from them before one was shown to have forgotten."""
+    unproven = sa.and_(Version.model_id == part.model_id, Version.position >= part.first)
+    return sa.or_(knew(part), sa.and_(unproven, Version.number < (part.version or 0)))
+
+
+def purge_versions(session: Session, model: Model, part: Part) -> None:
+    """Purge the versions that knew the person, or set the date when they will be."""
     keep = Policy.model_validate(model.policy).erasure.keep_superseded
-    doomed = session.scalars(select(Version).where(knew(part), Version.state != VersionState.PURGED)).all()
+    found = session.scalars(select(Version).where(doomed(part), Version.state != VersionState.PURGED)).all()
     if keep is None:
-        for version in doomed:
+        for version in found:
             discard(session, version)
-        return [version.number for version in doomed]
-    for version in doomed:
+        return
+    for version in found:
         version.purge_at = version.purge_at or now() + duration(keep)
-    return []
+
+
+def purged_versions(session: Session, part: Part) -> int:
+    """How many versions had to go for the person; one that went for another person as well counts for both."""
+    return session.scalar(select(func.count()).where(doomed(part), Version.state == VersionState.PURGED)) or 0
+
+
+def strangers(session: Session, store: Store, model_id: int) -> list[str]:
+    """Files in a model's folder that no version has: a database that was restored knows nothing of them."""
+    named = select(Version.file).where(Version.model_id == model_id, Version.state != VersionState.PURGED)
+    known = {*session.scalars(named), *session.scalars(select(Litter.path))}
+    return [name for name in store.names(folder_of(model_id)) if name not in known]
 
 
 def discard(session: Session, version: Version) -> None:
@@ -119,11 +141,13 @@ def horizon_of(session: Session, model: Model) -> int | None:
     return model.head if position is None else position
 
 
-def withheld(session: Session, model: Model) -> list[int]:
+def withheld(session: Session, model: Model) -> sa.BindParameter[Any]:
     """Positions of examples that must be kept: a request to erase them was refused."""
     refused = select(Part.positions).join(Erasure, Erasure.id == Part.erasure_id)
     found = session.scalars(refused.where(Part.model_id == model.id, Erasure.state == ErasureState.REFUSED))
-    return [position for positions in found for position in positions]
+    positions = [position for positions in found for position in positions]
+    # written into the statement: SQLite takes 32 766 parameters at the most
+    return sa.bindparam("withheld", positions, sa.BigInteger, expanding=True, literal_execute=True)
 
 
 def something_removed(session: Session, model: Model) -> bool:
@@ -144,34 +168,48 @@ def delete_examples(session: Session, model_id: int, positions: Sequence[int]) -
     return count
 
 
-def tidying(database: Database) -> str:
-    """What `tidy` does right after an erasure is completed, for the receipt."""
+def tidying(database: Database, tidied: bool) -> str:
+    """What was done to the database after rows were deleted, for the receipt."""
     if not database.sqlite:
-        return "PostgreSQL: tables vacuumed; its write-ahead log and backups are the operator's"
+        left = "pages may hold copies until they are used again; its write-ahead log and backups are the operator's"
+        return f"PostgreSQL: tables vacuumed, {left}"
+    log = "its write-ahead log emptied" if tidied else "its write-ahead log is emptied once nobody reads the past"
     if size_of(database) <= REWRITTEN:
-        return "SQLite: deleted rows overwritten, the file written anew, its write-ahead log emptied"
-    return "SQLite: deleted rows overwritten, its write-ahead log emptied; pages may hold copies until a VACUUM"
+        return f"SQLite: deleted rows overwritten, the file written anew, {log}"
+    return f"SQLite: deleted rows overwritten, {log}; pages may hold copies until a VACUUM"
 
 
-def tidy(database: Database) -> bool:
+def tidy(database: Database, rewrite: bool = True) -> bool:
     """Have the database drop the bytes of deleted rows; False if somebody who reads kept it from that.
 
     SQLite overwrites them, but leaves copies behind where it moved rows from page to page: the file is written anew.
     """
-    rewritten = database.sqlite and size_of(database) <= REWRITTEN
     with database.engine.connect() as connection:
         # the driver's own connection: these statements may not run inside a transaction
         driver: Any = connection.connection.driver_connection
         if database.sqlite:
-            if rewritten:
-                driver.execute("VACUUM")
-            return not driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            return tidy_file(database, driver, rewrite and size_of(database) <= REWRITTEN)
         driver.autocommit = True
         try:
-            driver.execute("VACUUM examples, erasures")
+            driver.execute("VACUUM examples, erasures, answers")
         finally:
             driver.autocommit = False
     return True
+
+
+def tidy_file(database: Database, driver: Any, rewrite: bool) -> bool:
+    """Write an SQLite file anew and empty its log. Nobody waits for long: it is tried again, should somebody read."""
+    [patience] = driver.execute("PRAGMA busy_timeout").fetchone()
+    try:
+        if rewrite:
+            driver.execute("VACUUM")
+        # it keeps writers out while it waits for readers
+        driver.execute(f"PRAGMA busy_timeout = {CHECKPOINT_MILLISECONDS}")
+        return not driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    except database.engine.dialect.loaded_dbapi.OperationalError as error:
+        raise Unavailable("database_busy", "The database is busy; it is tidied later.") from error
+    finally:
+        driver.execute(f"PRAGMA busy_timeout = {patience}")
 
 
 def size_of(database: Database) -> int:
@@ -190,10 +228,15 @@ def tidy_if_due(database: Database) -> None:
     """Tidy the database, if somebody meant to and could not."""
     with database.read() as session:
         mark = session.get(Mark, TIDY)
-    if mark is not None and tidy(database):
-        with database.write() as session:
-            # not what became due meanwhile
-            session.execute(delete(Mark).where(Mark.name == TIDY, Mark.value == mark.value))
+    if mark is None:
+        return
+    done = tidy(database, rewrite=not mark.value.endswith(REWRITTEN_ONCE))
+    with database.write() as session:
+        ours = (Mark.name == TIDY, Mark.value == mark.value)  # not what became due meanwhile
+        if done:
+            session.execute(delete(Mark).where(*ours))
+        elif not mark.value.endswith(REWRITTEN_ONCE):
+            session.execute(update(Mark).where(*ours).values(value=mark.value + REWRITTEN_ONCE))
 
 
 def champion_memory(session: Session, store: Store, model: Model) -> set[int]:
@@ -215,13 +258,14 @@ def looked(session: Session, store: Store, part: Part, subject: bytes | None, re
         "examples by position": rows,
         "examples by person": session.scalar(select(func.count()).where(*about)) or 0,
     }
-    purged = session.scalars(select(Version.file).where(knew(part), Version.state == VersionState.PURGED))
+    purged = session.scalars(select(Version.file).where(doomed(part), Version.state == VersionState.PURGED))
     found["files of purged versions"] = sum(store.exists(file) for file in purged)
+    found["files without a version"] = len(strangers(session, store, part.model_id))
     found["memory of the champion"] = len(remembered.intersection(part.positions))
     return found
 
 
 def kept_until(session: Session, part: Part) -> str | None:
     """The date when the last version that knew the person is purged, if any is kept."""
-    last = session.scalar(select(func.max(Version.purge_at)).where(knew(part), Version.state != VersionState.PURGED))
+    last = session.scalar(select(func.max(Version.purge_at)).where(doomed(part), Version.state != VersionState.PURGED))
     return last.isoformat() if last else None

@@ -16,7 +16,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.database import Database
-from core.erasure.tables import Receipt
+from core.erasure.tables import Erasure, Receipt
 from core.errors import NotFound, Unavailable
 from core.marks import Mark
 from core.versions.store import Store
@@ -84,6 +84,9 @@ def verify(session: Session, store: Store) -> list[Flaw]:
     for number, sha256, body in rows:
         if body.get("sha256") != sha256 or body.get("number") != number:
             found.append(Flaw(number, "altered: the database names another hash or number"))
+    there = {number for number, *_ in rows}
+    named = select(Erasure.receipt).where(Erasure.receipt.is_not(None))
+    found += [Flaw(n, "missing: an erasure names it") for n in session.scalars(named) if n and n not in there]
     known = {name_of(number, sha256) for number, sha256, _ in rows}
     for name, body in read_files(store).items():
         if not genuine(name, body):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import calendar
 import hmac
 import uuid
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from core.database import now
@@ -20,6 +22,9 @@ from core.jobs.tables import JobKind
 from core.ledger import append
 from core.ledger.tables import Example
 from core.models.table import Model
+from core.versions.tables import Version
+
+BEGUN = (ErasureState.PURGING, ErasureState.COMPLETED)
 
 
 def months_after(moment: datetime, months: int) -> datetime:
@@ -53,21 +58,20 @@ def receive(
     erasure = session.scalar(open_one)
     if erasure is None:
         since = received_at or now()
-        erasure = Erasure(
-            id=str(uuid.uuid4()),
-            subject=subject,
-            token=token_of(subject, secret),
-            reason=reason,
-            asked_by=asked_by,
-            request_id=request_id,
-            received_at=since,
-            due_at=months_after(since, 1),
-        )
-        try:
-            with session.begin_nested():
-                session.add(erasure)
-        except IntegrityError:  # somebody else has just begun it
-            erasure = session.scalars(open_one).one()
+        values = {
+            "id": str(uuid.uuid4()),
+            "subject": subject,
+            "token": token_of(subject, secret),
+            "reason": reason,
+            "asked_by": asked_by,
+            "request_id": request_id,
+            "received_at": since,
+            "due_at": months_after(since, 1),
+        }
+        # somebody else may just have begun it; as an error it would be in PostgreSQL's log, with the hash
+        upsert = (sqlite if session.get_bind().dialect.name == "sqlite" else postgresql).insert
+        session.execute(upsert(Erasure).values(values).on_conflict_do_nothing())
+        erasure = session.scalars(open_one).one()
     elif received_at is not None and received_at < erasure.received_at:
         erasure.received_at = received_at
         erasure.due_at = months_after(received_at, 3 if erasure.extension else 1)
@@ -130,6 +134,8 @@ def refuse(session: Session, erasure: Erasure, reason: str) -> None:
     session.refresh(erasure, with_for_update=True)
     if erasure.state not in OPEN:
         raise Conflict("erasure_ended", f"The erasure has ended already: {erasure.state}.")
+    if any(part.state in BEGUN or "deleted" in (part.figures or {}) for part in parts_of(session, erasure)):
+        raise Conflict("erasure_begun", "What is known of the person is being deleted already.")
     erasure.state, erasure.refusal, erasure.completed_at = ErasureState.REFUSED, reason, now()
     erasure.subject = erasure.reason = None
 
@@ -145,10 +151,13 @@ def extend(session: Session, erasure: Erasure, reason: str) -> None:
 
 
 def note_deletion(session: Session, model: Model) -> None:
-    """A model is deleted, and with it all that it knew."""
+    """A model is about to be deleted, and with it all that it knew; `deleting.complete` looks whether that is so."""
+    published = select(Version.number).where(Version.model_id == model.id, Version.mlflow.is_not(None))
+    in_mlflow = session.scalar(published.limit(1)) is not None
     for part, erasure in open_parts(session, model.id):
-        part.state, part.error = ErasureState.COMPLETED, None
-        part.figures = {"method": "deleted", "words": "the model was deleted, with everything it knew"}
+        part.state, part.error = ErasureState.PURGING, None
+        words = "the model was deleted, with everything it knew"
+        part.figures = {"method": "deleted", "words": words, "in_mlflow": in_mlflow}
         conclude(session, erasure)
 
 
@@ -211,5 +220,34 @@ def statement(parts: list[Part]) -> str:
     count = sum(part.examples for part in parts)
     examples, their = ("1 example", "its") if count == 1 else (f"{count} examples", "their")
     models = "1 model" if len(parts) == 1 else f"{len(parts)} models"
-    gone = f"{examples} about this person {'was' if count == 1 else 'were'} forgotten by {models} and deleted"
-    return f"{gone}; {their} absence was verified."
+    were = "was" if count == 1 else "were"
+    said = f"{examples} about this person {were} forgotten by {models} and deleted; {their} absence was verified."
+    if unbounded := sum(without_bound(part.figures or {}) for part in parts):
+        networks = (
+            "1 of them is a network that was" if unbounded == 1 else f"{unbounded} of them are networks that were"
+        )
+        said += f" {networks} adapted: what is left there is measured, not bounded."
+    if until := max((part.figures or {}).get("kept_until") or "" for part in parts):
+        said += f" Versions that knew the person are kept, out of use, until {until[:10]}."
+    return said
+
+
+def without_bound(figures: dict[str, Any]) -> bool:
+    """Whether a model was adapted without a bound on how near it is to a retrain."""
+    return figures.get("method") == "adapted" and (figures.get("certificate") or {}).get("kind") != "bound"
+
+
+def take_in(session: Session, erasures: Sequence[Erasure]) -> set[str]:
+    """Take in what came about people while their erasures were open; the ids of those erasures.
+
+    A caller's pipeline may not have heard of the request yet.
+    """
+    late: set[str] = set()
+    by_subject = {erasure.subject: erasure for erasure in erasures if erasure.subject is not None}
+    for some in append.few(list(by_subject)):
+        in_force = (Example.subject.in_(some), Example.removed.is_(None))
+        for subject in session.scalars(select(Example.subject).where(*in_force).distinct()).all():
+            erasure = by_subject[subject or b""]
+            resolve(session, erasure)
+            late.add(erasure.id)
+    return late

@@ -15,12 +15,13 @@ from torch import Tensor
 from core.kprior.adaptation import adapt
 from core.kprior.bounds import Bounds, bounds, gradient_rounding, grounded, largest_spread, prediction_bound
 from core.kprior.cost import Cost
-from core.kprior.curvature import FULL_LIMIT, Full, LowRank, cholesky, curvature_for
+from core.kprior.curvature import FULL_LIMIT, Curvature, Full, LowRank, cholesky, curvature_for
 from core.kprior.examples import Data, Examples, rereadable
 from core.kprior.families import Categorical
 from core.kprior.memory import MemoryPolicy, remember
 from core.kprior.shifts import shift_directions, without_shift
 from core.kprior.state import State, aligned
+from core.kprior.surrogate import Surrogate
 from core.kprior.training import data_gradient
 
 EPSILON = torch.finfo(torch.float64).eps
@@ -136,6 +137,7 @@ def certify_dense(state: State, memory: Examples, data: Data, look_at: Data, pas
     inverse = (root.T @ root).view(K, predictor.size // K, K, predictor.size // K)
 
     gradient, curvature = state.regularizer.gradient(w), Full.zeros(predictor)
+    surrogate = fresh_surrogate(state)
     reach, rounding = 0.0, float((delta * w).abs().sum())
     value = float(state.regularizer.value(w))
     for chunk in data:
@@ -145,6 +147,8 @@ def certify_dense(state: State, memory: Examples, data: Data, look_at: Data, pas
         value += float(family.loss(chunk.y.to(f), f).sum())
         gradient = gradient + (residual.T @ phi).reshape(-1)
         curvature.add(predictor, w, chunk.x)
+        if surrogate is not None:
+            surrogate.add(predictor, w, chunk.x)
         reach = max(reach, largest_spread(phi, inverse))
         rounding += gradient_rounding(predictor, phi, f, chunk.y.to(f), w)
         cost.backward_passes += len(chunk)
@@ -162,7 +166,7 @@ def certify_dense(state: State, memory: Examples, data: Data, look_at: Data, pas
     if smallest <= EPSILON * float(H.diagonal().sum()):
         flat = Bounds(math.inf, math.inf, math.inf)
         certificate = finish(state, gradient, flat, None, math.inf, look_at, None, None, passes, error)
-        return Measurement(certificate, measured_state(state, gradient, curvature), None, None, cost, value)
+        return Measurement(certificate, measured_state(state, gradient, curvature, surrogate), None, None, cost, value)
     factor = cholesky(H)
     # |phi| in H^-1 <= |phi| in known^-1 / sqrt(a), a the smallest eigenvalue of H relative to `known`
     share = float(torch.linalg.eigvalsh(root @ H @ root.T)[0])
@@ -173,7 +177,7 @@ def certify_dense(state: State, memory: Examples, data: Data, look_at: Data, pas
 
     # what rounding in H does to the step
     error += EPSILON * condition * float(newton.norm()) * smallest
-    exact = measured_state(state, gradient, curvature)
+    exact = measured_state(state, gradient, curvature, surrogate)
     certificate = finish(state, gradient, figures, newton, smallest, look_at, factor, newton, passes, error)
     if not math.isfinite(figures.radius):
         # too far for the bound and so for a plain Newton step: K around the measured gradient and curvature knows, from
@@ -230,7 +234,7 @@ def certify_large(state: State, data: Data, passes: int, cost: Cost) -> Measurem
     """
     predictor, w, delta = state.predictor, state.w, state.regularizer.delta
     gradient, rounding, longest = state.regularizer.gradient(w), float((delta * w).abs().sum()), 0.0
-    curvature = curvature_for(predictor, "lowrank")
+    curvature, surrogate = curvature_for(predictor, "lowrank"), fresh_surrogate(state)
     assert isinstance(curvature, LowRank)
     for chunk in data:
         phi = predictor.features(chunk.x)
@@ -238,6 +242,8 @@ def certify_large(state: State, data: Data, passes: int, cost: Cost) -> Measurem
         residual = predictor.family.mean(f) - chunk.y.to(f)
         gradient = gradient + (residual.T @ phi).reshape(-1)
         curvature.add(predictor, w, chunk.x)
+        if surrogate is not None:
+            surrogate.add(predictor, w, chunk.x)
         longest = max(longest, float((phi**2).sum(1).max()))
         rounding += gradient_rounding(predictor, phi, f, chunk.y.to(f), w)
         cost.backward_passes += len(chunk)
@@ -273,26 +279,37 @@ def certify_large(state: State, data: Data, passes: int, cost: Cost) -> Measurem
     size = float(w.norm())
     certificate = Certificate("bound", norm, passes, bound, bound / size if size else math.inf)
     kept = curvature if state.curvature is not None and state.curvature.kind == "lowrank" else state.curvature
-    exact = replace(state, gradient=gradient, curvature=kept)
+    exact = measured_state(state, gradient, kept, surrogate)
     return Measurement(certificate, exact, None, None, cost)
 
 
 def measure_network(state: State, data: Data, passes: int, cost: Cost) -> Measurement:
     """The residual of the retained objective: no bound follows from it, but zero would mean a stationary point."""
     gradient = state.regularizer.gradient(state.w)
-    scale = 1 + float(gradient.norm())
+    scale, surrogate = 1 + float(gradient.norm()), fresh_surrogate(state)
     for chunk in data:
         gradient = gradient + data_gradient(state.predictor, state.w, chunk)
+        if surrogate is not None:
+            surrogate.add(state.predictor, state.w, chunk.x)
         cost.backward_passes += len(chunk)
     cost.data_passes += 1
     norm = float(gradient.norm())
     certificate = Certificate("measured", norm, passes, relative=norm / scale)
-    return Measurement(certificate, replace(state, gradient=gradient), None, None, cost)
+    return Measurement(certificate, measured_state(state, gradient, state.curvature, surrogate), None, None, cost)
 
 
-def measured_state(state: State, gradient: Tensor, curvature: Full) -> State:
-    """The state with what the pass measured in place of what was carried along."""
-    return replace(state, gradient=gradient, curvature=curvature)
+def measured_state(state: State, gradient: Tensor, curvature: Curvature | None, surrogate: Surrogate | None) -> State:
+    """The state with what the pass measured in place of what was carried along.
+
+    Of an example that was added at other weights than those it was taken away at, what was carried along keeps a
+    remainder; what was measured does not know it.
+    """
+    return replace(state, gradient=gradient, curvature=curvature, surrogate=surrogate)
+
+
+def fresh_surrogate(state: State) -> Surrogate | None:
+    """Sums to be filled by the pass, where the state has any."""
+    return None if state.surrogate is None else Surrogate.zeros(state.predictor)
 
 
 def step_to(state: State, memory: Examples, w: Tensor, gradient: Tensor) -> State:

@@ -7,6 +7,7 @@ an adapted model and the retrain it is compared with must mean the same thing by
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -24,6 +25,14 @@ class Encoder(nn.Module):
 
     def fit(self, data: Data) -> None:
         """Learn the buffers in one pass; encoders without buffers read nothing."""
+
+    def fits(self, data: Data) -> bool:
+        """Whether the data alone would give the same buffers: then no other example has left a trace in them."""
+        if not self.state_dict():
+            return True
+        fresh = deepcopy(self)
+        fresh.fit(data)
+        return all(torch.equal(mine, theirs) for mine, theirs in zip(self.buffers(), fresh.buffers(), strict=True))
 
 
 class VectorEncoder(Encoder):

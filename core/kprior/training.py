@@ -46,7 +46,8 @@ def train(
 ) -> Result:
     """Minimise sum_i l(y_i, f_i(w)) + R(w) over all of `data`   (paper, Eq. 1).
 
-    `encoder_of` takes over the encoder of an earlier state, so that both mean the same by a weight. `curvature`
+    `encoder_of` takes over the encoder of an earlier state, and its perturbation, so that both mean the same by a
+    weight. `curvature`
     names a backend; "auto" keeps none for networks, whose default method has no use for it. With `removal` the
     objective is perturbed, so that removals from it can be certified.
     """
@@ -61,7 +62,9 @@ def train(
             predictor.encoder.load_state_dict(encoder_of.predictor.encoder.state_dict())
         regularizer = regularizer_of(spec["regularizer"], predictor)
         if removal is not None:
-            regularizer = replace(regularizer, linear=removal.draw(predictor))
+            before = None if encoder_of is None else encoder_of.regularizer.linear
+            same = before is not None and before.shape == (predictor.size,)
+            regularizer = replace(regularizer, linear=before if same else removal.draw(predictor))
         w = predictor.initial_weights()
         term = Term(predictor, data, past=True)
         linear = torch.zeros_like(w) if regularizer.linear is None else regularizer.linear

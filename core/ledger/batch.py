@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -73,8 +74,13 @@ class Batch:
 
 
 def subject_hash(subject: str, secret: bytes) -> bytes:
-    """The only form in which a subject is stored."""
-    return hmac.digest(secret, b"subject:" + subject.encode(), "sha256")
+    """The only form in which a subject is stored; the same for what looks the same.
+
+    >>> subject_hash("Jos\u00e9 ", b"key") == subject_hash("Jose\u0301", b"key")
+    True
+    """
+    seen = unicodedata.normalize("NFC", subject).strip()
+    return hmac.digest(secret, b"subject:" + seen.encode(), "sha256")
 
 
 def subject_hashes(subjects: Sequence[str | None], secret: bytes) -> list[bytes | None]:

@@ -71,6 +71,8 @@ class ErasurePolicy(Strict):
 
     keep_superseded: Duration | None = None
     """How long versions that knew the person are kept; null: not at all."""
+    retrain: bool = False
+    """Whether a full retrain is made as well: the receipt names the disagreement, and a network gives way to it."""
 
 
 class Policy(Strict):

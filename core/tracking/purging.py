@@ -23,9 +23,12 @@ WAIT = 120.0
 POLL = 0.5
 
 
-def purge(database: Database, url: str, owner: str, model_id: int, numbers: Sequence[int]) -> dict[str, int]:
+def purge(
+    database: Database, url: str, owner: str, model_id: int, numbers: Sequence[int], lost: bool = False
+) -> dict[str, int]:
     """Delete the weights of purged versions from MLflow, look whether they are gone, and tell how much there was.
 
+    With `lost` also those of versions that the database has lost, being restored from a backup.
     Unavailable if MLflow does not answer, or is told something else all the time; Conflict if it keeps something.
     What is half-done then is done by calling again. Nobody publishes meanwhile, and afterwards nobody uploads them.
     """
@@ -38,8 +41,9 @@ def purge(database: Database, url: str, owner: str, model_id: int, numbers: Sequ
         if any(version.state is not VersionState.PURGED for version in versions):
             raise ValueError("a version that is not in the state `purged` would be uploaded again")
         # one that is not noted as told may have been uploaded by somebody who was killed before noting it
-        if versions and (url or any((version.mlflow or {}).get("version") for version in versions)):
-            forget(database, url, hold, story, versions, gone)
+        told = any((version.mlflow or {}).get("version") for version in versions)
+        if told or (url and (versions or lost)):
+            forget(database, url, hold, story, versions, lost, gone)
     return dict(gone)
 
 
@@ -65,7 +69,13 @@ def alone(database: Database, owner: str) -> Iterator[Holding]:
 
 
 def forget(
-    database: Database, url: str, hold: Holding, story: Story, versions: Sequence[Version], gone: Counter[str]
+    database: Database,
+    url: str,
+    hold: Holding,
+    story: Story,
+    versions: Sequence[Version],
+    lost: bool,
+    gone: Counter[str],
 ) -> None:
     """Delete the weights of some versions, and count in `gone` what there was."""
     require(url)
@@ -79,6 +89,8 @@ def forget(
         for version in versions:
             gone.update(weights.delete(client, url, story.model, version.number))
             unnote(database, version)
+        if lost:
+            gone.update(weights.delete_lost(client, url, story))
     except (AmendError, LeaseLost):
         raise
     except Exception as error:

@@ -16,6 +16,7 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 from core.errors import Conflict
 from core.models.table import Model
 from core.tracking.server import MODEL_ID, or_none
+from core.tracking.story import Story
 
 SUFFIX = ".safetensors"
 """How the names of all files with weights end."""
@@ -24,30 +25,51 @@ SUFFIX = ".safetensors"
 def delete(client: Any, url: str, model: Model, number: int) -> Counter[str]:
     """Delete the weights of a version, and look whether they are gone; by kind, how much there was."""
     gone = Counter[str]()
-    for experiment, run in list(runs(client, model, number)):
-        look = partial(Weights, client, url, model, experiment, run)
-        found = look()
-        gone.update(found.count())
-        found.unregister()
-        found.delete_files()
-        # while their MLflow models, which lead to the files, are still there
-        left = Counter(files=look().count()["files"])
-        if not left.total():
-            found.delete_models()
-            left = look().count()
-        if left.total():
-            kept = ", ".join(f"{many} {what}" for what, many in left.items() if many)
-            raise Conflict("mlflow_not_purged", f"MLflow still has {kept} of version {number} of {model.name}.")
+    for experiment, run in list(runs(client, model, f"= '{number}'")):
+        gone.update(delete_of_run(client, url, model, experiment, run))
     return gone
 
 
-def runs(client: Any, model: Model, number: int) -> Iterator[tuple[Any, Any]]:
-    """The runs of a version with their experiments; also those that somebody deleted, for MLflow keeps them."""
-    tagged, of_version = f"tags.`{MODEL_ID}` = '{model.id}'", f"tags.`amend.version` = '{number}'"
+def delete_lost(client: Any, url: str, story: Story) -> Counter[str]:
+    """The same for all runs whose versions the database does not know."""
+    gone, known = Counter[str](), {version.job_id for version in story.versions}
+    for experiment, run in list(runs(client, story.model, "LIKE '%'")):
+        if run.data.tags.get("amend.job") not in known:
+            gone.update(delete_of_run(client, url, story.model, experiment, run))
+    return gone
+
+
+def delete_of_run(client: Any, url: str, model: Model, experiment: Any, run: Any) -> Counter[str]:
+    look = partial(Weights, client, url, model, experiment, run)
+    found = look()
+    gone = found.count()
+    found.unregister()
+    found.delete_files()
+    # while their MLflow models, which lead to the files, are still there
+    left = Counter(files=look().count()["files"])
+    if not left.total():
+        found.delete_models()
+        left = look().count()
+    if left.total():
+        kept = ", ".join(f"{many} {what}" for what, many in left.items() if many)
+        number = run.data.tags.get("amend.version")
+        raise Conflict("mlflow_not_purged", f"MLflow still has {kept} of version {number} of {model.name}.")
+    return gone
+
+
+def runs(client: Any, model: Model, number: str) -> Iterator[tuple[Any, Any]]:
+    """The runs of versions with their experiments; also those that somebody deleted, for MLflow keeps them."""
+    tagged, of_version = f"tags.`{MODEL_ID}` = '{model.id}'", f"tags.`amend.version` {number}"
     for experiment in client.search_experiments(ViewType.ALL, filter_string=tagged):
         if experiment.tags.get("amend.model") == model.name:
-            for run in client.search_runs([experiment.experiment_id], of_version, ViewType.ALL):
-                yield experiment, run
+            token = None
+            while True:
+                found = client.search_runs([experiment.experiment_id], of_version, ViewType.ALL, page_token=token)
+                for run in found:
+                    yield experiment, run
+                token = found.token
+                if not token:
+                    break
 
 
 def delete_all(client: Any, url: str, name: str, model_id: int) -> None:

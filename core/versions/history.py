@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
+from core.erasure.tables import OPEN, Erasure, Part
 from core.errors import Conflict, NotFound
 from core.kprior import Cost, State
 from core.models.table import Model
@@ -74,11 +75,26 @@ def find(session: Session, model: Model, number: int) -> Version:
     return version
 
 
-def promote(session: Session, model: Model, version: Version, by: str) -> Promotion:
-    """Make a version the champion; promoting an older one is the rollback. The next adaptation starts from it."""
+def erased(session: Session, version: Version) -> bool:
+    """Whether it knew, or may have known, a person who is being erased."""
+    people = select(Part.model_id).join(Erasure, Erasure.id == Part.erasure_id)
+    people = people.where(Part.model_id == version.model_id, Part.state.in_(OPEN), Erasure.state.in_(OPEN))
+    unproven = or_(Part.removed > version.position, Part.version > version.number)
+    return session.scalar(people.where(Part.first <= version.position, unproven).limit(1)) is not None
+
+
+def require_in_use(version: Version) -> None:
+    """Conflict if the version is purged, or only kept for a while after a person whom it knew was erased."""
     if version.state is VersionState.PURGED:
         raise Conflict("version_purged", f"Version {version.number} is purged: its weights are gone.")
     if version.purge_at is not None:
+        raise Conflict("version_erased", f"Version {version.number} knew a person who was erased, and is about to go.")
+
+
+def promote(session: Session, model: Model, version: Version, by: str) -> Promotion:
+    """Make a version the champion; promoting an older one is the rollback. The next adaptation starts from it."""
+    require_in_use(version)
+    if erased(session, version):
         raise Conflict("version_erased", f"Version {version.number} knew a person who was erased, and is about to go.")
     previous = model.champion
     if previous is not None and previous != version.number:

@@ -125,7 +125,12 @@ def changed(id: str, caller: Caller, write: Writing, change: Any) -> Response:
 @router.post("/erasures/{id}/retry", response_model=ErasureAnswer, responses=documented(404, 409))
 def retry_erasure(id: Id, caller: Eraser, write: Write) -> Response:
     """Try again what failed."""
-    return changed(id, caller, write, requests.retry)
+
+    def retry(session: Session, erasure: Erasure) -> None:
+        receipts.require_all(session, write.context.store)
+        requests.retry(session, erasure)
+
+    return changed(id, caller, write, retry)
 
 
 @router.post("/erasures/{id}/refuse", response_model=ErasureAnswer, responses=documented(404, 409))
@@ -146,6 +151,7 @@ def retry_failed_erasures(caller: Eraser, write: Write) -> Response:
     officer(caller)
 
     def act(session: Session) -> RetriedAnswer:
+        receipts.require_all(session, write.context.store)
         failed = session.scalars(select(Erasure).where(Erasure.state == ErasureState.FAILED).order_by(Erasure.id)).all()
         for erasure in failed:
             requests.retry(session, erasure)

@@ -62,6 +62,8 @@ def section(model: dict[str, Any]) -> str:
     facts |= nearness(model)
     if audit := model.get("audit"):
         facts["Audit"] = f"{audit['before']:.2f} before, {audit['after']:.2f} after (0.5: cannot be told apart)"
+    if model.get("disagreement") is not None:
+        facts["Disagreement"] = f"{model['disagreement']:.2%} of predictions differ between adapted and retrained"
     if model.get("version"):
         facts["Version"] = f"{model['version']}<br>{code(model['sha256'])}"
     if "deleted" in model:
@@ -74,6 +76,7 @@ def section(model: dict[str, Any]) -> str:
     left = (f"{what}: {n or 'none left'}" for what, n in model.get("checked", {}).items())
     facts["Looked for again"] = "<br>".join(f'<span class="gone">{escape(line)}</span>' for line in left)
     facts["Database"] = escape(str(model.get("database", "")))
+    facts["Caches"] = escape(str(model.get("caches", "")))
     return f"<section><h2>Model {escape(str(model['model']))}</h2>{table(facts.items())}</section>"
 
 
@@ -86,6 +89,8 @@ def nearness(model: dict[str, Any]) -> dict[str, str]:
         return {}
     bound = f"{certificate['bound']:.3g} on the distance of the weights to the exact optimum without the person, "
     bound += f"{certificate['relative']:.3%} of their length"
+    if certificate.get("removal"):
+        bound = bound.replace("exact optimum", "optimum of the same perturbed objective")
     if model.get("tolerance"):
         bound += f" (tolerated: {model['tolerance']:.3%})"
     told = {"Bound": bound}

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
+from core.erasure.purging import due_to_tidy
 from core.erasure.requests import note_deletion
 from core.jobs import queue
 from core.ledger import append
@@ -103,6 +104,7 @@ def delete_model(name: Name, caller: Admin, context: Shared) -> None:
         note_deletion(session, model)
         session.delete(model)
         session.add(Litter(path=folder))
+        due_to_tidy(session)
     context.champions.clear()
     context.models.clear()
     # after the commit: files without a model are litter, a model without its files would be broken

@@ -6,6 +6,7 @@ asked for lately are dropped, so that those of a purged version do not linger.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from dataclasses import dataclass
@@ -15,13 +16,13 @@ from core.ledger.passes import shape_of
 from core.models import catalog
 from core.versions import history
 from core.versions.serving import Served
-from core.versions.tables import VersionState
 from service.auth import Caller
 from service.context import Context
 from service.inputs import Inputs, inputs_of
 from service.targets import Targets
 
-LATELY = 60.0
+LATELY = 30.0
+"""Seconds; how often it is looked, too, so that what nobody asks for is gone within twice as long."""
 MOST = 32
 """Versions in memory at the most."""
 Key = tuple[int, int]
@@ -62,8 +63,7 @@ class Champions:
             if version is None and model.champion is None:
                 raise Conflict("champion_missing", "The model has no champion yet: train it with an adaptation.")
             row = history.find(session, model, version or model.champion or 0)
-            if row.state is VersionState.PURGED:
-                raise Conflict("version_purged", f"Version {row.number} is purged: its weights are gone.")
+            history.require_in_use(row)
             key, file, sha256 = (model.id, row.number), row.file, row.sha256
         loaded = self.loaded.get(key)
         if loaded is None:
@@ -81,6 +81,12 @@ class Champions:
         served = Served(number, self.context.store.get(file, sha256))
         spec = served.spec
         return Loaded(served, inputs_of(spec), Targets(spec["target"]), shape_of(spec["input"]), time.monotonic())
+
+    async def keep_forgetting(self) -> None:
+        """Forget also while nobody asks for anything."""
+        while True:
+            await asyncio.sleep(LATELY)
+            self.forget(time.monotonic())
 
     def forget(self, now: float) -> None:
         """Drop what nobody asked for lately, and the longest unasked of too many."""

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from core.errors import NotFound
 from core.jobs import queue
 from core.jobs.tables import JobKind
+from core.keys.table import Scope
 from core.ledger.tables import Change, ChangeKind
 from core.models import catalog
 from core.versions import history
@@ -102,15 +103,21 @@ def promote_version(name: Name, n: Number, caller: Admin, context: Shared, write
             "description": "The safetensors file.",
             "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
         },
-        **documented(404),
+        **documented(404, 409),
     },
 )
 def download_weights(name: Name, n: Number, caller: Reader, context: Shared) -> Response:
-    """The version's state as a safetensors file."""
+    """The version's state as a safetensors file. With certified removal it takes an admin key: the file holds the
+    perturbation, and the promise holds only as long as nobody knows it.
+    """
     with context.database.read() as session:
-        version = history.find(session, catalog.find(session, name, caller.models), n)
+        model = catalog.find(session, name, caller.models)
+        if model.training.get("removal"):
+            caller.require(Scope.ADMIN)
+        version = history.find(session, model, n)
         if version.state is VersionState.PURGED:
             raise NotFound("version_purged", f"Version {n} is purged: its weights are gone.")
+        history.require_in_use(version)
         file, sha256 = version.file, version.sha256
     headers = {"Content-Disposition": f'attachment; filename="{name}-{n}.safetensors"', "ETag": f'"{sha256}"'}
     return Response(context.store.get(file, sha256), headers=headers, media_type="application/octet-stream")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from dataclasses import replace
 from datetime import timedelta
@@ -35,12 +36,12 @@ def test_a_repeated_request_gets_the_first_answer(database: Database, attempt: A
 def test_the_same_word_for_another_request_is_refused(database: Database, attempt: Attempt) -> None:
     carry_out(database, attempt)
     with pytest.raises(Conflict):
-        carry_out(database, replace(attempt, request=b"other"))
+        carry_out(database, replace(attempt, fingerprint=b"other"))
 
 
 def test_words_of_different_keys_are_apart(database: Database, attempt: Attempt) -> None:
     carry_out(database, attempt)
-    assert carry_out(database, replace(attempt, credential="amend_other", request=b"other")) is None
+    assert carry_out(database, replace(attempt, credential="amend_other", fingerprint=b"other")) is None
 
 
 def test_a_request_that_failed_can_be_repeated(database: Database, attempt: Attempt) -> None:
@@ -71,3 +72,10 @@ def test_old_answers_are_forgotten(empty_database: Database, attempt: Attempt) -
             idempotency.forget_old(session, age)
         with empty_database.read() as session:
             assert (session.get(Answer, attempt.digest) is not None) is kept
+
+
+def test_what_is_stored_of_a_request_tells_nothing_to_who_has_only_the_database(database: Database) -> None:
+    fingerprint = hashlib.sha256(b"who is it about").digest()
+    one, other = (Attempt(key, "word", fingerprint) for key in ("amend_one", "amend_other"))
+    assert one.request not in (fingerprint, other.request)
+    assert one.request == Attempt("amend_one", "word", fingerprint).request

@@ -234,7 +234,8 @@ def check_dataset(fleet: Fleet, name: str) -> None:
     with fleet.database.read() as session:
         model = session.scalars(select(Model).where(Model.name == name)).one()
         champion = session.get_one(Version, (model.id, model.champion))
-    assert champion.dataset == changed(EMPTY, passes.in_force(fleet.database, model.id, model.spec, model.head))
+    held = passes.in_force(fleet.database, model.id, model.spec, model.head)
+    assert champion.dataset == changed(fleet.settings.secret, EMPTY, held)
 
 
 def check_line(fleet: Fleet, name: str) -> None:

@@ -187,19 +187,19 @@ def test_workers_told_to_stop_hand_a_long_job_back_or_finish_a_short_one(fleet: 
     first = fleet.runner(job)
     patient = [fleet.add("worker", AMEND_STOP_SECONDS="60") for _ in range(2)]
     hasty.terminate()
-    assert hasty.wait(20) == 0
+    assert hasty.wait(60) == 0
     assert gone(first)
 
     second = fleet.runner(job)
     [hurried] = [worker for worker in patient if second in children(worker.pid)]
     for process in (second, hurried.pid):  # all of them at once, as systemd does
         os.kill(process, signal.SIGTERM)
-    assert hurried.wait(20) == 0
+    assert hurried.wait(60) == 0
     assert gone(second)
 
     third = fleet.runner(job)
     [last] = [worker for worker in patient if third in children(worker.pid)]
     last.terminate()
     done_once(fleet, job, 1)
-    assert last.wait(20) == 0
+    assert last.wait(60) == 0
     assert gone(third)

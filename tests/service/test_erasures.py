@@ -11,9 +11,10 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
-from core.erasure import requests
+from core.erasure import deleting, requests
 from core.jobs.tables import JobKind
 from core.ledger.tables import Example
+from core.versions.store import Store
 from tests.service.expect import JSON, add, listed, paged, place, refused, rows
 from tests.service.people import act, ask, failed, known, opened, show, somebody
 from tests.stack import Stack
@@ -181,6 +182,8 @@ def test_the_job_of_an_erasure_cannot_be_cancelled(stack: Stack, api: httpx.Clie
 def test_a_model_that_is_deleted_meanwhile_has_forgotten_the_person_too(stack: Stack, api: httpx.Client) -> None:
     erasure = opened(stack, api)
     assert api.delete(f"/v1/models/{erasure['models'][0]['model']}").status_code == 204
+    assert show(api, erasure["id"])["state"] == "purging"
+    deleting.complete(stack.database, Store(stack.settings.artifacts), mlflow=False)  # as the tick does
     done = show(api, erasure["id"])
     assert done["state"] == done["models"][0]["state"] == "completed"
     assert api.get(done["receipt"]).json()["found"] == 2

@@ -133,7 +133,7 @@ class House(Stack):
             model = catalog.find(session, name, None)
             champion = session.get_one(Version, (model.id, model.champion))
         held = passes.in_force(self.database, model.id, model.spec, champion.position)
-        return champion.dataset == changed(EMPTY, held)
+        return champion.dataset == changed(self.settings.secret, EMPTY, held)
 
     @property
     def workers(self) -> list[subprocess.Popen[bytes]]:

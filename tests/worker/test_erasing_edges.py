@@ -197,6 +197,8 @@ def test_a_model_that_is_deleted_meanwhile_has_forgotten_the_person(house: House
     assert erasure["state"] == "completed", erasure
     parts = {part["model"]: part for part in house.get(erasure["receipt"])["models"]}
     assert parts[names[0]]["method"] == "deleted"
+    assert parts[names[0]]["checked"]
+    assert not any(parts[names[0]]["checked"].values())
     assert near(house, parts[names[1]], x[10:], y[10:])
 
 
@@ -220,3 +222,39 @@ def test_other_targets_are_within_their_bound_too(house: House, kind: str) -> No
     [part] = erased(house, f"person of {name}")["models"]
     distance = np.linalg.norm(house.weights(name) - fit(kind, x[PERSON:], y[PERSON:], 1.0))
     assert distance <= part["certificate"]["bound"] + 1e-4
+
+
+def test_a_person_removed_before_without_a_certificate_is_certified_to_be_forgotten(house: House) -> None:
+    name, person, x, y = known(house, policy={"certify": "never"})
+    house.post(f"/v1/models/{name}/removals", {"subjects": [person]})
+    house.settled(name)
+    assert house.champion(name)["certificate"] is None
+    [part] = erased(house, person)["models"]
+    assert (part["method"], part["certificate"]["kind"]) == ("adapted", "bound")
+    assert near(house, part, x[PERSON:], y[PERSON:])
+    # the one in between was never shown to have forgotten
+    assert states(house, name) == {1: "purged", 2: "purged", 3: "champion"}
+    assert house.datasets_agree(name)
+
+
+def test_what_comes_about_the_person_meanwhile_is_forgotten_too(house: House) -> None:
+    name, person, x, y = known(house)
+    other, (more, labels) = house.new_model(), problem(60)
+    with house.worker_held():
+        id = ask(house, person)
+        house.add_examples(name, x[:10], y[:10], first=1000, split="train", subject=person)
+        house.add_examples(other, more[:5], labels[:5], split="train", subject=person)
+        house.add_examples(other, more[5:], labels[5:], first=5, split="train")
+    assert ended(house, id)["state"] == "completed"
+    parts = {part["model"]: part for part in house.get(f"/v1/erasures/{id}/receipt")["models"]}
+    assert {part["model"]: part["examples"] for part in parts.values()} == {name: PERSON + 10, other: 5}
+    assert near(house, parts[name], x[PERSON:], y[PERSON:])
+    assert len(rows(house, other)) == 55
+
+
+def test_a_version_that_knew_the_person_cannot_come_back_while_they_are_erased(house: House) -> None:
+    name, person, *_ = known(house)
+    with house.worker_held():
+        id = ask(house, person)
+        assert code(house, "POST", f"/v1/models/{name}/versions/1/promote") == (409, "version_erased")
+    assert ended(house, id)["state"] == "completed"

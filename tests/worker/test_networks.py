@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.worker.house import House, Numbers, problem
+from tests.worker.people import erased
 
 MLP = {"kind": "mlp", "hidden": [16]}
 
@@ -83,3 +84,15 @@ def test_a_retrain_of_a_network_is_compared_by_what_it_says(house: House) -> Non
     assert comparison["weight_distance"] is None
     assert 0 <= comparison["disagreement"] < 0.2
     assert set(comparison["accuracy"]) == {"adapted", "retrained"}
+
+
+def test_a_receipt_names_the_disagreement_with_a_retrain_where_the_policy_asks(house: House) -> None:
+    x, y = bent(800)
+    name = grown(house, x, y, architecture=MLP, policy={"erasure": {"retrain": True}})
+    house.add_examples(name, x[:20] + 0.01, y[:20], first=20_000, split="train", subject=f"person of {name}")
+    house.adapted(name)
+    [part] = erased(house, f"person of {name}")["models"]
+    [compared, *_] = house.get(f"/v1/models/{name}/comparisons")["items"]
+    assert part["version"] in (compared["adapted"], compared["retrained"])
+    assert part["disagreement"] == compared["disagreement"]
+    assert part["method"] == ("adapted" if compared["within_tolerance"] else "retrained")

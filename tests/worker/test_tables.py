@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from tests.worker.house import DELTA, House, Numbers
+from tests.worker.people import erased
 
 JOBS = ["nurse", "clerk", "baker"]
 COLUMNS = [
@@ -71,3 +72,19 @@ def test_a_table_with_categories_and_missing_values_is_adapted_within_its_bound(
     assert np.linalg.norm(house.weights(name) - truth) <= version["certificate"]["bound"] + 1e-6
     assert version["certificate"]["relative"] <= 0.01
     assert house.datasets_agree(name)
+
+
+def test_the_units_of_columns_know_nothing_of_an_erased_outlier(house: House) -> None:
+    name, (rows, y) = house.new_model(input={"kind": "table", "columns": COLUMNS}), people(300)
+    sent = [{"id": f"e{i}", "x": rows[i], "y": int(y[i]), "split": "train"} for i in range(300)]
+    rich = {"id": "rich", "subject": f"rich of {name}", "x": {**rows[0], "income": 1e9}, "y": 1, "split": "train"}
+    house.post(f"/v1/models/{name}/examples", {"examples": [*sent, rich]})
+    house.adapted(name)
+    before = house.state(name).predictor.encoder.scale.tolist()
+    [part] = erased(house, f"rich of {name}")["models"]
+    assert (part["method"], part["words"]) == ("retrained", "retrained without this data")
+    after = house.state(name).predictor.encoder.scale.tolist()
+    assert after[1] < before[1] / 100
+    model = LogisticRegression(C=1 / DELTA, solver="newton-cholesky", tol=1e-10).fit(encoded(rows, rows), y)
+    truth = np.concatenate([model.coef_[0], model.intercept_])
+    assert np.linalg.norm(house.weights(name) - truth) <= part["certificate"]["bound"] + 1e-6

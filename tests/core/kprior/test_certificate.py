@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -240,3 +241,24 @@ def test_large_models_are_refined_by_adapting_to_the_measured_gradient(
     assert distance(nearer.state, truth) <= after.certificate.bound
     assert math.isfinite(before.certificate.bound)
     assert after.certificate.bound < 0.3 * before.certificate.bound or after.certificate.bound < 1e-9
+
+
+@pytest.mark.parametrize("architecture", [QUADRATIC, {"kind": "mlp", "hidden": [5]}], ids=["degree 2", "network"])
+def test_nothing_is_left_in_the_sums_of_a_removed_example_that_alone_had_a_feature(
+    architecture: dict[str, Any],
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 4, generator=generator)
+    x[1:, 3] = 0
+    data = Examples(torch.arange(60), x, (x[:, :1] > 0).double())
+    spec = spec_of("binary", 4, architecture)
+    base = train(spec, data.chunks(20)[:2])
+    more = adapt(base.state, base.memory, [AddData(data.chunks(20)[2:])])
+    less = adapt(more.state, more.memory, [RemoveData([data.take(torch.tensor([0]))])])
+    carried, left = less.state.surrogate, data.take(torch.arange(1, 60)).chunks(20)
+    measured = certify(less.state, less.memory, left).state.surrogate
+    assert carried is not None
+    assert measured is not None
+    assert carried.gram[3].abs().max() > 0
+    for sums in vars(measured).values():
+        assert bool((sums[3] == 0).all())

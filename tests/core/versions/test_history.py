@@ -17,7 +17,7 @@ from core.versions import history
 from core.versions.serving import Served
 from core.versions.store import Store
 from core.versions.tables import Promotion, Version, VersionKind, VersionState
-from tests.core.ledger.plain import Row, add, locked, new_model, stored
+from tests.core.ledger.plain import SECRET, Row, add, locked, new_model, stored
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def model(database: Database) -> Model:
 def record(database: Database, store: Store, model: Model, kind: VersionKind = VersionKind.TRAINED) -> Version:
     data = passes.in_force(database, model.id, model.spec, 10)
     result = train(model.spec, data, policy=MemoryPolicy(fraction=0.5))
-    file, dataset = store.put(history.folder_of(model.id), result.state.to_bytes()), changed(EMPTY, data)
+    file, dataset = store.put(history.folder_of(model.id), result.state.to_bytes()), changed(SECRET, EMPTY, data)
     version: Version = locked(
         database,
         model,

@@ -1,0 +1,37 @@
+"""Deleting removed examples, without a worker."""
+
+from __future__ import annotations
+
+from sqlalchemy import delete, select
+
+from core.database import Database
+from core.erasure import purging, requests
+from core.erasure.tables import Part
+from core.jobs.tables import Job
+from core.ledger.tables import Example
+from core.models.table import Model
+from tests.core.erasure.people import ask, change, give, somebody
+from tests.core.ledger.plain import new_model, remove
+
+MANY = 40_000
+"""More than the parameters of one statement on SQLite."""
+
+
+def test_examples_of_a_refused_erasure_stay_however_many_they_are(database: Database) -> None:
+    model, person = new_model(database), somebody()
+    give(database, model, person, "a", "b")
+    give(database, model, somebody(), "c")
+    id = ask(database, person).id
+    change(database, id, lambda session, erasure: requests.refuse(session, erasure, "kept by law"))
+    remove(database, model, ["c"])
+    with database.write() as session:
+        session.execute(delete(Job).where(Job.model_id == model.id))  # while any waits, nothing is deleted
+        part = session.get_one(Part, (id, model.id))
+        part.positions = [*part.positions, *range(1000, 1000 + MANY)]
+    with database.write() as session:
+        found = session.get_one(Model, model.id)
+        assert purging.something_removed(session, found)
+        assert purging.purge_removed(session, found) == 1
+        assert not purging.something_removed(session, found)
+        left = session.scalars(select(Example.id).where(Example.model_id == model.id))
+        assert set(left) == {"a", "b"}
