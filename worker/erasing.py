@@ -23,6 +23,7 @@ from core.kprior import State
 from core.kprior.audit import auc, losses
 from core.ledger import passes
 from core.ledger.append import few
+from core.ledger.tables import Example
 from core.marks import Litter
 from core.models.policy import Policy
 from core.models.table import Model
@@ -120,22 +121,24 @@ def verify(task: Task) -> set[str]:
         tip = session.get(Version, (model.id, model.tip)) if model.tip else None
         if ready(session, model) and tip is not None:
             tip = better(session, model, tip)
-            if model.champion != tip.number:
+            champion = session.get(Version, (model.id, model.champion)) if model.champion else None
+            # one that was made before any of them came never knew them, and may stay
+            known = champion and any(champion.position >= part.first for part, _ in ready(session, model))
+            if known and model.champion != tip.number:
                 history.promote(session, model, tip, by="erasure")
     audited = audit(task)
     with task.write() as (session, _job, model):
         tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+        champion = session.get(Version, (model.id, model.champion)) if model.champion else None
         verified = set()
         for part, erasure in ready(session, model):
             if erasure.id in audited:
                 verified.add(erasure.id)
                 part.version = tip.number if tip else None
                 before = part.figures or {}  # of an attempt that got further
-                part.figures = {
-                    **before,
-                    **how(session, model, tip),
-                    "audit": audited[erasure.id] or before.get("audit"),
-                }
+                older = champion is not None and champion.position < part.first
+                told = unknown_to(champion) if champion and older else how(session, model, tip)
+                part.figures = {**before, **told, "audit": audited[erasure.id] or before.get("audit")}
     return verified
 
 
@@ -146,6 +149,12 @@ def better(session: Session, model: Model, tip: Version) -> Version:
     if comparison is None or not unbounded or not Policy.model_validate(model.policy).erasure.retrain:
         return tip
     return history.find(session, model, comparison.retrained)
+
+
+def unknown_to(champion: Version) -> dict[str, Any]:
+    """What a receipt says where the version in use is older than the person's first example."""
+    words = "the version in use was made before this data came, and never knew it"
+    return {"method": "unknown", "words": words, "version": champion.number, "sha256": champion.sha256}
 
 
 def how(session: Session, model: Model, version: Version | None) -> dict[str, Any]:
@@ -161,9 +170,10 @@ def how(session: Session, model: Model, version: Version | None) -> dict[str, An
     tolerance = Policy.model_validate(model.policy).tolerance.relative_bound
     certificate = version.certificate or {}
     if certificate.get("kind") == "bound":
-        share = f"{certificate['relative']:.2%} of the weights' length"
         perturbed = " with the same perturbation" if certificate.get("removal") else ""
-        near = f"within {certificate['bound']:.3g} of a retrain without this data{perturbed} ({share})"
+        near = f"within {certificate['bound']:.3g} of a retrain without this data{perturbed}"
+        if certificate.get("relative") is not None:  # of a length of zero there is no share
+            near += f" ({certificate['relative']:.2%} of the weights' length)"
     else:
         near = "no bound exists for a network; what was measured is in the certificate and the audit"
     return {"method": "adapted", "words": f"adapted; {near}", "tolerance": tolerance, **told}
@@ -179,9 +189,12 @@ def audit(task: Task) -> dict[str, dict[str, float] | None]:
         for part, erasure in ready(session, model):
             known = select(Version).where(purging.knew(part), Version.state != VersionState.PURGED)
             before = session.scalar(known.order_by(Version.position.desc(), Version.number.desc()).limit(1))
-            rows = passes.by_position(session, model.id, subject.spec, part.positions)
             found[erasure.id] = None
-            if before is None or subject.tip is None or len(rows) == 0 or model.holdout_count == 0:
+            if before is None or subject.tip is None or model.holdout_count == 0:
+                continue
+            learnt = trained_on(session, model.id, part.positions, before.position)
+            rows = passes.by_position(session, model.id, subject.spec, learnt)
+            if len(rows) == 0:
                 continue
             chances = {}
             for name, version in (("before", before), ("after", subject.tip)):
@@ -192,6 +205,15 @@ def audit(task: Task) -> dict[str, dict[str, float] | None]:
                     state, seen = strangers[version.number]
                     chances[name] = auc(losses(state.predictor, state.w, [rows]), seen)
             found[erasure.id] = chances if len(chances) == 2 else None
+    return found
+
+
+def trained_on(session: Session, model_id: int, positions: Sequence[int], at: int) -> list[int]:
+    """Which examples a version at a position was trained on: only those can be familiar to it."""
+    found: list[int] = []
+    for some in few(positions):
+        training = (Example.model_id == model_id, ~Example.holdout, Example.position <= at)
+        found += session.scalars(select(Example.position).where(*training, Example.position.in_(some)))
     return found
 
 

@@ -30,7 +30,7 @@ from core.versions.tables import Version, VersionState
 PURGED = {
     "examples": "rows of the person are deleted",
     "versions": "those that knew the person are purged: files deleted, figures of their making stay",
-    "erasures": "the keyed hash of the person and the reason are deleted when the erasure ends",
+    "erasures": "the keyed hash of the person and the reasons are deleted when it ends; why one was refused stays",
     "erasure_parts": "positions of the person's examples, which are numbers of rows that are gone",
     "answers": "encrypted, and the request hashed, under the caller's own key; deleted after a day",
     "removals": "counts alone",

@@ -145,6 +145,8 @@ def extend(session: Session, erasure: Erasure, reason: str) -> None:
     session.refresh(erasure, with_for_update=True)
     if erasure.state not in OPEN:
         raise Conflict("erasure_ended", f"The erasure has ended already: {erasure.state}.")
+    if now() > erasure.due_at:
+        raise Conflict("erasure_overdue", "It is overdue already: the person must hear of an extension before that.")
     if erasure.extension is not None:
         raise Conflict("erasure_extended", "The due date was moved already; the law allows that once.")
     erasure.extension, erasure.due_at = reason, months_after(erasure.received_at, 3)
@@ -195,7 +197,7 @@ def complete(session: Session, erasure: Erasure) -> None:
     erasure.completed_at = now()
     receipt = receipts.append(session, erasure.id, told(session, erasure))
     erasure.state, erasure.receipt = ErasureState.COMPLETED, receipt.number
-    erasure.subject = erasure.reason = None
+    erasure.subject = erasure.reason = erasure.extension = None
 
 
 def told(session: Session, erasure: Erasure) -> dict[str, object]:
@@ -206,6 +208,7 @@ def told(session: Session, erasure: Erasure) -> dict[str, object]:
         "subject_token": erasure.token,
         "received_at": erasure.received_at.isoformat(),
         "due_at": erasure.due_at.isoformat(),
+        "extended": erasure.extension is not None,
         "completed_at": erasure.completed_at.isoformat(),
         "found": sum(part.examples for part in parts),
         "statement": statement(parts),

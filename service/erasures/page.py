@@ -87,8 +87,9 @@ def nearness(model: dict[str, Any]) -> dict[str, str]:
         if certificate.get("kind") == "measured":
             return {"Measured": f"gradient of {certificate['gradient_norm']:.3g} left on the retained data"}
         return {}
-    bound = f"{certificate['bound']:.3g} on the distance of the weights to the exact optimum without the person, "
-    bound += f"{certificate['relative']:.3%} of their length"
+    bound = f"{certificate['bound']:.3g} on the distance of the weights to the exact optimum without the person"
+    if certificate.get("relative") is not None:  # of a length of zero there is no share
+        bound += f", {certificate['relative']:.3%} of their length"
     if certificate.get("removal"):
         bound = bound.replace("exact optimum", "optimum of the same perturbed objective")
     if model.get("tolerance"):
