@@ -1,138 +1,78 @@
-"""A small synchronous client of Amend's REST API, used by the ``amend`` command.
+"""The two clients of Amend's REST API: :class:`Client` waits, :class:`AsyncClient` is awaited.
 
-It adds what every call needs: the key, errors as exceptions, and repeating a request that was lost
-on the way. Repeating is safe, because each POST carries an ``Idempotency-Key`` that stays the same
-on every attempt: the service carries it out once and answers the repetition as it did the first.
+What they can do is in `operations`, how a call is made and repeated in `flows`; here it is carried out.
 """
 
+from __future__ import annotations
+
+import asyncio
 import time
-import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
-from urllib.parse import quote
+from typing import Any, Self, TypeVar
 
 import httpx
 
-# Seconds before each repetition: enough for a short break of the network, little to wait when nobody is there.
-PAUSES = (0.2, 0.5, 1.0)
-# A proxy's way of saying that the service behind it is not there just now.
-PASSING = frozenset({502, 503, 504})
+from client.address import find_key, find_url, on_this_machine
+from client.errors import UnreachableError
+from client.flows import Call, Flow, Outcome, Pages, Pause, Step
+from client.operations import Operations
+
+T = TypeVar("T")
+
+# Seconds before each repetition: enough for a restart of the service.
+PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0)
 # Storing a large batch takes a while; finding out that nobody listens must not.
 TIMEOUT = httpx.Timeout(120.0, connect=5.0)
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-
-Params = Mapping[str, str | int | bool | None]
 
 
-class ApiError(Exception):
-    """The service refused. ``code`` is a stable word to act upon, ``errors`` names the bad fields."""
-
-    def __init__(self, status: int, code: str, detail: str, errors: list[dict[str, Any]] | None = None) -> None:
-        super().__init__(f"{code}: {detail}")
-        self.status = status
-        self.code = code
-        self.detail = detail
-        self.errors = errors or []
-
-    @classmethod
-    def of(cls, response: httpx.Response) -> Self:
-        try:
-            problem = response.json()
-        except ValueError:
-            problem = None
-        if not isinstance(problem, dict) or "code" not in problem:
-            # Not our service's own words: a proxy, or another server altogether.
-            return cls(
-                response.status_code, f"http_{response.status_code}", response.reason_phrase or "no reason given"
-            )
-        detail = problem.get("detail") or problem.get("title") or "no detail given"
-        return cls(response.status_code, problem["code"], detail, problem.get("errors"))
-
-
-class UnreachableError(Exception):
-    """No answer: nobody listens at the address, or the connection broke on every attempt."""
-
-
-class Client:
-    """Calls one Amend service with one key.
+class Client(Operations):
+    """Calls one Amend service with one key; without them, the service on this machine with its admin key.
 
     >>> with Client("http://127.0.0.1:8000", "amend_...") as client:  # doctest: +SKIP
-    ...     client.get(path("models", "churn"))["champion"]
+    ...     client.model("churn").champion
     7
     """
 
-    def __init__(self, url: str, key: str, *, transport: httpx.BaseTransport | None = None) -> None:
-        self.url = url.rstrip("/")
-        try:
-            self._http = httpx.Client(
-                base_url=self.url,
-                headers={"Authorization": f"Bearer {key}", "Accept": "application/json"},
-                timeout=TIMEOUT,
-                transport=transport,
-                # A proxy from the environment is for the world outside, not for this machine.
-                trust_env=not on_this_machine(self.url),
-            )
-        except (httpx.InvalidURL, UnicodeEncodeError) as error:
-            raise UnreachableError(f"cannot call {self.url}: {error}") from error
-
-    def request(
+    def __init__(
         self,
-        method: str,
-        path: str,
+        url: str | None = None,
+        key: str | None = None,
         *,
-        params: Params | None = None,
-        json: Any = None,
-        content: bytes | None = None,
-        content_type: str | None = None,
-        accept: str | None = None,
-    ) -> httpx.Response:
-        """One call, repeated while the service is away; the successful answer, else an exception."""
-        given_headers = {"Content-Type": content_type, "Accept": accept}
-        headers = {name: value for name, value in given_headers.items() if value is not None}
-        if method == "POST":
-            headers["Idempotency-Key"] = str(uuid.uuid4())
-        given = {name: value for name, value in (params or {}).items() if value is not None}
-        request = self._http.build_request(method, path, params=given, json=json, content=content, headers=headers)
-        response = self._send(request)
-        if not response.is_success:
-            raise ApiError.of(response)
-        return response
+        pauses: Sequence[float] = PAUSES,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.url, self.pauses = find_url(url), tuple(pauses)
+        self._http = made(httpx.Client, self.url, key, transport)
 
-    def _send(self, request: httpx.Request) -> httpx.Response:
-        for pause in (*PAUSES, None):
+    def run(self, flow: Flow[T]) -> T:
+        """Carry out a flow; its answer."""
+        outcome: Outcome = None
+        while True:
             try:
-                response = self._http.send(request)
-                if pause is None or response.status_code not in PASSING:
-                    return response
-            except (httpx.ReadTimeout, httpx.UnsupportedProtocol) as error:
-                # It is there and busy, or the address is wrong: asking again would not help.
-                raise UnreachableError(f"no answer from {self.url}: {error}") from error
-            except httpx.TransportError as error:
-                if pause is None:
-                    raise UnreachableError(f"cannot reach {self.url}: {error}; is the service running?") from error
-            time.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
+                step = flow.send(outcome)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            outcome = self._take(step)
 
-    def get(self, path: str, **params: str | int | bool | None) -> Any:
-        return self._json(self.request("GET", path, params=params))
-
-    def post(
-        self, path: str, json: Any = None, *, content: bytes | None = None, content_type: str | None = None
-    ) -> Any:
-        return self._json(self.request("POST", path, json=json, content=content, content_type=content_type))
-
-    def patch(self, path: str, json: Any) -> Any:
-        return self._json(self.request("PATCH", path, json=json))
-
-    def delete(self, path: str) -> None:
-        self.request("DELETE", path)
-
-    def _json(self, response: httpx.Response) -> Any:
+    def _take(self, step: Step) -> Outcome:
+        if isinstance(step, Pause):
+            time.sleep(step.seconds)
+            return None
         try:
-            return response.json()
-        except ValueError as error:
-            raise UnreachableError(f"{self.url} answers, but not as Amend would: is it the right address?") from error
+            return self._http.send(built(self._http, step))
+        except httpx.TransportError as error:
+            return error
+
+    def walk(self, pages: Pages[T]) -> Iterator[T]:
+        """All items of a list; each page is asked for when it is needed."""
+        after = None
+        while True:
+            page = self.run(pages.page(self, after))
+            yield from page.items
+            after = page.next
+            if after is None:
+                return
 
     def close(self) -> None:
         self._http.close()
@@ -146,17 +86,81 @@ class Client:
         self.close()
 
 
-def on_this_machine(url: str) -> bool:
+class AsyncClient(Operations):
+    """As :class:`Client`; its methods are awaited, its lists walked through with ``async for``."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        pauses: Sequence[float] = PAUSES,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.url, self.pauses = find_url(url), tuple(pauses)
+        self._http = made(httpx.AsyncClient, self.url, key, transport)
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Carry out a flow; its answer."""
+        outcome: Outcome = None
+        while True:
+            try:
+                step = flow.send(outcome)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            outcome = await self._take(step)
+
+    async def _take(self, step: Step) -> Outcome:
+        if isinstance(step, Pause):
+            await asyncio.sleep(step.seconds)
+            return None
+        try:
+            return await self._http.send(built(self._http, step))
+        except httpx.TransportError as error:
+            return error
+
+    async def walk(self, pages: Pages[T]) -> AsyncIterator[T]:
+        """All items of a list; each page is asked for when it is needed."""
+        after = None
+        while True:
+            page = await self.run(pages.page(self, after))
+            for item in page.items:
+                yield item
+            after = page.next
+            if after is None:
+                return
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def made(kind: Callable[..., T], url: str, key: str | None, transport: Any) -> T:
+    """An httpx client of one of its two kinds."""
+    headers = {"Authorization": f"Bearer {find_key(key, url)}", "Accept": "application/json"}
     try:
-        return httpx.URL(url).host in LOOPBACK
-    except httpx.InvalidURL:
-        return False
+        return kind(
+            base_url=url,
+            headers=headers,
+            timeout=TIMEOUT,
+            transport=transport,
+            # Preparing for TLS takes longer than most calls.
+            verify=not url.startswith("http://"),
+            # A proxy from the environment is for the world outside, not for this machine.
+            trust_env=not on_this_machine(url),
+        )
+    except (httpx.InvalidURL, UnicodeEncodeError) as error:
+        raise UnreachableError(f"cannot call {url}: {error}") from error
 
 
-def path(*parts: str | int) -> str:
-    """The path of a resource; ids are the callers' own and may hold any character.
-
-    >>> path("models", "churn", "examples", "a/1")
-    '/v1/models/churn/examples/a%2F1'
-    """
-    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+def built(http: httpx.Client | httpx.AsyncClient, call: Call) -> httpx.Request:
+    return http.build_request(
+        call.method, call.path, params=dict(call.params), content=call.content, headers=dict(call.headers)
+    )

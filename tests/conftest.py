@@ -1,4 +1,4 @@
-"""What tests of the service share. Each test that asks for `stack` runs on SQLite and on PostgreSQL."""
+"""What tests of running parts share. Each test that asks for `stack` or `house` runs on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import httpx
 import pytest
 
 from tests import servers
-from tests.servers import PostgresServer
+from tests.servers import PostgresServer, RedisServer
 from tests.stack import Stack
+from tests.worker.house import House
 
 BACKENDS = ("sqlite", "postgresql")
 
@@ -38,3 +39,30 @@ def api(stack: Stack) -> Iterator[httpx.Client]:
     """A client with the admin's key."""
     with stack.client() as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[RedisServer]:
+    with servers.redis() as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=BACKENDS)
+def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """Service, broker, worker and scheduler, shared by all tests of a backend."""
+    folder = tmp_path_factory.mktemp(f"house-{request.param}")
+    if request.param == "postgresql":
+        postgres: PostgresServer = request.getfixturevalue("postgres")
+        broker: RedisServer = request.getfixturevalue("redis")
+        house = House(folder, postgres.create_database("house"), AMEND_BROKER_URL=broker.url)
+    else:
+        house = House(folder)
+        house.add("worker.broker")
+    try:
+        house.start()
+        house.add("worker")
+        house.add("worker.scheduler")
+        house.wait_until(house.ready)
+        yield house
+    finally:
+        house.stop()

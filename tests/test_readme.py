@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tests.stack import Stack
+from tests.worker.house import House
 
 ROOT = Path(__file__).parent.parent
 README, GUIDE = ROOT / "README.md", ROOT / "docs" / "api.md"
@@ -24,9 +25,13 @@ def blocks(page: Path, language: str) -> list[str]:
     return found
 
 
-def test_the_python_example_runs() -> None:
-    for block in blocks(README, "python"):
-        exec(compile(block, str(README), "exec"), {})
+@pytest.mark.parametrize("house", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("page", [README, GUIDE], ids=lambda page: page.name)
+def test_the_python_examples_run(page: Path, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMEND_URL", house.url)
+    monkeypatch.setenv("AMEND_KEY", house.admin_key)
+    for block in blocks(page, "python"):
+        exec(compile(block, str(page), "exec"), {})
 
 
 @pytest.mark.parametrize("page", [README, GUIDE], ids=lambda page: page.name)

@@ -6,19 +6,20 @@ A command is a function that takes a :class:`Connection` first. :func:`command` 
 
 import functools
 import inspect
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any, Concatenate, NoReturn, ParamSpec
 
 import typer
 
-from client.api import ApiError, Client, UnreachableError, on_this_machine
+from client.api import Client
 from client.commands import output
+from client.errors import AmendError, ApiError
 
 PANEL = "Connection and output"
 # More bad fields than this bury the message.
 SHOWN_ERRORS = 5
+# Seconds before each repetition: enough for a short break of the network, little to wait when nobody is there.
+PAUSES = (0.2, 0.5, 1.0)
 
 Url = Annotated[
     str | None,
@@ -89,10 +90,9 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[Con
         @functools.wraps(function)
         def run(*, url: str | None, key: str | None, as_json: bool, **arguments: Any) -> None:
             try:
-                address = find_url(url)
-                with Client(address, find_key(key, address)) as client:
+                with Client(url, key, pauses=PAUSES) as client:
                     function(Connection(client, as_json), **arguments)  # type: ignore[call-arg]
-            except (ApiError, UnreachableError) as error:
+            except AmendError as error:
                 fail(describe(error))
 
         # The function's own parameters but the connection, then ours.
@@ -102,24 +102,6 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[Con
         app.command(name)(run)
 
     return register
-
-
-def find_url(given: str | None) -> str:
-    url = given or f"http://127.0.0.1:{os.environ.get('AMEND_PORT') or 8000}"
-    return (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
-
-
-def find_key(given: str | None, url: str) -> str:
-    if given:
-        return given.strip()
-    if not on_this_machine(url):
-        # whoever listens there would be handed the keys to everything here
-        fail("no key: give --key or set AMEND_KEY (the admin key of this machine is not sent to others)")
-    file = Path(os.environ.get("AMEND_HOME") or "~/.amend").expanduser() / "admin.key"
-    try:
-        return file.read_text().strip()
-    except OSError as error:
-        fail(f"no key: give --key or set AMEND_KEY ({file}: {error.strerror}; `amend migrate` writes it)")
 
 
 def describe(error: Exception) -> str:

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from client.api import path
 from client.commands import output
 from client.commands.connection import After, Connection, Limit, command, fail
+from client.flows import path
 
 ENDED = frozenset({"completed", "failed", "refused"})
 # Seconds between two looks at an erasure that is awaited.

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from client.api import path
 from client.commands import output
 from client.commands.arguments import read_bytes
 from client.commands.connection import After, Connection, Limit, Yes, command, confirm, fail
 from client.commands.jobs import Wait
 from client.commands.models import Name, follow_up
+from client.flows import path
 
 
 class Format(StrEnum):

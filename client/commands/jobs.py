@@ -5,9 +5,9 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from client.api import path
 from client.commands import output
 from client.commands.connection import After, Connection, Limit, command, fail
+from client.flows import path
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 # Seconds of one long poll. It is answered when the job ends, so this is only how often the bar moves.

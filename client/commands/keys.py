@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from client.api import path
 from client.commands import output
 from client.commands.connection import After, Connection, Limit, Yes, command, confirm
+from client.flows import path
 
 app = typer.Typer(help="Create and revoke the keys that callers of the service use.", no_args_is_help=True)
 

@@ -4,11 +4,11 @@ from typing import Annotated, Any
 
 import typer
 
-from client.api import path
 from client.commands import output
 from client.commands.arguments import parse_json, parse_kind
 from client.commands.connection import After, Connection, Limit, Yes, command, confirm, fail
 from client.commands.jobs import Wait, finish
+from client.flows import path
 
 app = typer.Typer(help="Create models, change them, adapt and retrain them.", no_args_is_help=True)
 

@@ -4,11 +4,11 @@ from typing import Annotated, Any
 
 import typer
 
-from client.api import path
 from client.commands import output
 from client.commands.arguments import parse_json
 from client.commands.connection import Connection
 from client.commands.models import Name
+from client.flows import path
 
 
 def predict(

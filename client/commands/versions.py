@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from client.api import path
 from client.commands import output
 from client.commands.connection import After, Connection, Limit, command, fail
 from client.commands.models import Name
+from client.flows import path
 
 app = typer.Typer(help="See, promote and download the versions of a model.", no_args_is_help=True)
 comparisons = typer.Typer(help="Adapted versions side by side with full retrains.", no_args_is_help=True)

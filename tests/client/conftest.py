@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from client import api, cli
+from client import Client, cli
+from client.commands import connection
+from tests.client.clients import Awaited, Connect
 
 
 @dataclass
@@ -62,7 +64,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    monkeypatch.setattr(api, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(connection, "PAUSES", (0.0, 0.0, 0.0))
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         service.url = f"http://127.0.0.1:{server.server_address[1]}"
         # A short poll, as shutting down waits for one.
@@ -71,3 +73,17 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
         yield service
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture(params=[Client, Awaited], ids=["sync", "async"])
+def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
+    """Makes clients of one kind, which end with the test."""
+    made = []
+
+    def connected(*arguments: Any, **options: Any) -> Any:
+        made.append(request.param(*arguments, **options))
+        return made[-1]
+
+    yield connected
+    for client in made:
+        client.close()

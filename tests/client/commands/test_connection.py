@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from client import api, cli
-from client.commands.connection import find_key, find_url
+from client import cli
+from client.address import find_key, find_url
+from client.commands import connection
 from tests.client.conftest import StandIn
 
 LIST = {"items": [], "next": None}
@@ -77,7 +78,7 @@ def test_no_key_is_one_clear_line() -> None:
 
 
 def test_no_service_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "PAUSES", (0.0,))
+    monkeypatch.setattr(connection, "PAUSES", (0.0,))
     with socket.socket() as bound_but_deaf:
         bound_but_deaf.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound_but_deaf.getsockname()[1]}"
