@@ -27,12 +27,7 @@ TIMEOUT = httpx.Timeout(120.0, connect=5.0)
 
 
 class Client(Operations):
-    """Calls one Amend service with one key; without them, the service on this machine with its admin key.
-
-    >>> with Client("http://127.0.0.1:8000", "amend_...") as client:  # doctest: +SKIP
-    ...     client.model("churn").champion
-    7
-    """
+    """Calls one Amend service with one key; without them, the service on this machine with its admin key."""
 
     def __init__(
         self,
