@@ -54,6 +54,19 @@ def erasure(context: typer.Context) -> None:
     run_module("bench", "erasure", *context.args)
 
 
+def up() -> None:
+    """Run all of Amend on this machine until Ctrl-C: broker, MLflow, service, worker, scheduler.
+
+    Everything it writes is in $AMEND_HOME (~/.amend); a part that dies is started again. Ports: AMEND_PORT (8000) and
+    AMEND_MLFLOW_PORT (5000). What AMEND_DATABASE_URL, AMEND_BROKER_URL or AMEND_MLFLOW_URL names is used, not started.
+
+    Example: AMEND_HOME=./data AMEND_PORT=8080 amend up
+    """
+    from client.up.run import run  # needs a Unix; the other commands do not
+
+    raise typer.Exit(run())
+
+
 def service() -> None:
     """Serve the REST API until Ctrl-C. Settings come from the environment: AMEND_PORT, AMEND_DATABASE_URL ...
 

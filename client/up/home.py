@@ -1,0 +1,96 @@
+"""What must be there before anything is started: a folder that can be written, nobody else in it, and free ports."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+
+NEEDED = 32 * 2**20
+"""Bytes that the first start writes, and some more."""
+PATIENCE = 6.0
+"""Seconds that a supervisor before us, which was killed, has to end what it had started."""
+
+
+class CannotStart(Exception):
+    """Why, in one line for the user."""
+
+
+def open_home(folder: Path) -> int:
+    """Make the folder ours, until this process and its guard end; the lock.
+
+    It can be written (else OSError), there is room in it, and no other supervisor uses it (else CannotStart).
+    """
+    probe = folder / "room"
+    try:
+        for path in (folder, folder / "logs"):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(folder / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        take(lock, folder)
+        os.truncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        with probe.open("wb") as file:
+            for _ in range(NEEDED // 2**20):
+                file.write(bytes(2**20))
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        message = f"AMEND_HOME: {folder} cannot be used ({error.strerror}); {NEEDED // 2**20} MB must be free"
+        raise CannotStart(message) from None
+    finally:
+        with suppress(OSError):
+            probe.unlink()
+    return lock
+
+
+def take(lock: int, folder: Path) -> None:
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            holder = os.pread(lock, 20, 0).decode().strip()
+            if time.monotonic() > end or runs(holder):
+                which = f"process {holder}" if holder else "another process"
+                message = f"amend up runs already in {folder} ({which}). Stop that one first, or set AMEND_HOME."
+                raise CannotStart(message) from None
+        time.sleep(0.1)
+
+
+def runs(process: str) -> bool:
+    """Whether a process is there; not, if it was killed and its guard has yet to finish."""
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def free_ports(wanted: dict[str, tuple[str, str]]) -> dict[str, int]:
+    """Ports that can be listened on, by setting; 0 is any. ``wanted``: setting -> (host, what was given for it)."""
+    found: dict[str, int] = {}
+    sockets: list[socket.socket] = []
+    try:
+        for setting, (host, given) in wanted.items():
+            sockets.append(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
+            sockets[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                sockets[-1].bind((host, int(given)))
+            except (ValueError, OverflowError):
+                raise CannotStart(f"{setting}: {given!r} is not a port (0 to 65535)") from None
+            except OSError as error:
+                message = (
+                    f"{setting}: port {given} of {host} cannot be used ({error.strerror}). Stop what uses it, or set "
+                )
+                raise CannotStart(f"{message}{setting} to another.") from None
+            found[setting] = sockets[-1].getsockname()[1]
+    finally:
+        for each in sockets:
+            each.close()
+    return found

@@ -1,0 +1,83 @@
+"""Which parts Amend has on this machine, how each is started, and where they are reached."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from client.up.home import free_ports
+from client.up.part import Part
+
+HERE = "127.0.0.1"
+SECRETS = Path("/run/secrets")
+"""Where the parts look for settings that are not in the environment."""
+MLFLOW = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+
+
+class Stack:
+    """The parts, by the settings in the environment. CannotStart if a port is not free."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.logs = home, home / "logs"
+        self.elsewhere = [name for name in ("database", "broker", "mlflow") if given(f"{name}_url")]
+        host = os.environ.get("AMEND_HOST") or HERE
+        wanted = {"AMEND_PORT": (host, os.environ.get("AMEND_PORT") or "8000")}
+        if "mlflow" not in self.elsewhere:
+            wanted["AMEND_MLFLOW_PORT"] = (HERE, os.environ.get("AMEND_MLFLOW_PORT") or "5000")
+        ports = free_ports(wanted)
+        self.url = f"http://{reached(host)}:{ports['AMEND_PORT']}"
+        self.environment = os.environ | {"AMEND_HOME": str(home), "AMEND_PORT": str(ports["AMEND_PORT"])}
+        self.mlflow_url = ""
+        if "mlflow" not in self.elsewhere:
+            self.mlflow_url = f"http://{HERE}:{ports['AMEND_MLFLOW_PORT']}"
+            self.environment["AMEND_MLFLOW_URL"] = self.mlflow_url
+
+        self.migrate = self.part("migrate", "migrations")
+        # Nothing new comes in and nothing new is ordered; then running work ends; then what that needs.
+        self.stages = [
+            [self.part("service", "service"), self.part("scheduler", "worker.scheduler")],
+            [self.part("worker", "worker", patience=seconds_to_stop() + 15)],
+        ]
+        self.independent: list[Part] = []
+        """Those that do not wait for the database to be ready; MLflow takes the longest."""
+        if "mlflow" not in self.elsewhere:
+            self.independent.append(self.mlflow(ports["AMEND_MLFLOW_PORT"]))
+        if "broker" not in self.elsewhere:
+            self.independent.append(self.part("broker", "worker.broker"))
+        self.stages += [[part] for part in self.independent]
+
+    def part(self, name: str, module: str, patience: float = 15.0) -> Part:
+        # -P: a folder named like the module in the user's directory is not ours
+        command = [sys.executable, "-P", "-m", module]
+        return Part(name, command, self.logs / f"{name}.log", self.environment, patience=patience)
+
+    def mlflow(self, port: int) -> Part:
+        folder = self.home / "mlflow"
+        folder.mkdir(exist_ok=True)
+        command = [sys.executable, "-P", "-m", "client.up.tracking", str(folder), str(port)]
+        # our secrets are none of its business
+        environment = {name: v for name, v in self.environment.items() if not name.startswith("AMEND_")} | MLFLOW
+        return Part("mlflow", command, self.logs / "mlflow.log", environment, folder)
+
+
+def given(setting: str) -> bool:
+    """Whether the user has set something that the parts will find."""
+    return bool(os.environ.get(f"AMEND_{setting.upper()}")) or (SECRETS / f"amend_{setting}").is_file()
+
+
+def reached(host: str) -> str:
+    """The host by which a server on this machine is reached, as it stands in a URL.
+
+    >>> [reached(host) for host in ("127.0.0.1", "0.0.0.0", "::", "fd00::7")]
+    ['127.0.0.1', '127.0.0.1', '[::1]', '[fd00::7]']
+    """
+    here = {"0.0.0.0": HERE, "::": "::1"}.get(host, host)
+    return f"[{here}]" if ":" in here else here
+
+
+def seconds_to_stop() -> float:
+    try:
+        return float(os.environ.get("AMEND_STOP_SECONDS") or 8)
+    except ValueError:
+        return 8.0  # the migration will say that it is wrong
