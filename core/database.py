@@ -85,6 +85,8 @@ class Database:
     def __init__(self, settings: Settings) -> None:
         url = understood(settings.database)
         self.sqlite = url.get_backend_name() == "sqlite"
+        if not self.sqlite and not url.password:
+            url = url.set(password=settings.database_password.get_secret_value() or None)
         patience = settings.database_patience
         if self.sqlite:
             arguments: dict[str, Any] = {"timeout": patience}

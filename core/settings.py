@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import os
 import re
 import secrets
+import sys
 import tempfile
-from functools import cached_property
+from collections.abc import Iterable
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
@@ -17,8 +20,10 @@ from core.errors import Invalid
 
 LONGEST_SOCKET = 100
 """Bytes that the path of a socket may have, on every system."""
-SECRETS = Path("/run/secrets")
-"""Where container engines put secrets that are given as files."""
+SECRETS = Path(os.environ.get("AMEND_SECRETS", "/run/secrets"))
+"""Where secrets are that are given as files; container engines put them into /run/secrets."""
+OTHERS = ("SECRETS", "URL", "KEY", "MLFLOW_PORT")
+"""Variables AMEND_... that are no settings of these processes: the one above, and those of the `amend` command."""
 
 
 class Settings(BaseSettings):
@@ -30,6 +35,7 @@ class Settings(BaseSettings):
 
     home: Path = Field(Path("~/.amend"), description="Folder of everything that the embedded way to run writes.")
     database_url: str = Field("", description="SQLAlchemy URL. Empty: SQLite in the home folder.")
+    database_password: SecretStr = Field(SecretStr(""), description="Where the database's URL has none.")
     artifacts_url: str = Field("", description="fsspec URL or folder of version files. Empty: in the home folder.")
     broker_url: str = Field("", description="Redis or Valkey that carries jobs to workers. Empty: Valkey at home.")
     mlflow_url: str = Field("", description="MLflow tracking server.")
@@ -113,6 +119,7 @@ class Settings(BaseSettings):
 
 def from_environment() -> Settings:
     """The settings of this process; Invalid in words for an operator."""
+    warn_of_unknown()
     try:
         settings = Settings()
         _ = settings.folder
@@ -123,6 +130,28 @@ def from_environment() -> Settings:
     except OSError as error:
         message = f"AMEND_HOME: {error.filename} cannot be used ({error.strerror})"
         raise Invalid("settings_invalid", message) from None
+
+
+@lru_cache(maxsize=1)
+def warn_of_unknown() -> None:
+    """Name variables that look like settings and are none: misspelt, one would go unnoticed."""
+    for problem in unknown(os.environ):
+        print(problem, file=sys.stderr)
+
+
+def unknown(given: Iterable[str]) -> list[str]:
+    """What is wrong with the names of some variables.
+
+    >>> unknown(["AMEND_PORT", "AMEND_DATABSE_URL", "HOME"])
+    ['AMEND_DATABSE_URL is no setting of Amend; did you mean AMEND_DATABASE_URL?']
+    """
+    known = [name.upper() for name in Settings.model_fields] + list(OTHERS)
+    found = []
+    for name in sorted(name.removeprefix("AMEND_") for name in given if name.startswith("AMEND_")):
+        if name not in known and not name.startswith("TEST_"):
+            nearest = "".join(f"; did you mean AMEND_{near}?" for near in difflib.get_close_matches(name, known, n=1))
+            found.append(f"AMEND_{name} is no setting of Amend{nearest}")
+    return found
 
 
 def kept_secret(path: Path) -> str:

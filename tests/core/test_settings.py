@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from core.database import Database
 from core.settings import Settings, kept_secret
 
 SHOW = "from core.settings import Settings; print(Settings().secret.decode())"
@@ -67,3 +69,25 @@ def test_callers_with_the_same_process_number_get_the_same_secret(tmp_path: Path
         with ThreadPoolExecutor(8) as threads:
             assert len(set(threads.map(kept_secret, [path] * 8))) == 1
     assert len(list(tmp_path.iterdir())) == 20
+
+
+def test_a_password_of_its_own_goes_to_the_database(tmp_path: Path) -> None:
+    given = {"home": tmp_path, "database_password": "p@ss:/word"}
+    urls = {"postgresql://amend@host/amend": "p@ss:/word", "postgresql://amend:own@host/amend": "own", "": None}
+    for url, password in urls.items():
+        assert Database(Settings.model_validate({**given, "database_url": url})).engine.url.password == password
+
+
+def test_secrets_may_be_files(tmp_path: Path) -> None:
+    (tmp_path / "amend_secret_key").write_text("from a file\n")
+    environment = {"AMEND_HOME": str(tmp_path), "AMEND_SECRETS": str(tmp_path), "PATH": ""}
+    shown = subprocess.run([sys.executable, "-c", SHOW], env=environment, capture_output=True, text=True, check=True)
+    assert shown.stdout == "from a file\n"
+
+
+def test_a_misspelt_setting_is_named_once_with_what_was_meant(tmp_path: Path) -> None:
+    given = {"AMEND_HOME": str(tmp_path), "AMEND_QEUES": "long", "AMEND_ZZZ": "1", "AMEND_URL": "http://host"}
+    command = [sys.executable, "-c", "from core.settings import from_environment as get; get(), get()"]
+    done = subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True, check=True)
+    meant = "AMEND_QEUES is no setting of Amend; did you mean AMEND_QUEUES?"
+    assert done.stderr.splitlines() == [meant, "AMEND_ZZZ is no setting of Amend"]
