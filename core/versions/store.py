@@ -1,18 +1,19 @@
-"""The store of version files: a folder, or any file system that fsspec knows (S3, ...)."""
+"""The store of version files: a folder, or an object store that fsspec knows (S3, ...)."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from core.errors import NotFound, Unavailable
+from core.errors import AmendError, NotFound, Unavailable
 
 PARTIAL = ".partial"
 """The end of the name of a file that is being written."""
@@ -29,7 +30,8 @@ class Store:
     """Files by name under one root. A file is there whole or not at all."""
 
     def __init__(self, url: str) -> None:
-        self.files, root = fsspec.core.url_to_fs(url)
+        # listings that are kept would not show what other processes wrote and deleted
+        self.files, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
         self.root = str(root).rstrip("/")
         self.local = isinstance(self.files, LocalFileSystem)
 
@@ -43,44 +45,55 @@ class Store:
     def write(self, name: str, data: bytes) -> None:
         """Store bytes under a name of the caller's."""
         path = f"{self.root}/{name}"
-        try:
-            self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
+        with told_when_down("takes nothing"):
             if self.local:
+                self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
                 write_whole(Path(path), data)
-            else:  # object stores show a file once it is complete
+            else:  # object stores have no folders, and show a file once it is complete
                 self.files.pipe_file(path, data)
-        except OSError as error:
-            raise Unavailable("store_unavailable", "The store of version files takes nothing.") from error
 
     def names(self, folder: str) -> list[str]:
         """The names of the files in a folder, in order; none if there is no such folder."""
-        try:
-            found = self.files.ls(f"{self.root}/{folder}", detail=False)
-        except FileNotFoundError:
-            return []
+        with told_when_down():
+            try:
+                found = self.files.ls(f"{self.root}/{folder}", detail=False)
+            except FileNotFoundError:
+                return []
         names = (str(path).rpartition("/")[2] for path in found)
         return sorted(f"{folder}/{name}" for name in names if not name.endswith(PARTIAL))
 
     def get(self, name: str, sha256: str | None = None) -> bytes:
         """A file's bytes; Unavailable if they are not those of the given hash."""
-        try:
-            data = bytes(self.files.cat_file(f"{self.root}/{name}"))
-        except FileNotFoundError as error:
-            raise NotFound("version_purged", "The file of this version is not there any more.") from error
-        except OSError as error:
-            raise Unavailable("store_unavailable", "The store of version files does not answer.") from error
+        with told_when_down():
+            try:
+                data = bytes(self.files.cat_file(f"{self.root}/{name}"))
+            except FileNotFoundError as error:
+                raise NotFound("version_purged", "The file of this version is not there any more.") from error
         if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
             raise Unavailable("version_damaged", "The file of this version is not what was stored.")
         return data
 
     def exists(self, name: str) -> bool:
-        return bool(self.files.exists(f"{self.root}/{name}"))
+        with told_when_down():
+            return bool(self.files.exists(f"{self.root}/{name}"))
 
     def delete(self, name: str) -> None:
         """Delete a file, or a folder with all its files; nothing happens if it is not there."""
-        for path in (f"{self.root}/{name}", f"{self.root}/{name}{PARTIAL}"):
-            if self.files.exists(path):
-                self.files.rm(path, recursive=True)
+        with told_when_down("deletes nothing"):
+            for path in (f"{self.root}/{name}", f"{self.root}/{name}{PARTIAL}"):
+                if self.files.exists(path):
+                    self.files.rm(path, recursive=True)
+
+
+@contextmanager
+def told_when_down(problem: str = "does not answer") -> Iterator[None]:
+    """Turn what a file system raises into one error: each has kinds of its own."""
+    try:
+        yield
+    except AmendError:
+        raise
+    except Exception as error:
+        raise Unavailable("store_unavailable", f"The store of version files {problem}.") from error
 
 
 def write_whole(path: Path, data: bytes) -> None:

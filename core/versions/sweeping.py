@@ -7,6 +7,7 @@ from sqlalchemy import delete, exists, select, update
 from sqlalchemy.orm import Session
 
 from core.database import Database, now, rows_changed
+from core.errors import Unavailable
 from core.jobs.tables import Job, JobState
 from core.marks import Litter
 from core.versions.store import Store, Stored
@@ -42,7 +43,7 @@ def sweep(database: Database, store: Store) -> None:
                 continue
         try:
             store.delete(path)
-        except OSError as error:
+        except Unavailable as error:
             log.warning("files that nothing refers to could not be deleted yet", exc_info=error)
             continue
         with database.write() as session:

@@ -1,21 +1,46 @@
-"""The store of version files: whole or not at all, in a folder and in any other file system of fsspec."""
+"""The store of version files: whole or not at all, in a folder and in an object store."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import uuid
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+import s3fs
+from moto.server import ThreadedMotoServer
 
 from core.errors import NotFound, Unavailable
 from core.versions.store import Store
 
 
-@pytest.fixture(params=["folder", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return Store(str(tmp_path) if request.param == "folder" else f"memory://{uuid.uuid4().hex}")
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """A bucket of an S3 server of this process, which is set as any other would be."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*server.get_host_and_port()))
+        patch.setenv("AWS_ACCESS_KEY_ID", "key")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        s3fs.S3FileSystem().mkdir("amend")
+        yield "s3://amend"
+    server.stop()
+
+
+@pytest.fixture(params=["folder", "memory", "s3"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "s3":
+        return f"{request.getfixturevalue('bucket')}/{uuid.uuid4().hex}"
+    return str(tmp_path) if request.param == "folder" else f"memory://{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def store(url: str) -> Store:
+    return Store(url)
 
 
 def files(folder: Path) -> list[str]:
@@ -46,6 +71,17 @@ def test_a_folder_goes_with_its_files_and_no_other(store: Store) -> None:
     assert store.get(stays) == b"b"
 
 
+def test_what_another_process_writes_and_deletes_shows(store: Store, url: str) -> None:
+    file, _ = store.put("models/1", b"a")
+    assert store.names("models/1") == [file]
+    elsewhere = Store(url)
+    elsewhere.files = type(store.files)(skip_instance_cache=True)  # nothing that it keeps is shared
+    new, _ = elsewhere.put("models/1", b"b")
+    elsewhere.delete(file)
+    assert store.names("models/1") == [new]
+    assert (store.exists(file), store.exists(new)) == (False, True)
+
+
 @pytest.mark.parametrize("step", ["fsync", "replace"])
 def test_a_write_that_breaks_off_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     def break_off(*_: object) -> None:
@@ -61,3 +97,18 @@ def test_a_store_that_does_not_answer_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     with pytest.raises(Unavailable):
         Store(str(tmp_path)).get("models")
+
+
+def test_whatever_an_object_store_raises_means_that_it_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OfItsOwn(Exception):
+        """As botocore's, which are no OSError."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OfItsOwn
+
+    store = Store(f"memory://{uuid.uuid4().hex}")
+    for method in ("pipe_file", "cat_file", "ls", "exists"):
+        monkeypatch.setattr(store.files, method, refuse)
+    for act in (partial(store.put, data=b""), store.get, store.names, store.exists, store.delete):
+        with pytest.raises(Unavailable):
+            act("a")

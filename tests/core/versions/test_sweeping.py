@@ -21,11 +21,11 @@ def test_what_cannot_be_deleted_now_is_deleted_later(
     with database.write() as session:
         session.add(Litter(path="models/1"))
 
-    def refuse(folder: str) -> None:
-        raise PermissionError(folder)
+    def refuse(path: str, recursive: bool) -> None:
+        raise PermissionError(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "delete", refuse)
+        patch.setattr(store.files, "rm", refuse)
         sweep(database, store)
     assert (tmp_path / file).exists()
     sweep(database, store)
