@@ -57,7 +57,9 @@ class Observed:
             elif not answered:
                 raise
         finally:
-            route = getattr(scope.get("route"), "path", "unknown")
+            # what was found without being an endpoint is a file of ours: the pages of /docs
+            file: str = scope["path"] if 0 < status < 400 else "unknown"
+            route: str = getattr(scope.get("route"), "path", file)
             seconds = time.perf_counter() - started
             metrics.count_request(scope["method"], route, status, seconds)
             if route not in QUIET or status >= 400:
