@@ -12,6 +12,7 @@ from core.database import Database
 from core.errors import AmendError
 from core.marks import secret_matches
 from core.settings import from_environment
+from core.versions import marker
 from core.versions.store import Store
 from core.versions.sweeping import sweep
 from migrations import runner
@@ -26,7 +27,9 @@ def main() -> None:
     with database.write() as session:
         if not secret_matches(session, settings.secret):
             sys.exit("AMEND_SECRET_KEY is not the one that this database was made with: no subject would be found.")
-    sweep(database, Store(settings.artifacts))
+    store = Store(settings.artifacts)
+    marker.begin(database, store)
+    sweep(database, store)
     database.close()
     if settings.processes > 1:
         # where prometheus_client adds up the counts of the processes; those of the last run are of no use

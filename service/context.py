@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable
+from functools import cached_property
 from typing import Annotated, Any, Generic, TypeVar
 
 from fastapi import Depends, Request
 
 from core.database import Database
 from core.settings import Settings
+from core.versions import marker
 from core.versions.store import Store
 from service.courier import Courier
 
@@ -53,6 +55,11 @@ class Context:
         self.callers: Recent[bytes, Any] = Recent(settings.cache_seconds)
         self.models: Recent[str, tuple[int, dict[str, Any]]] = Recent(settings.cache_seconds)
         self.champions: Recent[Any, Any] = Recent(settings.cache_seconds)
+
+    @cached_property
+    def store_mark(self) -> str:
+        """By which the database knows its store."""
+        return marker.mark(self.database, self.store)
 
     def close(self) -> None:
         self.courier.close()

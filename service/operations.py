@@ -16,7 +16,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 from core.database import now
+from core.errors import Unavailable
 from core.jobs.tables import Worker
+from core.versions import marker
 from service import metrics
 from service.auth import Reader
 from service.context import Context, Shared
@@ -46,6 +48,7 @@ class Readiness(BaseModel):
 
     status: Literal["ready", "degraded", "down"]
     database: Part
+    store: Part
     broker: Part
     worker: Part
     mlflow: Part
@@ -54,6 +57,16 @@ class Readiness(BaseModel):
 def database(context: Context) -> str:
     with context.database.read() as session:
         session.execute(select(1))
+    return "answers"
+
+
+def store(context: Context) -> str:
+    try:
+        marker.check(context.store, context.store_mark)
+    except Unavailable as error:
+        if error.code == marker.FOREIGN:
+            raise LookupError(error.detail) from None
+        raise
     return "answers"
 
 
@@ -99,12 +112,12 @@ async def health() -> Health:
 
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness, "description": "Not ready"}})
 async def readiness(context: Shared) -> Response:
-    """Whether database, broker, worker and MLflow are there, and which is not."""
-    checks = (database, broker, worker, mlflow)
+    """Whether database, store, broker, worker and MLflow are there, and which is not."""
+    checks = (database, store, broker, worker, mlflow)
     parts = await asyncio.gather(*(run_in_threadpool(looked_at, check, context) for check in checks))
     named = {check.__name__: part for check, part in zip(checks, parts, strict=True)}
     # without MLflow only the dashboards stand still: no reason to send callers elsewhere
-    down = not all(named[name].ok for name in ("database", "broker", "worker"))
+    down = not all(part.ok for name, part in named.items() if name != "mlflow")
     status = "down" if down else "ready" if named["mlflow"].ok else "degraded"
     answer = Readiness.model_validate({"status": status, **named})
     return JSONResponse(answer.model_dump(), 503 if down else 200)

@@ -15,6 +15,8 @@ from core.errors import AmendError
 from core.jobs.queue import QUEUES
 from core.jobs.tables import Worker
 from core.settings import Settings, from_environment
+from core.versions import marker
+from core.versions.store import Store
 from migrations import runner
 
 SIGN = 5.0
@@ -27,6 +29,7 @@ def main() -> None:
     database = Database(settings)
     if problem := runner.problem(database):
         sys.exit(problem)
+    marker.begin(database, Store(settings.artifacts))
     database.close()
     from worker.app import TRACKING, app
 
@@ -34,6 +37,8 @@ def main() -> None:
     queues = [name.strip() for name in settings.queues.split(",") if name.strip()] or list(known)
     if unknown := set(queues) - set(known):
         sys.exit(f"AMEND_QUEUES: there is no queue {min(unknown)!r}; there are {', '.join(known)}")
+    alive = settings.folder / "worker.alive"
+    signals.heartbeat_sent.connect(lambda **_: alive.touch(), weak=False)  # sent while the broker is listened to
     signals.worker_ready.connect(begin_signs, weak=False)
     options = ["--loglevel", settings.log_level, "--concurrency", str(settings.worker_processes), "--without-gossip"]
     options += ["--without-mingle", "--queues", ",".join(queues), "--hostname", f"{os.getpid()}@%h"]

@@ -15,6 +15,7 @@ from core.database import Database
 from core.errors import Unavailable
 from core.jobs import outbox
 from core.settings import Settings
+from core.versions import marker
 from core.versions.store import Store
 
 
@@ -29,6 +30,11 @@ class Context:
         self.database = Database(settings)
         self.store = Store(settings.artifacts)
         self.name = f"{socket.gethostname()}:{os.getpid()}"
+
+    @cached_property
+    def store_mark(self) -> str:
+        """By which the database knows its store."""
+        return marker.mark(self.database, self.store)
 
     @cached_property
     def device(self) -> torch.device:

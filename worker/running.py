@@ -13,6 +13,7 @@ from core.jobs.leases import Cancelled, Lost
 from core.jobs.tables import JobKind, JobState
 from core.kprior import SolverError
 from core.logs import current_request
+from core.versions import marker
 from worker import adapting, erasing, retraining
 from worker.context import Context
 from worker.heartbeat import HandedBack, Heartbeat
@@ -25,6 +26,7 @@ OUTAGES = (
     "database_unavailable",
     "database_busy",
     "store_unavailable",
+    marker.FOREIGN,
     "mlflow_unavailable",
     "mlflow_busy",
     "receipts_behind",
@@ -62,6 +64,7 @@ def carry_out(context: Context, task: Task) -> None:
     try:
         with Heartbeat(context, task.job_id, task.owner) as heartbeat:
             task.progress = heartbeat
+            marker.check(context.store, context.store_mark)
             WORK[task.kind](task)
         log.info("job succeeded", job=task.job_id)
     except Lost:

@@ -26,6 +26,7 @@ from core.jobs import outbox, schedule
 from core.jobs.tables import Worker
 from core.settings import Settings, from_environment
 from core.tracking.tables import Entry
+from core.versions import marker
 from core.versions.store import Store
 from core.versions.sweeping import sweep
 from migrations import runner
@@ -42,6 +43,7 @@ def main() -> None:
     database = Database(settings)
     if problem := runner.problem(database):
         sys.exit(problem)
+    marker.begin(database, Store(settings.artifacts))
     over = threading.Event()
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
@@ -71,6 +73,11 @@ def tick(settings: Settings, database: Database) -> None:
         if waiting and settings.mlflow_url:
             send_track(app)
 
+    def tend_store() -> None:
+        marker.mark(database, store)
+        sweep(database, store)
+        file_missing(database, store)
+
     def forget_workers() -> None:
         with database.write() as session:
             session.execute(delete(Worker).where(Worker.seen_at < now() - FORGOTTEN))
@@ -82,13 +89,13 @@ def tick(settings: Settings, database: Database) -> None:
     parts: list[Callable[[], object]] = [
         lambda: schedule.make_due(database),
         lambda: schedule.reconcile(database, send, settings.resend_seconds),
-        lambda: sweep(database, store),
+        tend_store,
         lambda: deleting.complete(database, store, bool(settings.mlflow_url)),
         lambda: tidy_if_due(database),
-        lambda: file_missing(database, store),
         tell_mlflow,
         forget_workers,
         forget_answers,
+        (settings.folder / "scheduler.alive").touch,
     ]
     for part in parts:
         try:

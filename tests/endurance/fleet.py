@@ -13,7 +13,7 @@ import httpx
 from sqlalchemy import select
 
 from core.jobs.tables import Job, Worker
-from core.versions import history
+from core.versions import history, marker
 from core.versions.tables import Version, VersionState
 from tests import servers
 from tests.servers import Program
@@ -132,7 +132,7 @@ class Fleet(House):
         under = root if model_id is None else root / history.folder_of(model_id)
         files = {str(path.relative_to(root)) for path in under.rglob("*") if path.is_file()}
         with self.database.read() as session:
-            return files - set(session.scalars(select(Version.file)))
+            return files - set(session.scalars(select(Version.file))) - {marker.FILE}
 
     def unreferenced_versions(self) -> set[str]:
         """Files of weights that no version refers to, or that belong to a purged one."""

@@ -23,6 +23,7 @@ def test_readiness_names_what_is_down(stack: Stack) -> None:
     told = answer.json()
     assert told["status"] == "down"
     assert told["database"] == {"ok": True, "detail": "answers"}
+    assert told["store"] == {"ok": True, "detail": "answers"}
     assert told["broker"] == {"ok": False, "detail": "does not answer (ConnectionError)"}
     assert told["mlflow"] == {"ok": False, "detail": "not configured"}
     assert told["worker"]["ok"] is False
@@ -46,6 +47,15 @@ def test_metrics_tell_of_requests_and_the_ledger(stack: Stack, api: httpx.Client
     assert f'amend_ledger_examples{{model="{name}",split="train"}} 4.0' in answer.text
     assert f'amend_pending_changes{{model="{name}"}} 4.0' in answer.text
     assert 'amend_requests_total{method="POST",route="/v1/models/{name}/examples",status="201"}' in answer.text
+
+
+def test_metrics_know_the_files_of_the_docs_from_paths_that_are_not_there(stack: Stack, api: httpx.Client) -> None:
+    api.get("/openapi.json").raise_for_status()
+    api.get("/v1/none-such")
+    text = api.get("/metrics").text
+    assert 'amend_requests_total{method="GET",route="/openapi.json",status="200"}' in text
+    assert 'amend_requests_total{method="GET",route="unknown",status="404"}' in text
+    assert 'route="unknown",status="200"' not in text
 
 
 def test_an_unknown_path_or_method_is_a_problem_too(stack: Stack, api: httpx.Client) -> None:
