@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from hypothesis import HealthCheck, Phase, settings
 
 from tests import servers
 from tests.servers import PostgresServer, RedisServer
@@ -13,6 +14,17 @@ from tests.stack import Stack
 from tests.worker.house import House
 
 BACKENDS = ("sqlite", "postgresql")
+
+# Property tests: the same examples on every run, and no deadline that a busy machine would miss. Failures are not
+# shrunk: the problems are small and named by their parameters, and shrinking can take minutes.
+settings.register_profile(
+    "seeded",
+    derandomize=True,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("seeded")
 
 
 @pytest.fixture(scope="session")

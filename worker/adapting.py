@@ -9,6 +9,7 @@ from core.jobs.tables import JobState
 from core.models.policy import Policy
 from core.models.table import Model
 from core.versions import history
+from core.versions.store import Stored
 from worker.making import Made, Outdated, next_version
 from worker.subject import Subject
 from worker.task import Task
@@ -30,16 +31,16 @@ def adapt(task: Task) -> None:
         if subject.count == 0:
             raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
         made = next_version(task, subject)
+        task.progress(0.95, "storing")
+        stored = task.stored(made.state)
         try:
-            record(task, subject, made)
+            record(task, subject, made, stored)
             return
         except Outdated:
-            continue
+            task.drop(stored)
 
 
-def record(task: Task, subject: Subject, made: Made) -> None:
-    task.progress(0.95, "storing")
-    stored = task.stored(made.state)
+def record(task: Task, subject: Subject, made: Made, stored: Stored) -> None:
     with task.write() as (session, job, model):
         if model.tip != (subject.tip.number if subject.tip else None):
             raise Outdated

@@ -157,7 +157,7 @@ def adapted(task: Task, subject: Subject, tip: Version) -> tuple[Made, bool]:
     wanted = subject.policy.certify
     # where no refinement is known, nothing but the certificate tells whether the adaptation came near
     unsure = subject.erasing or state.predictor.linear and state.predictor.size > FULL_LIMIT
-    if wanted == "always" or unsure or (rows(removed) and (wanted == "removals" or subject.removal)):
+    if wanted == "always" or unsure or subject.removal or (rows(removed) and wanted == "removals"):
         state, cost, certificate = certified(task, subject, state, result.memory, cost)
     cost = replace(cost, seconds=time.perf_counter() - start)
     made = completed(task, subject, VersionKind.ADAPTED, dataset, state, cost, certificate)

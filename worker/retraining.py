@@ -16,6 +16,7 @@ from core.models.policy import Policy
 from core.models.table import Model
 from core.versions import history
 from core.versions.evaluation import disagreement, weight_distance
+from core.versions.store import Stored
 from core.versions.tables import Comparison, Version, VersionKind
 from worker.making import Made, Outdated, from_scratch
 from worker.nesting import run_to_end
@@ -52,7 +53,13 @@ def retrain_at_head(task: Task) -> None:
     if adapted is not None and adapted.kind is VersionKind.ADAPTED and current is not None:
         task.progress(0.92, "comparing with the adapted version")
         figures = compared(subject, adapted, current, made)
-    record(task, subject, made, adapted, figures)
+    task.progress(0.95, "storing")
+    stored = task.stored(made.state)
+    try:
+        record(task, subject, made, stored, adapted, figures)
+    except Outdated:
+        task.drop(stored)
+        raise
 
 
 def bring_to_head(task: Task) -> None:
@@ -102,9 +109,14 @@ def tolerable(policy: Policy, made: Made, adapted: Version, figures: dict[str, A
     return near and (apart is None or apart <= policy.tolerance.disagreement)
 
 
-def record(task: Task, subject: Subject, made: Made, adapted: Version | None, figures: dict[str, Any] | None) -> None:
-    task.progress(0.95, "storing")
-    stored = task.stored(made.state)
+def record(
+    task: Task,
+    subject: Subject,
+    made: Made,
+    stored: Stored,
+    adapted: Version | None,
+    figures: dict[str, Any] | None,
+) -> None:
     with task.write() as (session, job, model):
         policy = Policy.model_validate(model.policy)
         version = made.record(task, session, model, job, stored)

@@ -30,6 +30,7 @@ OUTAGES = (
     "mlflow_unavailable",
     "mlflow_busy",
     "receipts_behind",
+    "not_gone_yet",
 )
 """Errors that end by themselves."""
 WORK: dict[JobKind, Callable[[Task], None]] = {

@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from core.jobs import leases
 from core.jobs.leases import Lost
 from core.jobs.tables import Job, JobKind
 from core.kprior import State
+from core.marks import Litter
 from core.models.table import Model
 from core.versions import history
 from core.versions.store import Stored
-from core.versions.sweeping import claim, put_noted
+from core.versions.sweeping import claim, put_noted, sweep
 from worker.context import Context
 
 Progress = Callable[[float, str], None]
@@ -54,6 +56,12 @@ class Task:
         """A state's file in the store. It is litter, and swept away some time later, unless a version claims it."""
         folder = history.folder_of(self.model_id)
         return put_noted(self.context.database, self.context.store, folder, state.to_bytes(), self.owner)
+
+    def drop(self, stored: Stored) -> None:
+        """Delete a file that no version will claim, and that may know a person who is being erased."""
+        with self.context.database.write() as session:
+            session.execute(update(Litter).where(Litter.path == stored.file).values(owner=None))
+        sweep(self.context.database, self.context.store)
 
     def claim(self, session: Session, stored: Stored) -> None:
         """Make sure that the file stays, in the transaction that records its version."""

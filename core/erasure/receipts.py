@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from core.marks import Mark
 from core.versions.store import Store
 
 FOLDER = "receipts"
+FILE = re.compile(FOLDER + r"/[0-9]{8,}-[0-9a-f]{16}\.json")
 START = "0" * 64
 """What the first receipt is chained to."""
 
@@ -107,11 +109,16 @@ def genuine(name: str, body: dict[str, Any]) -> bool:
 def require_all(session: Session, store: Store) -> None:
     """Unavailable while the store has receipts that the database has not: one written now would fork the chain."""
     rows = session.execute(select(Receipt.number, Receipt.sha256))
-    if set(store.names(FOLDER)) - {name_of(number, sha256) for number, sha256 in rows}:
+    if set(filed(store)) - {name_of(number, sha256) for number, sha256 in rows}:
         message = (
             "The store has receipts that the database has not: have them carried out first (amend erasures replay)."
         )
         raise Unavailable("receipts_behind", message)
+
+
+def filed(store: Store) -> list[str]:
+    """The names of the receipts' files; what others left there is none of our business."""
+    return [name for name in store.names(FOLDER) if FILE.fullmatch(name)]
 
 
 def name_of(number: int, sha256: str) -> str:
@@ -128,7 +135,7 @@ def number_in(name: str) -> int:
 def read_files(store: Store) -> dict[str, dict[str, Any]]:
     """The receipts in the store by the names of their files, in order; one that cannot be read is empty."""
     found: dict[str, dict[str, Any]] = {}
-    for name in store.names(FOLDER):
+    for name in filed(store):
         try:
             body = json.loads(store.get(name))
         except (ValueError, NotFound):
@@ -139,11 +146,11 @@ def read_files(store: Store) -> dict[str, dict[str, Any]]:
 
 def file_missing(database: Database, store: Store) -> int:
     """Write the files that are not there yet; how many."""
-    filed = set(store.names(FOLDER))
+    there = set(filed(store))
     with database.read() as session:
         rows = session.execute(select(Receipt.number, Receipt.sha256)).all()
         names = {name_of(number, sha256): number for number, sha256 in rows}
-        missing = {name: session.get_one(Receipt, n).body for name, n in names.items() if name not in filed}
+        missing = {name: session.get_one(Receipt, n).body for name, n in names.items() if name not in there}
     for name, body in missing.items():
         store.write(name, json.dumps(body, indent=2).encode())
     return len(missing)

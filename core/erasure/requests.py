@@ -145,8 +145,6 @@ def extend(session: Session, erasure: Erasure, reason: str) -> None:
     session.refresh(erasure, with_for_update=True)
     if erasure.state not in OPEN:
         raise Conflict("erasure_ended", f"The erasure has ended already: {erasure.state}.")
-    if now() > erasure.due_at:
-        raise Conflict("erasure_overdue", "It is overdue already: the person must hear of an extension before that.")
     if erasure.extension is not None:
         raise Conflict("erasure_extended", "The due date was moved already; the law allows that once.")
     erasure.extension, erasure.due_at = reason, months_after(erasure.received_at, 3)

@@ -32,7 +32,7 @@ def of(receipt: dict[str, Any]) -> str:
     in_time = "in time" if receipt["completed_at"] <= receipt["due_at"] else "late"
     facts = {
         "Received": day(receipt["received_at"]),
-        "Due": day(receipt["due_at"]),
+        "Due": day(receipt["due_at"]) + (", extended by two months" if receipt.get("extended") else ""),
         "Completed": f"{day(receipt['completed_at'])}, {in_time}",
         "Examples found": receipt["found"],
         "Request": code(receipt["erasure"]),
