@@ -15,7 +15,7 @@ from tests.stack import Stack
 from tests.worker.house import House
 
 ROOT = Path(__file__).parent.parent
-README, GUIDE = ROOT / "README.md", ROOT / "docs" / "api.md"
+README, GUIDE, MATHEMATICS = ROOT / "README.md", ROOT / "docs" / "api.md", ROOT / "docs" / "mathematics.md"
 PAGES = [README, *(ROOT / "docs").glob("*.md")]
 
 
@@ -26,7 +26,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("house", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("page", [README, GUIDE], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [README, GUIDE, MATHEMATICS], ids=lambda page: page.name)
 def test_the_python_examples_run(page: Path, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AMEND_URL", house.url)
     monkeypatch.setenv("AMEND_KEY", house.admin_key)
