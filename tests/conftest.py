@@ -27,6 +27,15 @@ settings.register_profile(
 settings.load_profile("seeded")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A test that could not be run here is nothing to be quiet about."""
+    for report in terminalreporter.stats.get("skipped", []):
+        *_, reason = report.longrepr
+        if "NOT RUN" in reason:
+            terminalreporter.section("not everything was tested", sep="!", red=True, bold=True)
+            terminalreporter.write_line(f"{report.nodeid}: {reason}", red=True, bold=True)
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     with servers.postgres() as server:
