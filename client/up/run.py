@@ -57,10 +57,11 @@ def migrate(supervisor: Supervisor, stack: Stack) -> None:
     lines = stack.migrate.last_lines(20)
     if code == 0:
         for line in lines:
-            name, _, text = line.partition(": ")
-            say(name, text)
+            name, colon, text = line.partition(": ")
+            say(*((name, text) if colon else ("settings", line)))
     elif code is not None:
-        fail(lines[0] if len(lines) == 1 else f"the database could not be prepared; {stack.migrate.log} tells why")
+        told = lines and not any(line.startswith("Traceback") for line in lines)
+        fail(lines[-1] if told else f"the database could not be prepared; {stack.migrate.log} tells why")
 
 
 class Watch:

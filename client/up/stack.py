@@ -10,7 +10,7 @@ from client.up.home import free_ports
 from client.up.part import Part
 
 HERE = "127.0.0.1"
-SECRETS = Path("/run/secrets")
+SECRETS = Path(os.environ.get("AMEND_SECRETS", "/run/secrets"))
 """Where the parts look for settings that are not in the environment."""
 MLFLOW = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 
