@@ -11,6 +11,8 @@ from typing import Any
 import structlog
 import torch
 from celery import Celery, signals
+from kombu.transport import redis as transport
+from redis.exceptions import ConnectionError as BrokerGone
 
 from core import logs
 from core.errors import Unavailable
@@ -31,6 +33,19 @@ SOON = 5.0
 stopping = RawValue("b", 0)
 """1 once the worker was told to stop; written in its main process and seen in its children. A process that is killed
 while it holds an Event's lock would block all the others."""
+
+
+class Channel(transport.Channel):
+    """The broker may go while jobs run. Kombu's own channel then looks for the address of a connection that is gone,
+    and the worker takes no job any more, and ends with those that it has."""
+
+    def _connparams(self, asynchronous: bool = False) -> Any:
+        if self.connection.client is None:
+            raise BrokerGone  # which whoever closes a channel expects
+        return super()._connparams(asynchronous)  # type: ignore[no-untyped-call]
+
+
+transport.Transport.Channel = Channel
 
 
 def make(settings: Settings) -> Celery:

@@ -86,6 +86,30 @@ def test_workers_outlive_a_broker_that_is_lost_in_the_middle_of_their_jobs(fleet
     assert [children(worker.pid) for worker in workers] == processes
 
 
+def test_a_worker_that_could_take_more_jobs_outlives_its_broker_too(fleet: Fleet) -> None:
+    """One that has run for a while, has a job and listens for more."""
+    for worker in fleet.workers:
+        if worker.poll() is None:
+            kill(worker)
+    roomy = fleet.add("worker", AMEND_WORKER_PROCESSES="2")
+    done_once(fleet, fleet.trains(fleet.new_model()), 1)
+    time.sleep(3)
+    job = fleet.trains(fleet.network(LONG))
+    fleet.runner(job)
+    time.sleep(1)
+    log = fleet.folder / "worker.log"
+    before = log.read_text().count("Cannot connect to redis")
+    fleet.kill_broker()
+    try:
+        fleet.wait_until(lambda: log.read_text().count("Cannot connect to redis") > before)
+    finally:
+        fleet.start_broker()
+    done_once(fleet, job, 1)
+    done_once(fleet, fleet.trains(fleet.new_model()), 1)
+    assert roomy.poll() is None
+    kill(roomy)
+
+
 def test_jobs_that_the_broker_forgets_are_run_all_the_same(fleet: Fleet) -> None:
     assert fleet.redis is not None
     running = busy(fleet, fleet.workers_up(2))
