@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from datetime import timedelta
 from functools import lru_cache
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -14,7 +15,7 @@ from sqlalchemy import func, select
 
 from core.database import Database, now
 from core.erasure.tables import OPEN, Erasure, ErasureState
-from core.jobs.tables import Job, JobState, Outbox
+from core.jobs.tables import Job, JobState, Outbox, Worker
 from core.models.table import Model
 from core.versions.tables import Version
 
@@ -45,20 +46,29 @@ def count_request(method: str, route: str, status: int, seconds: float) -> None:
 class Ledger(Collector):
     """Figures that are the same whichever process is asked."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, silence: float) -> None:
         self.database = database
+        self.silence = timedelta(seconds=silence)
+        """A worker that was silent for longer is down."""
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         jobs = GaugeMetricFamily("amend_jobs", "Jobs by kind and state.", labels=["kind", "state"])
+        waiting = GaugeMetricFamily("amend_jobs_waiting_seconds", "For how long the oldest queued job has waited.")
+        workers = GaugeMetricFamily("amend_workers", "Workers that were heard of lately.")
         unsent = GaugeMetricFamily("amend_outbox", "Messages to the workers that are not sent yet.")
         examples = GaugeMetricFamily("amend_ledger_examples", "Examples in force.", labels=["model", "split"])
         pending = GaugeMetricFamily("amend_pending_changes", "Changes after the champion.", labels=["model"])
         erasures = GaugeMetricFamily("amend_erasures", "Erasures by state.", labels=["state"])
         overdue = GaugeMetricFamily("amend_erasures_overdue", "Erasures past their due date.")
         with self.database.read() as session:
-            waiting = select(Job.kind, Job.state, func.count()).group_by(Job.kind, Job.state)
-            for kind, state, count in session.execute(waiting):
+            for kind, state, count in session.execute(
+                select(Job.kind, Job.state, func.count()).group_by(Job.kind, Job.state)
+            ):
                 jobs.add_metric([kind.value, JobState(state).value], count)
+            oldest = session.scalar(select(func.min(Job.created_at)).where(Job.state == JobState.QUEUED))
+            waiting.add_metric([], max(0.0, (now() - oldest).total_seconds()) if oldest else 0)
+            heard = select(func.count()).where(Worker.seen_at > now() - self.silence)
+            workers.add_metric([], session.scalar(heard) or 0)
             unsent.add_metric([], session.scalar(select(func.count()).select_from(Outbox)) or 0)
             champion = (Version.model_id == Model.id) & (Version.number == Model.champion)
             for model, position in session.execute(select(Model, Version.position).outerjoin(Version, champion)):
@@ -69,13 +79,13 @@ class Ledger(Collector):
                 erasures.add_metric([ErasureState(stage).value], count)
             late = select(func.count()).where(Erasure.state.in_(OPEN), Erasure.due_at < now())
             overdue.add_metric([], session.scalar(late) or 0)
-        yield from (jobs, unsent, examples, pending, erasures, overdue)
+        yield from (jobs, waiting, workers, unsent, examples, pending, erasures, overdue)
 
 
-def page(database: Database) -> bytes:
+def page(database: Database, silence: float) -> bytes:
     """All figures in Prometheus' text format. With several processes their counts are added up."""
     registry = CollectorRegistry()
-    registry.register(Ledger(database))
+    registry.register(Ledger(database, silence))
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return generate_latest(registry)

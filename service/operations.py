@@ -7,12 +7,12 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Literal
 
+import anyio
 import httpx
 import redis
 from fastapi import APIRouter
 from pydantic import BaseModel
 from sqlalchemy import func, select
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 from core.database import now
@@ -28,6 +28,8 @@ router = APIRouter(tags=["Operations"])
 
 SOON = 2.0
 """Seconds that a part has to answer."""
+HANGING = anyio.CapacityLimiter(20)
+"""Threads of readiness alone: a part that hangs must not take those of requests."""
 
 
 class Health(BaseModel):
@@ -95,7 +97,13 @@ def mlflow(context: Context) -> str:
     return "answers"
 
 
-def looked_at(check: Callable[[Context], str], context: Context) -> Part:
+async def looked_at(check: Callable[[Context], str], context: Context) -> Part:
+    with anyio.move_on_after(2 * SOON):
+        return await anyio.to_thread.run_sync(found, check, context, abandon_on_cancel=True, limiter=HANGING)
+    return Part(ok=False, detail=f"does not answer in {2 * SOON:.0f} s")
+
+
+def found(check: Callable[[Context], str], context: Context) -> Part:
     try:
         return Part(ok=True, detail=check(context))
     except LookupError as error:
@@ -114,7 +122,7 @@ async def health() -> Health:
 async def readiness(context: Shared) -> Response:
     """Whether database, store, broker, worker and MLflow are there, and which is not."""
     checks = (database, store, broker, worker, mlflow)
-    parts = await asyncio.gather(*(run_in_threadpool(looked_at, check, context) for check in checks))
+    parts = await asyncio.gather(*(looked_at(check, context) for check in checks))
     named = {check.__name__: part for check, part in zip(checks, parts, strict=True)}
     # without MLflow only the dashboards stand still: no reason to send callers elsewhere
     down = not all(part.ok for name, part in named.items() if name != "mlflow")
@@ -134,4 +142,5 @@ async def readiness(context: Shared) -> Response:
 def show_metrics(caller: Reader, context: Shared) -> Response:
     """Figures for Prometheus."""
     caller.require_all_models()
-    return Response(metrics.page(context.database), media_type="text/plain; version=0.0.4; charset=utf-8")
+    figures = metrics.page(context.database, context.settings.worker_silence)
+    return Response(figures, media_type="text/plain; version=0.0.4; charset=utf-8")

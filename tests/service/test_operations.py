@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 
+import anyio
 import httpx
+import pytest
 
 from core.database import now
 from core.jobs.tables import Worker
+from service import operations
 from tests.service.expect import add, refused, rows
 from tests.stack import Stack
 
@@ -29,11 +33,22 @@ def test_readiness_names_what_is_down(stack: Stack) -> None:
     assert told["worker"]["ok"] is False
 
 
+def test_readiness_does_not_wait_for_a_part_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operations, "SOON", 0.1)
+    over = threading.Event()
+    found = anyio.run(operations.looked_at, lambda _: str(over.wait(60)), None)
+    over.set()
+    assert found.ok is False
+    assert "does not answer in" in found.detail
+
+
 def test_readiness_hears_a_workers_heartbeat(stack: Stack) -> None:
     with stack.database.write() as session:
         session.merge(Worker(name="test", seen_at=now()))
     try:
         assert httpx.get(f"{stack.url}/readyz").json()["worker"] == {"ok": True, "detail": "alive"}
+        with stack.client() as api:
+            assert "amend_workers 1.0" in api.get("/metrics").text
     finally:
         with stack.database.write() as session:
             session.delete(session.get_one(Worker, "test"))
