@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check demo bench
+.PHONY: help setup test check demo bench secrets
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,3 +40,13 @@ ifdef DATA
 else
 	$(BIN)/amend bench scale $(ARGS)
 endif
+
+# Containers run as other users than ours, so the files are readable; nobody else gets into the folder.
+random = od -An -N$(1) -tx1 /dev/urandom | tr -d ' \n'
+secrets:  ## make the passwords and keys that docker-compose.yml reads; those that are there stay
+	@mkdir -p -m 700 secrets
+	@for name in postgres_password amend_database_password mlflow_database_password amend_secret_key; do \
+	    test -s secrets/$$name || $(call random,32) > secrets/$$name; done
+	@test -s secrets/amend_admin_key || echo "amend_$$($(call random,6))_$$($(call random,32))" > secrets/amend_admin_key
+	@chmod 644 secrets/*
+	@echo 'secrets/ holds the passwords and keys; keep a copy of secrets/amend_secret_key somewhere safe'

@@ -1,0 +1,148 @@
+"""docker-compose.yml is a valid file, and what it says is a working Amend."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from core.settings import Settings
+from core.versions import marker
+from tests.production.compose import FILE, Project, read, seconds
+from tests.production.image import Installed
+from tests.worker.house import House, problem
+
+
+class Production(House):
+    """The services of the file, seen from outside: from the ports that it publishes."""
+
+    def __init__(self, folder: Path, installed: Installed) -> None:
+        super().__init__(folder)
+        self.project = Project(folder, installed)
+        self.url = f"http://127.0.0.1:{self.project.port('api')}"
+        self.mlflow = f"http://127.0.0.1:{self.project.port('mlflow')}"
+
+    @property
+    def admin_key(self) -> str:
+        return self.project.secret("amend_admin_key")
+
+    @property
+    def artifacts(self) -> Path:
+        return self.project.volumes / "artifacts"
+
+    def down(self) -> dict[str, int | None]:
+        return self.project.down()
+
+    def readiness(self) -> dict[str, Any]:
+        answer: dict[str, Any] = httpx.get(f"{self.url}/readyz").json()
+        return answer
+
+    def shown(self, name: str) -> str | None:
+        """The number of the version that MLflow calls the champion of a model."""
+        path = "/api/2.0/mlflow/registered-models/alias"
+        answer = httpx.get(f"{self.mlflow}{path}", params={"name": name, "alias": "champion"})
+        tags = answer.json().get("model_version", {}).get("tags", [])
+        return next((tag["value"] for tag in tags if tag["key"] == "amend.version"), None)
+
+
+@pytest.fixture(scope="module")
+def production(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]:
+    production = Production(tmp_path_factory.mktemp("production"), installed)
+    try:
+        production.project.up(worker=2)
+        yield production
+    finally:
+        production.project.remove()
+
+
+def test_the_file_is_what_the_compose_specification_allows() -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(FILE)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_service_restarts_is_checked_and_has_bounds() -> None:
+    for name, service in read()["services"].items():
+        assert service["restart"] == ("no" if name == "migrate" else "unless-stopped"), name
+        assert "test" in service["healthcheck"] or name == "migrate", name
+        assert service["deploy"]["resources"]["limits"]["memory"], name
+        assert "container_name" not in service, name  # would forbid --scale
+
+
+def test_workers_may_be_many_and_have_the_time_to_hand_back_their_jobs() -> None:
+    for name in ("worker", "worker-gpu"):
+        service = read()["services"][name]
+        assert "ports" not in service
+        assert seconds(service["stop_grace_period"]) > Settings(**service_settings(service)).stop_seconds + 5
+
+
+def test_gpus_have_a_worker_and_queues_of_their_own() -> None:
+    service = read({"AMEND_GPUS": "4"})["services"]["worker-gpu"]
+    settings = Settings(**service_settings(service))
+    (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+    assert (device["count"], settings.worker_processes, settings.device) == ("4", 4, "cuda")
+    assert settings.queues == "quick-gpu,long-gpu"
+
+
+def service_settings(service: dict[str, Any]) -> dict[str, Any]:
+    names = [name for name in service["environment"] if name.startswith("AMEND_")]
+    return {name.removeprefix("AMEND_").lower(): service["environment"][name] for name in names}
+
+
+def test_a_model_learns_forgets_and_is_shown(production: Production) -> None:
+    production.wait_until(lambda: production.readiness()["status"] == "ready")
+    name = production.new_model()
+    x, y = problem(60)
+    production.add_examples(name, x, y, split="train", subject="kept")
+    production.add_examples(name, x[:3], y[:3], first=100, split="train", subject="erased")
+    assert production.adapted(name)["state"] == "succeeded"
+    assert production.ended(production.remove(name, range(5))["job"])["state"] == "succeeded"
+    erasure = production.post("/v1/erasures", {"subject": "erased"})["id"]
+    production.wait_until(lambda: production.get(f"/v1/erasures/{erasure}")["state"] == "completed")
+    assert production.get(f"/v1/erasures/{erasure}/receipt")["number"] == 1
+    assert production.get(f"/v1/models/{name}")["counts"]["train"] == 55
+
+    number = production.get(f"/v1/models/{name}")["champion"]
+    production.wait_until(lambda: production.shown(name) == str(number))
+    kept = list((production.project.volumes / "mlflow").rglob("*.safetensors"))
+    assert len(kept) == 1  # the others knew the person who was erased
+
+
+def test_no_secret_is_in_an_environment_a_command_or_a_log(production: Production) -> None:
+    secrets = [production.project.secret(name) for name in production.project.spec["secrets"]]
+    texts = [log.read_text() for log in production.folder.glob("*.log")]
+    for container in production.project.containers:
+        for process in container.processes():
+            texts += [Path(f"/proc/{process}/{file}").read_text() for file in ("environ", "cmdline")]
+    assert texts
+    assert not [secret for secret in secrets if any(secret in text for text in texts)]
+
+
+def test_a_worker_with_another_store_does_not_start_and_a_store_that_is_gone_is_told(production: Production) -> None:
+    elsewhere = production.project.container("worker", artifacts=production.folder / "elsewhere")
+    elsewhere.start()
+    assert elsewhere.process is not None
+    assert elsewhere.process.wait(60) == 1
+    assert "AMEND_ARTIFACTS_URL" in elsewhere.log.read_text()
+
+    mark = production.artifacts / marker.FILE
+    mark.rename(mark.with_suffix(".gone"))
+    told = production.readiness()
+    assert (told["status"], told["store"]["ok"]) == ("down", False)
+    assert "is not this database's" in told["store"]["detail"]
+    mark.with_suffix(".gone").rename(mark)
+    assert production.readiness()["status"] == "ready"
+
+
+def test_everything_ends_when_it_is_told_to(production: Production) -> None:
+    """The last: what it stops is not there for others."""
+    ended = production.down()
+    assert set(ended) == {"api-1", "worker-1", "worker-2", "scheduler-1", "mlflow-1", "redis-1", "postgres-1"}
+    told = -signal.SIGTERM  # uvicorn ends by the signal, once it has ended everything else
+    assert set(ended.values()) <= {0, told}, ended

@@ -1,0 +1,82 @@
+"""The Dockerfile, as far as that can be told without an engine: what it makes, and what must not get into it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+from tests.production.compose import read
+from tests.production.image import ROOT, Installed, copy_context, stages
+
+PACKAGES = ("bench", "client", "core", "migrations", "service", "worker")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def test_it_has_nothing_that_a_linter_knows_to_be_wrong() -> None:
+    done = subprocess.run(["hadolint", str(ROOT / "Dockerfile")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_both_targets_are_the_same_small_image_with_other_packages() -> None:
+    found = stages()
+    assert list(found)[-1] == "cpu"  # the last one is the default
+    assert found["runtime"].base.endswith("-slim-bookworm")
+    for target in ("cpu", "cuda"):
+        assert found[target].base == "runtime"
+        assert {name for name, _ in found[target].steps} <= {"COPY", "ENV"}
+        packages, application = found[target].given("COPY")
+        assert packages == f"--from={target}-packages /opt/amend /opt/amend"
+        assert application == "--from=application /application /opt/amend"
+
+
+def test_nobody_runs_it_as_root() -> None:
+    steps = stages()["runtime"].steps
+    names = [name for name, _ in steps]
+    assert stages()["runtime"].given("USER") == ["10001:10001"]
+    assert "RUN" not in names[names.index("USER") :]
+
+
+def test_the_cpu_image_asks_for_builds_that_have_no_cuda(tmp_path: Path) -> None:
+    """Carries out the steps that say what is to be installed."""
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (listing,) = stages()["requirements"].given("RUN")
+    torch, rest = stages()["cpu-packages"].given("RUN")
+    picking = re.sub(r"^--mount=\S+\s+", "", torch).split(";")[0]
+    for command in (listing, picking):
+        subprocess.run(["sh", "-ec", command], cwd=tmp_path, check=True)
+    assert (tmp_path / "torch.txt").read_text() == "torch==2.13.0+cpu\n"
+    wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["s3"]]
+    assert (tmp_path / "requirements.txt").read_text().splitlines() == wanted
+    assert "-r torch.txt" in torch
+    assert "-r requirements.txt" in rest
+    assert stages()["cpu-packages"].given("ARG") == ['TORCH_INDEX=""']
+
+
+def test_no_address_of_a_registry_is_written_down() -> None:
+    for name in ("Dockerfile", "docker-compose.yml", "Makefile"):
+        hosts = re.findall(r"\w+://([\w.-]+)", (ROOT / name).read_text())
+        assert set(hosts) <= {"127.0.0.1", "postgres", "redis", "mlflow", "amend"}, name
+
+
+def test_only_what_it_is_made_of_gets_into_the_build(tmp_path: Path) -> None:
+    copy_context(tmp_path)
+    there = {path.name for path in tmp_path.iterdir()}
+    assert there == {"pyproject.toml", "README.md", "LICENSE", *PACKAGES}
+    assert not list(tmp_path.rglob("__pycache__"))
+
+
+def test_all_of_amend_is_in_the_image(installed: Installed) -> None:
+    modules = {path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
+    assert modules - {path.relative_to(installed.packages) for path in installed.packages.rglob("*.py")} == set()
+
+
+def test_the_image_alone_is_the_service_with_its_health_check() -> None:
+    service, runtime = read()["services"]["api"], stages()["runtime"]
+    assert json.loads(runtime.given("CMD")[0]) == service["command"]
+    (check,) = runtime.given("HEALTHCHECK")
+    assert json.loads(check.partition("CMD ")[2]) == service["healthcheck"]["test"][1:]
+    assert runtime.given("EXPOSE") == [service["environment"]["AMEND_PORT"]]
