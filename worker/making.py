@@ -213,14 +213,17 @@ def certified(
 def from_scratch(task: Task, subject: Subject, progress: Progress, encoder_of: State | None = None) -> Made:
     """Train on all examples in force. With the encoder of an earlier state both mean the same by a weight."""
     start = time.perf_counter()
-    data = Digesting(subject.secret, subject.in_force())
+    reading = Watched(
+        subject.in_force(), subject.at, lambda share, phrase: progress(0.05 * share, phrase), "reading the examples"
+    )
+    data = Digesting(subject.secret, reading)
 
     def inside(share: float, phrase: str) -> None:
         progress(0.05 + 0.9 * share, phrase)
 
     result = train(
         subject.spec,
-        Watched(data, subject.at, lambda share, phrase: progress(0.05 * share, phrase), "reading the examples"),
+        data,
         training=subject.training,
         policy=subject.memory,
         encoder_of=encoder_of,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from core.erasure.requests import open_parts
 from core.errors import NotFound, Unavailable
 from core.kprior import Data, Examples, MemoryPolicy, Removal, State, StateError, Training
+from core.kprior.gathering import Divided
 from core.kprior.solvers import Watch
 from core.ledger import passes
 from core.models.policy import Policy
@@ -113,11 +114,17 @@ class Subject:
         return found
 
 
-class Watched:
+class Watched(Divided):
     """Data whose reader tells how far it is, and stops when told to."""
 
-    def __init__(self, data: Data, at: int, progress: Progress, phrase: str) -> None:
+    def __init__(self, data: passes.Pass, at: int, progress: Progress, phrase: str) -> None:
         self.data, self.at, self.progress, self.phrase = data, at, progress, phrase
+
+    def parts(self) -> Sequence[Watched]:
+        return [Watched(part, self.at, self.progress, self.phrase) for part in self.data.parts()]
+
+    def rows(self, key: Tensor) -> Examples:
+        return self.data.rows(key)
 
     def __iter__(self) -> Iterator[Examples]:
         for chunk in self.data:

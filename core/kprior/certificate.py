@@ -6,23 +6,23 @@ The bound of a GLM is in `bounds.py`. For networks nothing of it holds: the resi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from core.kprior.adaptation import adapt
-from core.kprior.bounds import Bounds, bounds, gradient_rounding, grounded, largest_spread, prediction_bound
+from core.kprior.bounds import Bounds, bounds, grounded, prediction_bound
 from core.kprior.cost import Cost
-from core.kprior.curvature import FULL_LIMIT, Curvature, Full, LowRank, cholesky, curvature_for
-from core.kprior.examples import Data, Examples, rereadable
+from core.kprior.curvature import FULL_LIMIT, Curvature, Full, LowRank, cholesky
+from core.kprior.examples import Data, Examples
 from core.kprior.families import Categorical
+from core.kprior.gathering import gather
+from core.kprior.looks import Look
 from core.kprior.memory import MemoryPolicy, remember
 from core.kprior.shifts import shift_directions, without_shift
 from core.kprior.state import State, aligned
 from core.kprior.surrogate import Surrogate
-from core.kprior.training import data_gradient
 
 EPSILON = torch.finfo(torch.float64).eps
 
@@ -63,7 +63,7 @@ def certify(state: State, memory: Examples, data: Data, *, look_at: Data = (), p
 
     `memory` holds the rows that the state's memory refers to: their soft labels move with the weights.
     """
-    cost, data = Cost(), Counted(state, data)
+    cost = Cost()
     with cost.timed():
         if not state.predictor.linear:
             result = measure_network(state, data, passes, cost)
@@ -74,21 +74,30 @@ def certify(state: State, memory: Examples, data: Data, *, look_at: Data = (), p
     return replace(result, cost=cost)
 
 
-class Counted:
-    """The retained rows, checked against what the state stands for: a bound over other rows would be no bound."""
-
-    def __init__(self, state: State, data: Data) -> None:
-        self.state, self.data = state, rereadable(data)
-
-    def __iter__(self) -> Iterator[Examples]:
-        count = 0
-        for chunk in self.data:
-            if len(chunk):
-                self.state.predictor.check(chunk)
-                count += len(chunk)
-                yield chunk
-        if count != self.state.count:
-            raise ValueError(f"the state stands for {self.state.count} examples, but {count} were given to certify it")
+def look_at_all(
+    state: State,
+    data: Data,
+    cost: Cost,
+    curvature: str | None = None,
+    careful: bool = False,
+    inverse: Tensor | None = None,
+) -> Look:
+    """One pass over the retained rows, checked against what the state stands for: over others it would be no bound."""
+    asked = Look(
+        state.predictor,
+        state.w,
+        slope=True,
+        curvature=curvature,
+        surrogate=state.surrogate is not None,
+        careful=careful,
+        inverse=inverse,
+    )
+    look = gather(data, asked)
+    if look.count != state.count:
+        raise ValueError(f"the state stands for {state.count} examples, but {look.count} were given to certify it")
+    cost.backward_passes += look.count
+    cost.data_passes += 1
+    return look
 
 
 def refine(
@@ -136,23 +145,11 @@ def certify_dense(state: State, memory: Examples, data: Data, look_at: Data, pas
     root = torch.linalg.solve_triangular(cholesky(known), eye, upper=False)
     inverse = (root.T @ root).view(K, predictor.size // K, K, predictor.size // K)
 
-    gradient, curvature = state.regularizer.gradient(w), Full.zeros(predictor)
-    surrogate = fresh_surrogate(state)
-    reach, rounding = 0.0, float((delta * w).abs().sum())
-    value = float(state.regularizer.value(w))
-    for chunk in data:
-        phi = predictor.features(chunk.x)
-        f = phi @ w.view(K, -1).T
-        residual = family.mean(f) - chunk.y.to(f)
-        value += float(family.loss(chunk.y.to(f), f).sum())
-        gradient = gradient + (residual.T @ phi).reshape(-1)
-        curvature.add(predictor, w, chunk.x)
-        if surrogate is not None:
-            surrogate.add(predictor, w, chunk.x)
-        reach = max(reach, largest_spread(phi, inverse))
-        rounding += gradient_rounding(predictor, phi, f, chunk.y.to(f), w)
-        cost.backward_passes += len(chunk)
-    cost.data_passes += 1
+    look = look_at_all(state, data, cost, "full", careful=True, inverse=inverse)
+    assert isinstance(look.curvature, Full)
+    gradient, curvature = state.regularizer.gradient(w) + look.gradient, look.curvature
+    reach, rounding = look.spread, look.rounding + float((delta * w).abs().sum())
+    value = float(state.regularizer.value(w)) + look.value
 
     H = grounded(curvature.matrix + torch.diag(delta), shifts)
     if not bool(H.isfinite().all()) or not math.isfinite(value):
@@ -166,7 +163,9 @@ def certify_dense(state: State, memory: Examples, data: Data, look_at: Data, pas
     if smallest <= EPSILON * float(H.diagonal().sum()):
         flat = Bounds(math.inf, math.inf, math.inf)
         certificate = finish(state, gradient, flat, None, math.inf, look_at, None, None, passes, error)
-        return Measurement(certificate, measured_state(state, gradient, curvature, surrogate), None, None, cost, value)
+        return Measurement(
+            certificate, measured_state(state, gradient, curvature, look.surrogate), None, None, cost, value
+        )
     factor = cholesky(H)
     # |phi| in H^-1 <= |phi| in known^-1 / sqrt(a), a the smallest eigenvalue of H relative to `known`
     share = float(torch.linalg.eigvalsh(root @ H @ root.T)[0])
@@ -177,7 +176,7 @@ def certify_dense(state: State, memory: Examples, data: Data, look_at: Data, pas
 
     # what rounding in H does to the step
     error += EPSILON * condition * float(newton.norm()) * smallest
-    exact = measured_state(state, gradient, curvature, surrogate)
+    exact = measured_state(state, gradient, curvature, look.surrogate)
     certificate = finish(state, gradient, figures, newton, smallest, look_at, factor, newton, passes, error)
     if not math.isfinite(figures.radius):
         # too far for the bound and so for a plain Newton step: K around the measured gradient and curvature knows, from
@@ -233,22 +232,10 @@ def certify_large(state: State, data: Data, passes: int, cost: Cost) -> Measurem
     H0 = delta_min on the penalised weights + a truncated decomposition of the data's curvature.
     """
     predictor, w, delta = state.predictor, state.w, state.regularizer.delta
-    gradient, rounding, longest = state.regularizer.gradient(w), float((delta * w).abs().sum()), 0.0
-    curvature, surrogate = curvature_for(predictor, "lowrank"), fresh_surrogate(state)
+    look = look_at_all(state, data, cost, "lowrank", careful=True)
+    gradient, curvature = state.regularizer.gradient(w) + look.gradient, look.curvature
     assert isinstance(curvature, LowRank)
-    for chunk in data:
-        phi = predictor.features(chunk.x)
-        f = phi @ w.view(predictor.family.outputs, -1).T
-        residual = predictor.family.mean(f) - chunk.y.to(f)
-        gradient = gradient + (residual.T @ phi).reshape(-1)
-        curvature.add(predictor, w, chunk.x)
-        if surrogate is not None:
-            surrogate.add(predictor, w, chunk.x)
-        longest = max(longest, float((phi**2).sum(1).max()))
-        rounding += gradient_rounding(predictor, phi, f, chunk.y.to(f), w)
-        cost.backward_passes += len(chunk)
-    cost.data_passes += 1
-    error = 4 * EPSILON * rounding
+    error = 4 * EPSILON * (look.rounding + float((delta * w).abs().sum()))
     free = torch.nonzero(delta == 0)[:, 0]
     ridge = float(delta[delta > 0].min()) if len(free) < len(delta) else 0.0
     # a basis of all directions in which H0 is more than the ridge, or less: everything else is ridge alone
@@ -270,7 +257,7 @@ def certify_large(state: State, data: Data, passes: int, cost: Cost) -> Measurem
         within = float(inside @ torch.linalg.solve(inner, inside))
         decrement = math.sqrt(within + outside / ridge) + error / math.sqrt(smallest)
         pairs = 2.0 if isinstance(predictor.family, Categorical) else 1.0
-        reach = math.sqrt(pairs * longest / smallest)
+        reach = math.sqrt(pairs * look.spread / smallest)
         figures = bounds(decrement, reach, smallest, predictor.family.self_concordance)
     norm = float(gradient.norm())
     bound = figures.distance
@@ -279,23 +266,20 @@ def certify_large(state: State, data: Data, passes: int, cost: Cost) -> Measurem
     size = float(w.norm())
     certificate = Certificate("bound", norm, passes, bound, bound / size if size else math.inf)
     kept = curvature if state.curvature is not None and state.curvature.kind == "lowrank" else state.curvature
-    exact = measured_state(state, gradient, kept, surrogate)
+    exact = measured_state(state, gradient, kept, look.surrogate)
     return Measurement(certificate, exact, None, None, cost)
 
 
 def measure_network(state: State, data: Data, passes: int, cost: Cost) -> Measurement:
     """The residual of the retained objective: no bound follows from it, but zero would mean a stationary point."""
     gradient = state.regularizer.gradient(state.w)
-    scale, surrogate = 1 + float(gradient.norm()), fresh_surrogate(state)
-    for chunk in data:
-        gradient = gradient + data_gradient(state.predictor, state.w, chunk)
-        if surrogate is not None:
-            surrogate.add(state.predictor, state.w, chunk.x)
-        cost.backward_passes += len(chunk)
-    cost.data_passes += 1
+    scale = 1 + float(gradient.norm())
+    look = look_at_all(state, data, cost)
+    gradient = gradient + look.gradient
     norm = float(gradient.norm())
     certificate = Certificate("measured", norm, passes, relative=norm / scale)
-    return Measurement(certificate, measured_state(state, gradient, state.curvature, surrogate), None, None, cost)
+    measured = measured_state(state, gradient, state.curvature, look.surrogate)
+    return Measurement(certificate, measured, None, None, cost)
 
 
 def measured_state(state: State, gradient: Tensor, curvature: Curvature | None, surrogate: Surrogate | None) -> State:
@@ -305,11 +289,6 @@ def measured_state(state: State, gradient: Tensor, curvature: Curvature | None, 
     remainder; what was measured does not know it.
     """
     return replace(state, gradient=gradient, curvature=curvature, surrogate=surrogate)
-
-
-def fresh_surrogate(state: State) -> Surrogate | None:
-    """Sums to be filled by the pass, where the state has any."""
-    return None if state.surrogate is None else Surrogate.zeros(state.predictor)
 
 
 def step_to(state: State, memory: Examples, w: Tensor, gradient: Tensor) -> State:

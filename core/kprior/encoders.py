@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from core.kprior.examples import Data
+from core.kprior.examples import Data, Examples
+from core.kprior.gathering import Sum, Tensors, gather
 
 
 class Encoder(nn.Module):
@@ -85,21 +86,8 @@ class TableEncoder(Encoder):
         self.register_buffer("scale", torch.ones(len(self.numbers), dtype=torch.float64))
 
     def fit(self, data: Data) -> None:
-        count = torch.zeros_like(self.mean)
-        mean = torch.zeros_like(self.mean)
-        square = torch.zeros_like(self.mean)
-        for chunk in data:
-            # Chan's pairwise update: a plain sum of squares loses all digits of a column like 1e9 + noise
-            x = chunk.x.to(self.mean.device)[:, self.numbers].double()
-            seen = ~x.isnan()
-            n = seen.sum(0)
-            m = torch.where(seen, x, 0.0).sum(0) / n.clamp(min=1)
-            s = torch.where(seen, (x - m) ** 2, 0.0).sum(0)
-            total = (count + n).clamp(min=1)
-            square += s + (m - mean) ** 2 * count * n / total
-            mean += (m - mean) * n / total
-            count += n
-        deviation = (square / count.clamp(min=1)).sqrt()
+        seen = gather(data, Moments(self.numbers))
+        mean, deviation = seen.mean, (seen.square / seen.count.clamp(min=1)).sqrt()
         # a constant column has the deviation that rounding gives it
         deviation = torch.where(deviation > 1e-14 * mean.abs(), deviation, torch.ones_like(deviation))
         # Rounded to a power of two, and the mean to a quarter of it: as good a unit, and nobody's value can be worked
@@ -119,6 +107,44 @@ class TableEncoder(Encoder):
             index = torch.where(known, code, float(size)).long()
             parts.append(nn.functional.one_hot(index, size + 1).double())
         return torch.cat(parts, 1)
+
+
+class Moments(Sum):
+    """How many values some columns have, their mean, and the sum of the squares around it."""
+
+    kind = "moments"
+
+    def __init__(self, columns: list[int]) -> None:
+        self.columns = columns
+        self.count, self.mean, self.square = torch.zeros(3, len(columns), dtype=torch.float64)
+
+    def empty(self) -> Self:
+        return type(self)(self.columns)
+
+    def add(self, chunk: Examples) -> None:
+        x = chunk.x[:, self.columns].double().cpu()
+        there = ~x.isnan()
+        n = there.sum(0)
+        m = torch.where(there, x, 0.0).sum(0) / n.clamp(min=1)
+        self.merge({"count": n, "mean": m, "square": torch.where(there, (x - m) ** 2, 0.0).sum(0)})
+
+    def sums(self) -> Tensors:
+        return {"count": self.count, "mean": self.mean, "square": self.square}
+
+    def merge(self, sums: Tensors) -> None:
+        # Chan's pairwise update: a plain sum of squares loses all digits of a column like 1e9 + noise
+        n, m = sums["count"], sums["mean"]
+        total = (self.count + n).clamp(min=1)
+        self.square = self.square + sums["square"] + (m - self.mean) ** 2 * self.count * n / total
+        self.mean = self.mean + (m - self.mean) * n / total
+        self.count = self.count + n
+
+    def question(self) -> tuple[dict[str, Any], Tensors]:
+        return {"columns": self.columns}, {}
+
+    @classmethod
+    def asked(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Moments:
+        return cls(header["columns"])
 
 
 def encoder_of(spec: dict[str, Any]) -> Encoder:

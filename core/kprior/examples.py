@@ -39,6 +39,10 @@ class Examples:
         """The rows at `index` (positions or a boolean mask)."""
         return Examples(self.key[index], self.x[index], self.y[index])
 
+    def bare(self) -> Examples:
+        """The same rows without inputs and targets."""
+        return Examples(self.key, self.x.new_zeros(len(self), 0), self.y.new_zeros(len(self), 0))
+
     def chunks(self, size: int) -> list[Examples]:
         """The same rows, `size` at a time, without copies."""
         return [

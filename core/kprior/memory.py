@@ -1,24 +1,25 @@
 """The memorable past: which examples a version remembers, and how much each of them stands for.
 
-Selection reads a stream once. Each example gets a score s and a priority s / u, u uniform from a hash of its key;
-the m best stay, and with the (m+1)-th priority tau each stands for max(1, tau / s) examples (priority sampling,
-Duffield, Lund & Thorup 2007): sums over the memory are unbiased for sums over the stream, a memory that holds
-everything has weights one, and parts of a stream can be selected apart and merged.
+Selection reads a stream once, and parts of a stream can be selected apart and merged; `selector.py` has the sampling.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from core.kprior.bounds import grounded
-from core.kprior.curvature import Curvature, Full, cholesky, ggn_rows, row_chunks
+from core.kprior.curvature import BACKENDS, Curvature, Full, cholesky, ggn_rows, row_chunks
 from core.kprior.examples import Examples, concatenate
+from core.kprior.gathering import Tensors, below, prefixed
 from core.kprior.predictor import Predictor
+from core.kprior.selector import Selector
 from core.kprior.shifts import shift_directions
 
 
@@ -70,68 +71,6 @@ class Memory:
         return self.key.shape[0]
 
 
-class Selector:
-    """Keeps the best of a stream for one class (or for all)."""
-
-    def __init__(self, size: int, sampled: bool, seed: int, uniform_scores: bool = False) -> None:
-        self.size, self.sampled, self.seed, self.uniform_scores = size, sampled, seed, uniform_scores
-        self._total = 0.0
-        self._rows: Examples | None = None
-        self._priority = torch.zeros(0, dtype=torch.float64)
-        self._weight = torch.zeros(0, dtype=torch.float64)
-
-    def offer(self, examples: Examples, score: Tensor, weight: Tensor | None = None) -> None:
-        """Take the next examples of the stream; `weight` is what each stands for already."""
-        score = score.double().cpu().clamp(min=1e-300)
-        weight = torch.ones_like(score) if weight is None else weight.double().cpu()
-        self._total += float(weight.sum())
-        if self.sampled:
-            score = score * weight / uniform(examples.key, self.seed)
-        rows = examples if self._rows is None else concatenate([self._rows, examples])
-        priority = torch.cat([self._priority, score])
-        weight = torch.cat([self._weight, weight])
-        # one more than asked for: the first that did not get in is the threshold
-        best = torch.argsort(priority, descending=True, stable=True)[: self.size + 1]
-        self._rows, self._priority, self._weight = rows.take(best), priority[best], weight[best]
-
-    def merge(self, other: Selector) -> None:
-        """Take what another selector kept of another part of the stream."""
-        if other._rows is None:
-            return
-        mine = self._rows
-        self._total += other._total
-        rows = other._rows if mine is None else concatenate([mine, other._rows])
-        priority = torch.cat([self._priority, other._priority])
-        weight = torch.cat([self._weight, other._weight])
-        best = torch.argsort(priority, descending=True, stable=True)[: self.size + 1]
-        self._rows, self._priority, self._weight = rows.take(best), priority[best], weight[best]
-
-    def take(self) -> tuple[Examples, Tensor] | None:
-        """The chosen examples and their weights, in the order of their keys; None if none came."""
-        if self._rows is None or len(self._rows) == 0:
-            return None
-        n = min(self.size, len(self._rows))
-        weight = self._weight[:n]
-        if self.sampled and len(self._rows) > self.size:
-            share = (self._priority[:n] * uniform(self._rows.key[:n], self.seed)) / self._priority[self.size]
-            weight = weight / share.clamp(max=1)
-            if self.uniform_scores:
-                weight = weight * (self._total / weight.sum())  # the count is known: only the choice is left to chance
-        order = torch.argsort(self._rows.key[:n].cpu())
-        return self._rows.take(order), weight[order]
-
-
-def uniform(key: Tensor, seed: int) -> Tensor:
-    """A number in (0, 1] from each key and the seed: splitmix64, so that any split of a stream agrees."""
-    with np.errstate(over="ignore"):
-        z = key.cpu().numpy().astype(np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15) & (2**64 - 1))
-        z = z + np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z = z ^ (z >> np.uint64(31))
-    return torch.from_numpy(((z >> np.uint64(11)).astype(np.float64) + 1) / 2.0**53)
-
-
 class MemorySelection:
     """One selection over a stream of examples, by one rule."""
 
@@ -144,14 +83,17 @@ class MemorySelection:
         curvature: Curvature | None,
         delta: Tensor,
         seed: int,
+        bare: bool = False,
     ) -> None:
+        """`bare` keeps no rows, only their keys: whoever takes the memory finds them again."""
+        self._asked = (policy, curvature, delta)
         select = policy.select
         if select is Select.AUTO:
             full = curvature is not None and curvature.kind == "full"
             select = Select.LEVERAGE if full else Select.RANDOM
         if select is Select.LEVERAGE and curvature is None:
             raise ValueError("selection by leverage needs curvature")
-        self.select, self.size, self.predictor, self.w, self.seed = select, size, predictor, w, seed
+        self.select, self.size, self.predictor, self.w, self.seed, self.bare = select, size, predictor, w, seed, bare
         self.balance = policy.balance and predictor.family.name in ("bernoulli", "categorical")
         self._leverage, self._inverse = None, None
         if curvature is not None and select is Select.LEVERAGE:
@@ -165,13 +107,53 @@ class MemorySelection:
     def offer(self, examples: Examples, weight: Tensor | None = None) -> None:
         """Take the next examples of the stream."""
         score = self._score(examples)
+        kept = examples.bare() if self.bare else examples
         if not self.balance:
-            self._selector(0).offer(examples, score, weight)
+            self._selector(0).offer(kept, score, weight)
             return
         label = classes_of(examples.y)
         for c in label.unique().tolist():
             here = label == c
-            self._selector(c).offer(examples.take(here), score[here.cpu()], None if weight is None else weight[here])
+            self._selector(c).offer(kept.take(here), score[here.cpu()], None if weight is None else weight[here])
+
+    @property
+    def needs_curvature(self) -> bool:
+        """Whether a score is a matter of matrices."""
+        return self.select is Select.LEVERAGE
+
+    def empty(self) -> MemorySelection:
+        """The same rule, with nothing offered yet."""
+        other = copy.copy(self)
+        other._selectors = {}
+        return other
+
+    def sums(self) -> Tensors:
+        """What was kept of the stream so far, by name."""
+        return prefixed({str(label): selector.sums() for label, selector in self._selectors.items()})
+
+    def merge(self, sums: Tensors) -> None:
+        """Take what was kept of the part of the stream that comes next."""
+        for label in sorted({int(name.split(".")[0]) for name in sums}):
+            mine = self._selector(label)
+            mine.merge(mine.empty().with_sums(below(sums, str(label))))
+
+    def question(self) -> tuple[dict[str, Any], Tensors]:
+        """All that `asked` needs, as JSON and tensors."""
+        policy, curvature, delta = self._asked
+        kind = None if curvature is None else curvature.kind
+        header = {"policy": asdict(policy), "size": self.size, "seed": self.seed, "bare": self.bare, "curvature": kind}
+        scored_by = {} if curvature is None else curvature.tensors()
+        return header, {"delta": delta} | prefixed({"curvature": scored_by})
+
+    @classmethod
+    def asked(cls, header: dict[str, Any], tensors: Tensors, predictor: Predictor, w: Tensor) -> MemorySelection:
+        """The inverse of `question`."""
+        policy = MemoryPolicy(**{**header["policy"], "select": Select(header["policy"]["select"])})
+        curvature = None
+        if header["curvature"] is not None:
+            curvature = BACKENDS[header["curvature"]].from_tensors(below(tensors, "curvature"), predictor)
+        size, seed = header["size"], header["seed"]
+        return cls(policy, size, predictor, w, curvature, tensors["delta"], seed, header["bare"])
 
     def _selector(self, label: int) -> Selector:
         if label not in self._selectors:
@@ -217,9 +199,14 @@ class MemorySelection:
                     score[rows] += hessian[:, k, j] * ((part @ blocks[k, :, j]) * part).sum(1)
         return score.cpu()
 
-    def take(self, generation: int = 0) -> tuple[Memory, Examples]:
-        """The memory, with soft labels of the weights at hand, and the rows it refers to."""
+    def take(self, generation: int = 0, rows_of: Callable[[Tensor], Examples] | None = None) -> tuple[Memory, Examples]:
+        """The memory, with soft labels of the weights at hand, and the rows it refers to.
+
+        `rows_of` finds rows that were not kept by their keys.
+        """
         taken = [t for _, s in sorted(self._selectors.items()) if (t := s.take()) is not None]
+        if self.bare and rows_of is not None:
+            taken = [(rows_of(rows.key), weight) for rows, weight in taken]
         if not taken:
             raise ValueError("there is nothing to remember: no examples")
         if self.select is Select.COVERAGE:

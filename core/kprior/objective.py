@@ -11,17 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import torch
 from torch import Tensor
 
 from core.kprior.cost import Cost
-from core.kprior.curvature import Curvature, Full, glm_hessian
+from core.kprior.curvature import Curvature, Full
 from core.kprior.examples import Data, rereadable
+from core.kprior.gathering import Divided, parts_of
+from core.kprior.looks import Look
 from core.kprior.predictor import Predictor
 
 CACHE_BYTES = 2**28
 """Encoded inputs up to this size are kept between passes of one solve; beyond, every pass encodes anew."""
+WINDOW_BYTES = CACHE_BYTES // 8
+"""Rows beyond that are shuffled within windows of this size."""
 
 Batch = tuple[Tensor, Tensor, Tensor | None]
 """Encoded inputs (GLM: features), targets, weights."""
@@ -48,33 +53,60 @@ class Term:
         """
         self.predictor, self._data, self._targets, self._weight = predictor, rereadable(data), targets, weight
         self.past, self.scale, self.temperature, self.teacher = past, scale, temperature, teacher
-        self._cache: list[Batch] | None = None
+        self._cache: list[tuple[int, Batch]] | None = None
         self.count: int | None = None
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[tuple[int, Batch]]:
+        """Encoded rows, each batch with the number of the part it is from."""
         if self._cache is not None:
             yield from self._cache
             return
-        kept: list[Batch] | None = []
+        kept: list[tuple[int, Batch]] | None = []
         total, start = 0, 0
-        for chunk in self._data:
-            n = len(chunk)
-            if n == 0:
-                continue
-            if self.count is None:
-                self.predictor.check(chunk)
-            z = self.predictor.features(chunk.x) if self.predictor.linear else self.predictor.encode(chunk.x)
-            targets = chunk.y if self._targets is None else self._targets[start : start + n]
-            weight = None if self._weight is None else self._weight[start : start + n].to(z)
-            start += n
-            batch = (z, targets.to(z), weight)
-            total += z.numel() * z.element_size()
-            if total > CACHE_BYTES and self.teacher is None:
-                kept = None
-            if kept is not None:
-                kept.append(batch)
-            yield batch
+        for number, part in enumerate(parts_of(self._data)):
+            for chunk in part:
+                n = len(chunk)
+                if n == 0:
+                    continue
+                if self.count is None:
+                    self.predictor.check(chunk)
+                z = self.predictor.features(chunk.x) if self.predictor.linear else self.predictor.encode(chunk.x)
+                targets = chunk.y if self._targets is None else self._targets[start : start + n]
+                weight = None if self._weight is None else self._weight[start : start + n].to(z)
+                start += n
+                batch = (z, targets.to(z), weight)
+                total += z.numel() * z.element_size()
+                if total > CACHE_BYTES and self.teacher is None:
+                    kept = None
+                if kept is not None:
+                    kept.append((number, batch))
+                yield number, batch
         self._cache, self.count = kept, start
+
+    def look(self, w: Tensor, hessian: bool = False) -> Look:
+        """Value, gradient and (GLM, on demand) Hessian of all rows, before the scale; shared with others if they help.
+
+        Rows that are cached are added up part by part, too: who adds them up must not matter.
+        """
+        total = Look(self.predictor, w, slope=True, curvature="full" if hessian else None, temperature=self.temperature)
+        if (data := self._shared(total)) is not None:
+            total = data.gather(total)
+            self.count = total.count
+            return total
+        single = len(parts_of(self._data)) == 1
+        for _, batches in groupby(self, lambda numbered: numbered[0]):
+            one = total if single else total.empty()
+            for _, batch in batches:
+                one.add_encoded(*batch)
+            if not single:
+                total.merge(one.sums())
+        return total
+
+    def _shared(self, total: Look) -> Divided | None:
+        """The data, if its rows are to be looked at as they are, and others would help."""
+        plain = self.predictor.linear and self._targets is None and self._weight is None
+        shared = plain and isinstance(self._data, Divided) and self._data.shares(total)
+        return self._data if shared else None  # type: ignore[return-value]
 
     @property
     def cached(self) -> bool:
@@ -85,8 +117,8 @@ class Term:
         """All cached rows as one batch."""
         assert self._cache is not None
         if len(self._cache) > 1:
-            self._cache = [join(self._cache)]
-        return self._cache[0]
+            self._cache = [(0, join([batch for _, batch in self._cache]))]
+        return self._cache[0][1]
 
     def stands_for(self) -> int:
         """How many examples an epoch of this term has: mixed inputs are as many as the past they stand for."""
@@ -97,8 +129,12 @@ class Term:
     def rows(self) -> int:
         """How many rows there are; a pass over the data if none was made yet."""
         if self.count is None:
-            for _ in self:
-                pass
+            look = Look(self.predictor, self.predictor.initial_weights())
+            if (data := self._shared(look)) is not None:
+                self.count = data.gather(look).count
+            else:
+                for _ in self:
+                    pass
         assert self.count is not None
         return self.count
 
@@ -124,11 +160,11 @@ class Term:
             for part in order.tensor_split(steps) if steps <= n else (order[i % n, None] for i in range(steps)):
                 yield (z[part], targets[part], None if v is None else v[part]), n / len(part)
             return
-        # streamed: shuffled within chunks only, and cut so that every row is in one of the steps
+        # streamed: shuffled within windows only, and cut so that every row is in one of the steps
         ends = [round(n * (i + 1) / steps) for i in range(steps)]
         held: list[Batch] = []
         have, read, step = 0, 0, 0
-        for z, targets, v in self:
+        for z, targets, v in self._windows():
             order = torch.randperm(len(z), generator=generator)
             while len(order):
                 part, order = order[: ends[step] - read], order[ends[step] - read :]
@@ -137,6 +173,17 @@ class Term:
                 if read == ends[step]:
                     yield join(held), n / have
                     held, have, step = [], 0, step + 1
+
+    def _windows(self) -> Iterator[Batch]:
+        """The rows, many chunks at a time: neighbours in the data are often alike."""
+        held: list[Batch] = []
+        for _, batch in self:
+            held.append(batch)
+            if sum(z.numel() * z.element_size() for z, _, _ in held) >= WINDOW_BYTES:
+                yield join(held)
+                held = []
+        if held:
+            yield join(held)
 
 
 def join(batches: list[Batch]) -> Batch:
@@ -201,28 +248,6 @@ class Objective:
 
     def evaluate(self, w: Tensor, cost: Cost, hessian: bool = False) -> tuple[float, Tensor, Tensor | None]:
         """Value, gradient and (GLM, on demand) Hessian in one pass over the terms."""
-        if self.predictor.linear:
-            return self._evaluate_glm(w, cost, hessian)
-        w = w.detach().requires_grad_()
-        value = self.smooth_part(w)
-        gradient = torch.autograd.grad(value, w)[0]
-        total = float(value.detach())
-        for term in self.terms:
-            for z, targets, weight in term:
-                loss = term.loss(self.predictor.outputs_of_encoded(w, z), targets, weight)
-                gradient = gradient + torch.autograd.grad(loss, w)[0]
-                total += float(loss.detach())
-                cost.backward_passes += len(z)
-            cost.data_passes += term.past
-        for z, coefficient in self.released:
-            loss = (self.predictor.outputs_of_encoded(w, z) * coefficient).sum()
-            gradient = gradient + torch.autograd.grad(loss, w)[0]
-            total += float(loss.detach())
-            cost.backward_passes += len(z)
-        return total, gradient.detach(), None
-
-    def _evaluate_glm(self, w: Tensor, cost: Cost, hessian: bool) -> tuple[float, Tensor, Tensor | None]:
-        family = self.predictor.family
         value = float(self.smooth_part(w))
         gradient = self.delta * w + self.linear
         H = torch.diag(self.delta) if hessian else None
@@ -231,20 +256,19 @@ class Objective:
             if H is not None:
                 assert isinstance(self.curvature, Full)
                 H = H + self.curvature.matrix
-        W = w.view(family.outputs, -1)
         for term in self.terms:
-            T = term.temperature
-            for phi, targets, weight in term:
-                f = phi @ W.T
-                value += float(term.loss(f, targets, weight))
-                residual = (family.mean(f / T) - targets) * (T * term.scale)
-                if weight is not None:
-                    residual = residual * weight[:, None]
-                gradient = gradient + (residual.T @ phi).reshape(-1)
-                if H is not None:
-                    v = None if weight is None else weight * term.scale
-                    block = glm_hessian(phi, family, f / T, v)
-                    H += block if weight is not None else block * term.scale
-                cost.backward_passes += len(phi)
+            look = term.look(w, hessian)
+            value += term.scale * look.value
+            gradient = gradient + term.scale * look.gradient
+            if H is not None:
+                assert isinstance(look.curvature, Full)
+                H += term.scale * look.curvature.matrix
+            cost.backward_passes += look.count
             cost.data_passes += term.past
+        for z, coefficient in self.released:
+            at = w.detach().requires_grad_()
+            loss = (self.predictor.outputs_of_encoded(at, z) * coefficient).sum()
+            gradient = gradient + torch.autograd.grad(loss, at)[0]
+            value += float(loss.detach())
+            cost.backward_passes += len(z)
         return value, gradient, H

@@ -66,6 +66,12 @@ class Surrogate:
         self.cross += scaled.T @ f
         self.moment += (phi * v[:, None]).T @ phi
 
+    def merge(self, other: Surrogate) -> None:
+        """Add the sums over other examples."""
+        self.gram += other.gram
+        self.cross += other.cross
+        self.moment += other.moment
+
     def replace(self, predictor: Predictor, old: Tensor, new: Tensor, x: Tensor, weight: Tensor) -> None:
         """Let examples that are at hand speak for the new weights instead of the old, as far as they can be told apart.
 

@@ -11,6 +11,8 @@ from torch import Tensor
 from core.kprior.cost import Cost
 from core.kprior.curvature import Curvature, Full, curvature_for
 from core.kprior.examples import Data, Examples
+from core.kprior.gathering import Divided, gather
+from core.kprior.looks import Look
 from core.kprior.memory import Memory, MemoryPolicy, MemorySelection, Select
 from core.kprior.objective import Objective, Term
 from core.kprior.predictor import Predictor
@@ -140,47 +142,35 @@ def summarise(
 
     Leverage needs a curvature before the pass: `known` is one that is near enough. Without it there is a second pass.
     """
-    gradient = regularizer.gradient(w)
-    curvature = None if kind is None else curvature_for(predictor, kind)
-    surrogate = Surrogate.zeros(predictor)
-    late = known is None and policy.select is Select.LEVERAGE
-    late = late or (known is None and curvature is not None and curvature.kind == "full")
+    if kind == "auto":
+        kind = curvature_for(predictor).kind
+    late = known is None and (policy.select is Select.LEVERAGE or kind == "full")
 
     def selection(scored_by: Curvature | None) -> MemorySelection:
-        return MemorySelection(policy, policy.size(count), predictor, w, scored_by, regularizer.delta, seed)
+        bare = isinstance(data, Divided)
+        return MemorySelection(policy, policy.size(count), predictor, w, scored_by, regularizer.delta, seed, bare)
 
-    selected = None if late else selection(known)
-    for chunk in data:
-        gradient = gradient + data_gradient(predictor, w, chunk)
-        cost.backward_passes += len(chunk)
-        if curvature is not None:
-            curvature.add(predictor, w, chunk.x)
-        if surrogate is not None:
-            surrogate.add(predictor, w, chunk.x)
-        if selected is not None:
-            selected.offer(chunk)
+    first = None if late else selection(known)
+    look = gather(data, Look(predictor, w, slope=True, curvature=kind, surrogate=True, selection=first))
+    cost.backward_passes += look.count
     cost.data_passes += 1
+    selected = look.selection
     if selected is None:
-        selected = selection(curvature)
-        for chunk in data:
-            selected.offer(chunk)
-            cost.forward_passes += len(chunk)
+        again = gather(data, Look(predictor, w, selection=selection(look.curvature)))
+        selected = again.selection
+        cost.forward_passes += again.count
         cost.data_passes += 1
-    memory, rows = selected.take(generation)
-    return Summary(gradient, curvature, memory, rows, surrogate)
+    assert selected is not None
+    memory, rows = selected.take(generation, data.rows if isinstance(data, Divided) else None)
+    return Summary(regularizer.gradient(w) + look.gradient, look.curvature, memory, rows, look.surrogate)
 
 
 def data_gradient(predictor: Predictor, w: Tensor, examples: Examples, weight: Tensor | None = None) -> Tensor:
     """sum_i v_i J_i' (h(f_i) - y_i): (P,)   (paper, Eq. 5, summed)."""
-    weight = torch.ones(len(examples), dtype=predictor.dtype, device=predictor.device) if weight is None else weight
-    if predictor.linear:
-        phi = predictor.features(examples.x)
-        f = phi @ w.view(predictor.family.outputs, -1).T
-        return (((predictor.family.mean(f) - examples.y.to(f)) * weight[:, None]).T @ phi).reshape(-1)
-    w = w.detach().requires_grad_()
-    f = predictor.outputs(w, examples.x)
-    loss = (predictor.family.loss(examples.y.to(f), f) * weight).sum()
-    return torch.autograd.grad(loss, w)[0]
+    look = Look(predictor, w)
+    z = predictor.features(examples.x) if predictor.linear else predictor.encode(examples.x)
+    look.add_encoded(z, examples.y.to(z), weight)
+    return look.gradient
 
 
 def reselect(state: State, data: Data, policy: MemoryPolicy, seed: int = 0) -> Result:
@@ -189,10 +179,10 @@ def reselect(state: State, data: Data, policy: MemoryPolicy, seed: int = 0) -> R
     with cost.timed():
         generation = state.memory.generation + 1
         size, delta = policy.size(state.count), state.regularizer.delta
-        selection = MemorySelection(policy, size, state.predictor, state.w, state.curvature, delta, seed)
-        for chunk in data:
-            selection.offer(chunk)
-            cost.forward_passes += len(chunk)
+        bare = isinstance(data, Divided)
+        selection = MemorySelection(policy, size, state.predictor, state.w, state.curvature, delta, seed, bare)
+        look = gather(data, Look(state.predictor, state.w, selection=selection))
+        cost.forward_passes += look.count
         cost.data_passes += 1
-        memory, rows = selection.take(generation)
+        memory, rows = selection.take(generation, data.rows if isinstance(data, Divided) else None)
     return Result(replace(state, memory=memory), rows, cost, True)

@@ -9,11 +9,15 @@ Keyed, because the difference of two digests is the hash of what was removed: wi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from core.kprior import Data, Examples
+from core.kprior.gathering import Divided, S, Sum, Tensors, Together
 
 SIZE = 2**256
 EMPTY = "0" * 64
@@ -45,19 +49,72 @@ def summed(secret: bytes, examples: Examples) -> int:
     return total
 
 
-class Digesting:
-    """Data that is digested while somebody reads it for the first time."""
+class Digest(Sum):
+    """The digest of what is read, for passes whose parts are read by several. Whoever reads one brings the secret."""
 
-    def __init__(self, secret: bytes, data: Data) -> None:
+    kind = "digest"
+    work = 20_000.0  # about what a hash takes
+
+    def __init__(self, secret: bytes) -> None:
+        self.secret, self.total = secret, 0
+
+    def empty(self) -> Self:
+        return type(self)(self.secret)
+
+    def add(self, chunk: Examples) -> None:
+        self.total = (self.total + summed(self.secret, chunk)) % SIZE
+
+    def sums(self) -> Tensors:
+        return {"total": torch.tensor(list(self.total.to_bytes(32, "little")), dtype=torch.uint8)}
+
+    def merge(self, sums: Tensors) -> None:
+        self.total = (self.total + int.from_bytes(bytes(sums["total"].tolist()), "little")) % SIZE
+
+    def question(self) -> tuple[dict[str, Any], Tensors]:
+        return {}, {}
+
+
+class Digesting(Divided):
+    """Data that is digested while it is read for the first time, by whomever."""
+
+    def __init__(self, secret: bytes, data: Divided) -> None:
         self.secret, self.data = secret, data
         self.digest: str | None = None
 
-    def __iter__(self) -> Iterator[Examples]:
+    def parts(self) -> Sequence[Data]:
+        parts = self.data.parts()
         if self.digest is not None:
-            yield from self.data
-            return
-        total = 0
-        for chunk in self.data:
-            total += summed(self.secret, chunk)
+            return parts
+        total = Digest(self.secret)
+        return [Digested(self, total, part, last=part is parts[-1]) for part in parts]
+
+    def rows(self, key: Tensor) -> Examples:
+        return self.data.rows(key)
+
+    def shares(self, total: Sum) -> bool:
+        return self.data.shares(total if self.digest is not None else Together(total, Digest(self.secret)))
+
+    def gather(self, total: S) -> S:
+        if self.digest is not None:
+            return self.data.gather(total)
+        digest = Digest(self.secret)
+        self.data.gather(Together(total, digest))
+        self.finish(digest)
+        return total
+
+    def finish(self, digest: Digest) -> None:
+        self.digest = f"{digest.total:064x}"
+
+
+class Digested:
+    """A part of it; the parts of one pass share a digest, and the last one finishes it."""
+
+    def __init__(self, whole: Digesting, digest: Digest, part: Data, last: bool) -> None:
+        self.whole, self.digest, self.part, self.last = whole, digest, part, last
+
+    def __iter__(self) -> Iterator[Examples]:
+        for chunk in self.part:
+            self.digest.add(chunk)
             yield chunk
-        self.digest = f"{total % SIZE:064x}"
+        if self.last:
+            self.whole.finish(self.digest)

@@ -1,11 +1,13 @@
 """Reading the ledger: passes over the examples in force at a position, as the engine's `Data`.
 
 What is in force at a position never changes, so a pass is a row of short queries, not one long transaction: writers
-go on meanwhile, and the same pass can be read again. Memory holds one chunk at a time.
+go on meanwhile, and the same pass can be read again, or its stretches by several at once. Memory holds one chunk at a
+time.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,15 +16,20 @@ import numpy as np
 import torch
 from sqlalchemy import select
 from sqlalchemy.orm import Session
+from torch import Tensor
 
 from core.database import Database
 from core.kprior import Data, Examples
 from core.kprior.examples import concatenate
+from core.kprior.gathering import Divided
 from core.ledger import storage
 from core.ledger.append import few
 from core.ledger.tables import Change, ChangeKind
 
-CHUNK_BYTES = 16 * 2**20
+CHUNK_BYTES = 4 * 2**20
+"""Of one query. Larger chunks are slower to add up: they do not stay in a processor's cache."""
+STRETCHES = 64
+"""Into which a pass falls at most: some for each worker of a large fleet, and few enough to merge."""
 HELD_BYTES = 64 * 2**20
 WHOLE = "length(x) > 0"
 """Of some removed examples nothing is left but their position."""
@@ -58,7 +65,7 @@ def shape_of(given: dict[str, Any]) -> tuple[int, ...]:
     return tuple(given["shape"]) if given["kind"] == "image" else (len(given["columns"]),)
 
 
-class Pass:
+class Pass(Divided):
     """Examples that meet a condition, chunk by chunk, anew on every iteration."""
 
     def __init__(
@@ -72,7 +79,7 @@ class Pass:
         by: str = "position",
         **values: int,
     ) -> None:
-        self.database = database
+        self.database, self.model_id, self.spec = database, model_id, spec
         self.layout = Layout(spec)
         window = f"{by} > :after AND {by} <= :until"
         self.where = f"model_id = :model AND holdout = :holdout AND {window} AND {where} AND {WHOLE}"
@@ -89,6 +96,27 @@ class Pass:
                 block = storage.select(session, self.where, values, self.layout.dtype)
             if len(block):
                 yield self.layout.examples(block)
+
+    def parts(self) -> list[Pass]:
+        """Stretches of positions: a power of two of chunks, as small as makes them few enough.
+
+        The ledger alone decides, so sums over them are the same wherever each of them is read.
+        """
+        size = self.layout.chunk
+        while size * STRETCHES < len(self.span):
+            size *= 2
+        starts = self.span[::size]
+        return [self.over(range(start, min(start + size, self.span.stop))) for start in starts] or [self]
+
+    def over(self, span: range) -> Pass:
+        """The same, over some of the positions alone."""
+        part = copy.copy(self)
+        part.span = span
+        return part
+
+    def rows(self, key: Tensor) -> Examples:
+        with self.database.read() as session:
+            return by_position(session, self.model_id, self.spec, key.tolist())
 
 
 def in_force(database: Database, model_id: int, spec: dict[str, Any], at: int, holdout: bool = False) -> Pass:

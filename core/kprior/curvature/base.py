@@ -30,6 +30,10 @@ class Curvature(ABC):
         """Add sum_i weight_i J_i' L_i J_i at the weights w, in place."""
 
     @abstractmethod
+    def merge(self, other: Self) -> None:
+        """Add the curvature of other examples, in place."""
+
+    @abstractmethod
     def product(self, v: Tensor) -> Tensor:
         """G v: (P,) -> (P,)."""
 

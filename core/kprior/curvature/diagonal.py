@@ -30,6 +30,9 @@ class Diagonal(Curvature):
             squares = ggn_rows(predictor, w, x[i : i + step]) ** 2
             self.diagonal += (squares if weight is None else squares * per_row(weight[i : i + step], squares)).sum(0)
 
+    def merge(self, other: Self) -> None:
+        self.diagonal += other.diagonal
+
     def product(self, v: Tensor) -> Tensor:
         return self.diagonal * v
 

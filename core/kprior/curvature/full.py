@@ -37,6 +37,9 @@ class Full(Curvature):
             scaled = rows if weight is None else rows * per_row(weight[i : i + step], rows)
             self.matrix += scaled.T @ rows
 
+    def merge(self, other: Self) -> None:
+        self.matrix += other.matrix
+
     def product(self, v: Tensor) -> Tensor:
         return self.matrix @ v
 

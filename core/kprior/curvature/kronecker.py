@@ -90,6 +90,12 @@ class Kronecker(Curvature):
                 b = b.reshape(-1, self.outputs[name].shape[0])
                 self.outputs[name] += (b * v[:, None]).T @ b / positions
 
+    def merge(self, other: Self) -> None:
+        for mine, theirs in ((self.inputs, other.inputs), (self.outputs, other.outputs)):
+            for name, matrix in theirs.items():
+                mine[name] += matrix
+        self.count += other.count
+
     def product(self, v: Tensor) -> Tensor:
         if self.count <= 0:
             return torch.zeros_like(v)

@@ -62,6 +62,12 @@ class LowRank(Curvature):
         coefficients = basis[:, top] * new_values[top].sqrt()
         self.factor = coefficients.T.to(stack.dtype) @ stack
 
+    def merge(self, other: Self) -> None:
+        if len(self.factor) == 0:
+            self.factor = other.factor
+        else:
+            self._merge(other.factor, None)
+
     def product(self, v: Tensor) -> Tensor:
         return self.factor.T @ (self.factor @ v)
 

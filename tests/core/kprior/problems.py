@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from core.kprior import Cost, Examples, MemoryPolicy, State, train
+from core.kprior import Cost, Data, Examples, MemoryPolicy, State, train
+from core.kprior.examples import concatenate
+from core.kprior.gathering import Divided
 from core.kprior.shifts import shift_directions, without_shift
 from core.kprior.training import summarise
 
@@ -70,6 +73,20 @@ def examples_of(kind: str, n: int, dim: int, seed: int = 0, first_key: int = 0) 
     W = 0.7 * torch.randn(outputs_of(kind), dim, generator=generator, dtype=torch.float64)
     f = x @ W.T + 0.3 * x[:, :1] * x[:, -1:] - 0.2
     return Examples(torch.arange(first_key, first_key + n), x, labels_for(kind, f, generator))
+
+
+class Cut(Divided):
+    """Chunks of examples that are cut into parts."""
+
+    def __init__(self, parts: Sequence[Sequence[Examples]]) -> None:
+        self._parts = parts
+
+    def parts(self) -> Sequence[Data]:
+        return self._parts
+
+    def rows(self, key: Tensor) -> Examples:
+        every = concatenate([chunk for part in self._parts for chunk in part])
+        return every.take(torch.isin(every.key, key))
 
 
 def rows(examples: Examples, start: int, stop: int) -> Examples:

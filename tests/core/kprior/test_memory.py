@@ -10,9 +10,10 @@ from torch import Tensor
 
 from core.kprior import Examples, Memory, MemoryPolicy, Select, Training, train
 from core.kprior.curvature import Full, curvature_for, ggn_rows
-from core.kprior.memory import MemorySelection, Selector, classes_of, uniform
+from core.kprior.memory import MemorySelection, classes_of
 from core.kprior.predictor import Predictor
 from core.kprior.regularizers import regularizer_of
+from core.kprior.selector import Selector, uniform
 from tests.core.kprior.problems import EVERYTHING, FAMILIES, examples_of, rows, spec_of
 
 DIM = 3
