@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 import torch
-from celery import Celery
+from celery import Celery, group
 
 from core.database import Database
 from core.errors import Unavailable
@@ -17,6 +17,11 @@ from core.jobs import outbox
 from core.settings import Settings
 from core.versions import marker
 from core.versions.store import Store
+
+HELP = "amend.help"
+"""The task that helps with a job's pass; its only argument is the job's id."""
+PATIENCE = 30.0
+"""Seconds after which whoever was called and did not come is called again."""
 
 
 class Context:
@@ -46,6 +51,11 @@ class Context:
             raise Unavailable("device_missing", "AMEND_DEVICE is cuda, but this worker finds no GPU.")
         index = getattr(multiprocessing.current_process(), "index", 0)
         return torch.device("cuda", index % torch.cuda.device_count())
+
+    def call_for_help(self, job_id: str, queue: str, helpers: int) -> None:
+        """Tell so many workers, as they become free, of a pass that they can help with; not after a while."""
+        signature = self.celery.signature(HELP, (job_id,), queue=queue, expires=PATIENCE, retry=False)
+        group([signature] * helpers, app=self.celery).apply_async()
 
     def send(self, job_id: str, queue: str) -> None:
         self.celery.send_task(outbox.RUN, [job_id], queue=queue, retry=False)

@@ -1,13 +1,13 @@
-"""The heartbeat of a running job: keeps its lease in the background, and tells the work when it must stop."""
+"""The heartbeat of work under a lease: keeps it in the background, and tells the work when it must stop."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 import structlog
 
-from core.jobs import leases
 from core.jobs.leases import Cancelled, Lost
 from worker.context import Context
 
@@ -24,8 +24,9 @@ class HandedBack(Exception):
 class Heartbeat:
     """Call it with a share of 0..1 and a phrase, as the engine does: it raises when the work must stop."""
 
-    def __init__(self, context: Context, job_id: str, owner: str) -> None:
-        self.context, self.job_id, self.owner = context, job_id, owner
+    def __init__(self, context: Context, job_id: str, extend: Callable[[float, str], None]) -> None:
+        """`extend` keeps the lease, and tells whoever looks how far the work is; Lost or Cancelled if it must stop."""
+        self.context, self.job_id, self.extend = context, job_id, extend
         self.share, self.phrase = 0.0, "started"
         self._stop: Exception | None = None
         self._over = threading.Event()
@@ -56,7 +57,7 @@ class Heartbeat:
             if news == told and now - extended < settings.lease_seconds / 3:
                 continue
             try:
-                leases.extend(self.context.database, self.job_id, self.owner, settings.lease_seconds, *news)
+                self.extend(*news)
                 told, extended = news, now
             except (Lost, Cancelled) as stop:
                 self._stop = stop

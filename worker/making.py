@@ -38,7 +38,8 @@ from core.versions import history
 from core.versions.evaluation import evaluate
 from core.versions.store import Stored
 from core.versions.tables import Version, VersionKind, VersionState
-from worker.subject import Subject, Unadaptable, Watched, rows
+from worker.sharing import Reading
+from worker.subject import Subject, Unadaptable, rows
 from worker.task import Progress, Task
 
 log = structlog.get_logger("worker")
@@ -137,7 +138,8 @@ def adapted(task: Task, subject: Subject, tip: Version) -> tuple[Made, bool]:
     measured = Cost()
     if subject.erasing or (subject.removal and rows(removed)):
         measured.data_passes += bool(parent.predictor.encoder.state_dict())
-        if not parent.predictor.encoder.fits(subject.in_force()):
+        reading = Reading(task, subject.in_force(), task.part(0.02, 0.05), "reading the examples")
+        if not parent.predictor.encoder.fits(reading):
             raise Unadaptable("the units of its columns are not those of the examples that are left")
     memory = subject.remembered(parent)
     if tip.position == at:  # all that is wanted is a certificate
@@ -200,7 +202,7 @@ def certified(
 ) -> tuple[State, Cost, Certificate]:
     """The certificate, after as many refinements as it takes or `ROUNDS` allow: one pass over the data each."""
     tolerance = subject.policy.tolerance.relative_bound
-    data = Watched(subject.in_force(), subject.at, task.part(0.5, 0.85), "certifying: a pass over all examples")
+    data = Reading(task, subject.in_force(), task.part(0.5, 0.85), "certifying: a pass over all examples")
     holdout = subject.in_force(holdout=True)
     measured = refine(state, memory, data, tolerance=tolerance, rounds=ROUNDS, look_at=holdout)
     spent = measured.cost
@@ -213,14 +215,14 @@ def certified(
 def from_scratch(task: Task, subject: Subject, progress: Progress, encoder_of: State | None = None) -> Made:
     """Train on all examples in force. With the encoder of an earlier state both mean the same by a weight."""
     start = time.perf_counter()
-    reading = Watched(
-        subject.in_force(), subject.at, lambda share, phrase: progress(0.05 * share, phrase), "reading the examples"
-    )
-    data = Digesting(subject.secret, reading)
+
+    def reading(share: float, phrase: str) -> None:
+        progress(0.05 * share, phrase)
 
     def inside(share: float, phrase: str) -> None:
         progress(0.05 + 0.9 * share, phrase)
 
+    data = Digesting(subject.secret, Reading(task, subject.in_force(), reading, "reading the examples"))
     result = train(
         subject.spec,
         data,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 
@@ -63,7 +64,8 @@ def run(context: Context, job_id: str) -> None:
 def carry_out(context: Context, task: Task) -> None:
     """Do the work of a job that is ours, and write how it ended unless the work did so itself."""
     try:
-        with Heartbeat(context, task.job_id, task.owner) as heartbeat:
+        extend = partial(leases.extend, context.database, task.job_id, task.owner, context.settings.lease_seconds)
+        with Heartbeat(context, task.job_id, extend) as heartbeat:
             task.progress = heartbeat
             marker.check(context.store, context.store_mark)
             WORK[task.kind](task)

@@ -22,7 +22,7 @@ from core.erasure import deleting
 from core.erasure.purging import tidy_if_due
 from core.erasure.receipts import file_missing
 from core.errors import AmendError
-from core.jobs import outbox, schedule
+from core.jobs import outbox, schedule, stretches
 from core.jobs.tables import Worker
 from core.settings import Settings, from_environment
 from core.tracking.tables import Entry
@@ -89,6 +89,7 @@ def tick(settings: Settings, database: Database) -> None:
     parts: list[Callable[[], object]] = [
         lambda: schedule.make_due(database),
         lambda: schedule.reconcile(database, send, settings.resend_seconds),
+        lambda: stretches.sweep(database),
         tend_store,
         lambda: deleting.complete(database, store, bool(settings.mlflow_url)),
         lambda: tidy_if_due(database),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,6 @@ from torch import Tensor
 from core.erasure.requests import open_parts
 from core.errors import NotFound, Unavailable
 from core.kprior import Data, Examples, MemoryPolicy, Removal, State, StateError, Training
-from core.kprior.gathering import Divided
 from core.kprior.solvers import Watch
 from core.ledger import passes
 from core.models.policy import Policy
@@ -112,24 +110,6 @@ class Subject:
         if len(found) < len(state.memory):
             raise Unadaptable("examples that the version before remembers are purged")
         return found
-
-
-class Watched(Divided):
-    """Data whose reader tells how far it is, and stops when told to."""
-
-    def __init__(self, data: passes.Pass, at: int, progress: Progress, phrase: str) -> None:
-        self.data, self.at, self.progress, self.phrase = data, at, progress, phrase
-
-    def parts(self) -> Sequence[Watched]:
-        return [Watched(part, self.at, self.progress, self.phrase) for part in self.data.parts()]
-
-    def rows(self, key: Tensor) -> Examples:
-        return self.data.rows(key)
-
-    def __iter__(self) -> Iterator[Examples]:
-        for chunk in self.data:
-            self.progress(float(chunk.key[-1]) / self.at, self.phrase)
-            yield chunk
 
 
 def rows(data: Data) -> int:

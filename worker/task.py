@@ -33,6 +33,7 @@ class Task:
     kind: JobKind
     attempt: int
     model_id: int
+    queue: str
     request_id: str | None
     run: Callable[[Context, str], None]
     """Runs another job, here and now."""
@@ -40,7 +41,8 @@ class Task:
 
     @classmethod
     def of(cls, context: Context, job: Job, owner: str, run: Callable[[Context, str], None]) -> Task:
-        return cls(context, job.id, owner, job.kind, job.attempts, job.model_id, job.request_id, run)
+        told = (job.id, owner, job.kind, job.attempts, job.model_id, job.queue, job.request_id)
+        return cls(context, *told, run)
 
     def part(self, start: float, end: float) -> Progress:
         """The progress of a part of the work, as a part of the whole."""

@@ -26,10 +26,12 @@ from core.ledger import storage
 from core.ledger.append import few
 from core.ledger.tables import Change, ChangeKind
 
-CHUNK_BYTES = 4 * 2**20
-"""Of one query. Larger chunks are slower to add up: they do not stay in a processor's cache."""
-STRETCHES = 64
-"""Into which a pass falls at most: some for each worker of a large fleet, and few enough to merge."""
+CHUNK_BYTES = 16 * 2**20
+CHUNK_ROWS = 2000
+"""A chunk has a quarter of those bytes, which is added up faster than what no processor's cache can hold; but so many
+rows where it can: each chunk costs a matrix, too."""
+STRETCHES = 32
+"""Into which a pass falls at most: a few for each worker of a fleet, and few enough to note, store and merge."""
 HELD_BYTES = 64 * 2**20
 WHOLE = "length(x) > 0"
 """Of some removed examples nothing is left but their position."""
@@ -48,7 +50,9 @@ class Layout:
         self.shape = shape_of(given)
         target = spec["target"]
         self.classes = len(target["values"]) if target["kind"] == "classes" else 0
-        self.chunk = max(1, CHUNK_BYTES // (math.prod(self.shape) * np.dtype(self.dtype).itemsize + 64))
+        row = math.prod(self.shape) * np.dtype(self.dtype).itemsize + 64
+        most = CHUNK_BYTES // row
+        self.chunk = max(1, min(most, max(CHUNK_ROWS, most // 4)))
 
     def examples(self, block: storage.Block) -> Examples:
         """Tensors of a block: inputs in their shape, targets in the family's mean space."""

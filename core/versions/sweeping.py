@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import structlog
 from sqlalchemy import delete, exists, select, update
 from sqlalchemy.orm import Session
@@ -28,6 +30,14 @@ def put_noted(database: Database, store: Store, folder: str, data: bytes, owner:
 def claim(session: Session, path: str, owner: str) -> bool:
     """Take a file out of the litter, in the transaction that records its version; False if it may be swept already."""
     return rows_changed(session, delete(Litter).where(Litter.path == path, Litter.owner == owner)) == 1
+
+
+def remove_noted(database: Database, store: Store, paths: Sequence[str]) -> None:
+    """Delete files that are noted as litter, and are ours; what cannot be deleted now is swept away later."""
+    for path in paths:
+        store.delete(path)
+    with database.write() as session:
+        session.execute(delete(Litter).where(Litter.path.in_(paths)))
 
 
 def sweep(database: Database, store: Store) -> None:

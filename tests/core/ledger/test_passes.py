@@ -43,6 +43,22 @@ def test_a_pass_that_ends_with_a_full_chunk(database: Database, model: Model, mo
     assert [len(chunk) for chunk in passes.in_force(database, model.id, model.spec, 128)] == [64, 64]
 
 
+@pytest.mark.parametrize(("n", "size"), [(0, 1), (1, 1), (32, 1), (33, 2), (100, 4)])
+def test_a_pass_falls_into_stretches_that_the_ledger_decides(
+    database: Database, model: Model, monkeypatch: pytest.MonkeyPatch, n: int, size: int
+) -> None:
+    monkeypatch.setattr(passes, "CHUNK_BYTES", 72)  # one row
+    if n:
+        add(database, model, [Row(f"e{i}", x=(i, 0), split=False) for i in range(n)])
+    found = passes.in_force(database, model.id, model.spec, n)
+    parts = found.parts()
+    assert [len(list(part)) for part in parts] == ([size] * (n // size) + [n % size] * (n % size > 0) or [0])
+    assert [chunk.key.tolist() for part in parts for chunk in part] == [chunk.key.tolist() for chunk in found]
+    every = range(1, n + 1)
+    wanted = [*every[::7], *every[-1:]]
+    assert found.rows(torch.tensor(wanted, dtype=torch.int64)).key.tolist() == sorted(set(wanted))
+
+
 def test_a_past_position_is_read_as_it_was(database: Database, model: Model) -> None:
     add(database, model, [Row("a", split=False), Row("b", split=False)])
     before = contents(passes.in_force(database, model.id, model.spec, 2))

@@ -1,0 +1,112 @@
+"""Helping a job that runs elsewhere with its pass over the examples: `sharing.py` is the other side."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from contextlib import suppress
+from typing import Any
+
+import structlog
+
+from core.errors import AmendError
+from core.jobs import stretches
+from core.jobs.leases import Lost
+from core.jobs.queue import QUEUES
+from core.jobs.tables import Stretch
+from core.kprior.gathering import Sum, packed, total_of, unpacked
+from core.ledger import passes
+from core.ledger.digest import Digest
+from core.versions import history, marker
+from core.versions.sweeping import put_noted, remove_noted
+from worker.context import Context
+from worker.heartbeat import HandedBack, Heartbeat
+from worker.sharing import LOOK, Kept
+
+log = structlog.get_logger("worker")
+
+LINGER = 1.0
+"""Seconds for which a helper waits for the next pass of the same job, whose rows it has at hand."""
+
+
+def help_out(context: Context, job_id: str) -> None:
+    """Add up stretches of a job's passes, as long as there are some and no job waits for this process."""
+    marker.check(context.store, context.store_mark)
+    helper, last = Helper(context, job_id), time.monotonic()
+    served = [name.strip() for name in context.settings.queues.split(",") if name.strip()] or QUEUES
+    while not context.stopping():
+        with context.database.read() as session:
+            if stretches.wanted_elsewhere(session, served):
+                return
+        stretch = helper.take()
+        if stretch is not None:
+            if not helper.adds_up(stretch):
+                return
+            last = time.monotonic()
+        elif not helper.kept.chunks or time.monotonic() - last > LINGER:
+            return
+        else:
+            time.sleep(LOOK)
+
+
+class Helper:
+    """One process that helps one job."""
+
+    def __init__(self, context: Context, job_id: str) -> None:
+        self.context, self.job_id = context, job_id
+        self.database, self.store = context.database, context.store
+        self.owner = f"{context.name}:{uuid.uuid4().hex[:8]}"
+        self.kept = Kept()
+        self._file = ""
+        self._question: tuple[dict[str, Any], Sum] | None = None
+
+    def take(self) -> Stretch | None:
+        """A stretch that nobody has: if it can be, one whose rows are at hand."""
+        known: set[int] = set()
+        if self._question is not None:
+            spans = [range(*span) for span in self._question[0]["spans"]]
+            known = {number for number, span in enumerate(spans) if span in self.kept.chunks}
+        return stretches.take(self.database, self.job_id, self.owner, self.context.settings.lease_seconds, known)
+
+    def adds_up(self, stretch: Stretch) -> bool:
+        """Add up a stretch and leave its sums in the store; False if that came to nothing, and it is time to go."""
+        try:
+            with Heartbeat(self.context, self.job_id, lambda *_: self.extend(stretch)) as heartbeat:
+                data = self.sums(stretch, heartbeat)
+            folder = history.folder_of(self.question(stretch)[0]["model"])
+            stored = put_noted(self.database, self.store, folder, data, stretch.asker)
+            if stretches.finish(self.database, stretch, self.owner, stored):
+                return True
+            remove_noted(self.database, self.store, [stored.file])
+            return False
+        except BaseException as error:
+            with suppress(AmendError):
+                stretches.give_back(self.database, stretch, self.owner)
+            if not isinstance(error, Exception):
+                raise  # a signal to all processes of the worker
+            if not isinstance(error, (Lost, HandedBack)):
+                # whatever it is, the asker will come upon it, and has a job to fail
+                log.warning("a stretch could not be added up here", job=self.job_id, exc_info=error)
+            return False
+
+    def extend(self, stretch: Stretch) -> None:
+        stretches.extend(self.database, stretch, self.owner, self.context.settings.lease_seconds)
+
+    def sums(self, stretch: Stretch, heartbeat: Heartbeat) -> bytes:
+        header, total = self.question(stretch)
+        span = range(*header["spans"][stretch.number])
+        part = passes.in_force(self.database, header["model"], header["spec"], header["at"]).over(span)
+        one = total.empty()
+        for chunk in self.kept.over(part):
+            heartbeat(0.0, "")
+            one.add(chunk)
+        return packed({}, one.sums())
+
+    def question(self, stretch: Stretch) -> tuple[dict[str, Any], Sum]:
+        """What is to be added up: the same for all stretches of a pass."""
+        if self._question is None or self._file != stretch.question:
+            header, tensors = unpacked(self.store.get(stretch.question))
+            self._file = stretch.question
+            brought = Digest(self.context.settings.secret)
+            self._question = header, total_of(header["asked"], tensors, self.context.device, brought)
+        return self._question

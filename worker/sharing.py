@@ -1,0 +1,193 @@
+"""The examples as a job reads them: it tells how far it is, stops when told to, and shares a long pass with others.
+
+Who helps is a matter of luck; what comes of it is not: stretches are the ledger's, each is added up from zero, and the
+sums are merged in their order (`core/kprior/gathering.py`). The asker, who runs the job, never just waits while a
+stretch is open, so a pass needs nobody else to end. `helping.py` is the other side.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import timedelta
+
+import structlog
+from sqlalchemy import func, select
+from torch import Tensor
+
+from core.database import now
+from core.errors import AmendError, NotFound, Unavailable
+from core.jobs import stretches
+from core.jobs.tables import Stretch, Worker
+from core.kprior import Data, Examples
+from core.kprior.gathering import Divided, S, Sum, Tensors, add_up, added, packed, question_of, unpacked
+from core.ledger.passes import Pass
+from core.versions import history
+from core.versions.sweeping import put_noted, remove_noted
+from worker.context import PATIENCE
+from worker.task import Progress, Task
+
+log = structlog.get_logger("worker")
+
+READING, MULTIPLYING = 1.5e-6, 1e-10
+"""About what a row and a multiplication take, in seconds."""
+LOOK = 0.03
+"""Seconds between two looks at what others do."""
+KEPT_BYTES = 2**28
+
+
+class Kept:
+    """Rows of stretches that were read once, as far as they fit: a job's next pass is over the same rows."""
+
+    def __init__(self) -> None:
+        self.chunks: dict[range, list[Examples]] = {}
+        self._size = 0
+
+    def over(self, part: Pass) -> Iterator[Examples]:
+        """The rows of a stretch, from here or from the ledger."""
+        if part.span in self.chunks:
+            yield from self.chunks[part.span]
+            return
+        chunks, size = [], self._size
+        for chunk in part:
+            yield chunk
+            size += chunk.x.numel() * chunk.x.element_size()
+            if size <= KEPT_BYTES:
+                chunks.append(chunk)
+        if size <= KEPT_BYTES:
+            self.chunks[part.span], self._size = chunks, size
+
+
+class Reading(Divided):
+    """The examples of a pass."""
+
+    def __init__(self, task: Task, data: Pass, progress: Progress, phrase: str) -> None:
+        self.task, self.data, self.progress, self.phrase = task, data, progress, phrase
+        self.kept = Kept()
+        self.helpers: set[str] = set()
+        """Who helped with the last pass, and will be waiting for the next one."""
+
+    def parts(self) -> Sequence[Data]:
+        return [Reading(self.task, part, self.progress, self.phrase) for part in self.data.parts()]
+
+    def rows(self, key: Tensor) -> Examples:
+        return self.data.rows(key)
+
+    def __iter__(self) -> Iterator[Examples]:
+        for chunk in self.data:
+            self.progress(float(chunk.key[-1]) / self.data.values["at"], self.phrase)
+            yield chunk
+
+    def shares(self, total: Sum) -> bool:
+        seconds = len(self.data.span) * (READING + MULTIPLYING * total.work)
+        enough = seconds > self.task.context.settings.share_seconds
+        return enough and len(self.data.parts()) > 1 and self.others() > 0
+
+    def others(self) -> int:
+        """How many processes of workers there are besides this one."""
+        context = self.task.context
+        with context.database.read() as session:
+            alive = Worker.seen_at > now() - timedelta(seconds=context.settings.worker_silence)
+            workers = session.scalar(select(func.count()).select_from(Worker).where(alive)) or 0
+        return workers * context.settings.worker_processes - 1
+
+    def gather(self, total: S) -> S:
+        if not self.shares(total):
+            return add_up(self.parts(), total)
+        Asker(self, total).add_up()
+        return total
+
+
+class Asker:
+    """One pass that is shared."""
+
+    def __init__(self, reading: Reading, total: Sum) -> None:
+        self.reading, self.total, self.task = reading, total, reading.task
+        self.database, self.store = self.task.context.database, self.task.context.store
+        self.parts = reading.data.parts()
+        self.own: dict[int, Tensors] = {}
+        """Sums of stretches that were added up here, until it is their turn."""
+        self.merged, self.left = 0, len(self.parts)
+        self._called = -PATIENCE
+
+    def add_up(self) -> None:
+        folder = history.folder_of(self.task.model_id)
+        question = put_noted(self.database, self.store, folder, self.question(), self.task.owner)
+        try:
+            stretches.note(self.database, self.task.job_id, self.task.owner, question, len(self.parts))
+            while self.merged < len(self.parts):
+                self.go_on()
+        finally:
+            with suppress(AmendError, OSError):  # what cannot be deleted now is litter, and swept away later
+                files = stretches.strike(self.database, self.task.job_id, self.task.owner)
+                remove_noted(self.database, self.store, [question.file, *files])
+
+    def question(self) -> bytes:
+        data = self.reading.data
+        asked, tensors = question_of(self.total)
+        spans = [[part.span.start, part.span.stop] for part in self.parts]
+        where = {"model": data.model_id, "spec": data.spec, "at": data.values["at"], "spans": spans}
+        return packed({**where, "asked": asked}, tensors)
+
+    def go_on(self) -> None:
+        """Add up a stretch, if one is left, and merge what is there by now."""
+        self.call()
+        number = stretches.take_own(self.database, self.task.job_id, self.task.owner)
+        if number is not None:
+            self.own[number] = self.sums(number)
+        found = stretches.listed(self.database, self.task.job_id, self.task.owner)
+        self.left = sum(stretch.owner is None for stretch in found.values())
+        before = self.merged
+        while self.merged < len(self.parts) and (sums := self.ready(found)) is not None:
+            self.total.merge(sums)
+            self.merged += 1
+        self.tell(found)
+        if number is None and self.merged == before:
+            time.sleep(LOOK)
+
+    def ready(self, found: dict[int, Stretch]) -> Tensors | None:
+        """The sums of the stretch whose turn it is; None while somebody is at it."""
+        if self.merged in self.own:
+            return self.own.pop(self.merged)
+        stretch = found.get(self.merged)
+        if stretch is None:  # struck off: this worker was thought lost for a while
+            return self.sums(self.merged)
+        if stretch.file is None:
+            return None
+        try:
+            return unpacked(self.store.get(stretch.file, stretch.sha256))[1]
+        except (NotFound, Unavailable) as error:
+            log.warning("the sums of a helper are gone or damaged", job=self.task.job_id, exc_info=error)
+            return self.sums(self.merged)
+
+    def sums(self, number: int) -> Tensors:
+        """Add up a stretch here."""
+        one = self.total.empty()
+
+        def watched() -> Iterator[Examples]:
+            for chunk in self.reading.kept.over(self.parts[number]):
+                self.reading.progress(self.merged / len(self.parts), self.reading.phrase)
+                yield chunk
+
+        return added(watched(), one).sums()
+
+    def tell(self, found: dict[int, Stretch]) -> None:
+        self.reading.helpers |= {stretch.owner for stretch in found.values() if stretch.owner} - {self.task.owner}
+        workers = 1 + len(self.reading.helpers)
+        count = f"stretch {self.merged} of {len(self.parts)}, {workers} worker{'s' if workers > 1 else ''}"
+        self.reading.progress(self.merged / len(self.parts), f"{self.reading.phrase}, {count}")
+
+    def call(self) -> None:
+        """Have those told who do not help yet, now and again while there is something to do."""
+        if self.left == 0 or time.monotonic() - self._called < PATIENCE:
+            return
+        self._called = time.monotonic()
+        missing = min(self.reading.others(), self.left - 1) - len(self.reading.helpers)
+        self.reading.helpers = set()
+        if missing <= 0:
+            return
+        try:
+            self.task.context.call_for_help(self.task.job_id, self.task.queue, missing)
+        except Exception as error:  # the broker may be down: then nobody helps
+            log.warning("nobody could be called for help", job=self.task.job_id, exc_info=error)
