@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from pathlib import Path
+from urllib.parse import quote
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -93,7 +94,7 @@ class Settings(BaseSettings):
     def database(self) -> str:
         # the drivers' usual spellings mean the driver that is here
         url = re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", self.database_url)
-        return url or f"sqlite:///{self.folder / 'amend.db'}"
+        return url or f"sqlite:///{quote(str(self.folder / 'amend.db'))}"
 
     @property
     def artifacts(self) -> str:
@@ -107,7 +108,8 @@ class Settings(BaseSettings):
     @property
     def broker_socket(self) -> Path:
         path = self.folder / "broker" / "valkey.sock"
-        if len(str(path)) > LONGEST_SOCKET:
+        # brokers' clients differ in how they read characters that mean something in a URL
+        if len(str(path)) > LONGEST_SOCKET or quote(str(path)) != str(path):
             name = hashlib.sha256(str(path).encode()).hexdigest()[:16]
             return Path(tempfile.gettempdir()) / f"amend-{os.getuid()}-{name}" / "valkey.sock"
         return path

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from client.up.home import free_ports
+from client.up.home import CannotStart, free_ports
 from client.up.part import Part
 
 HERE = "127.0.0.1"
@@ -16,7 +16,7 @@ MLFLOW = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTIO
 
 
 class Stack:
-    """The parts, by the settings in the environment. CannotStart if a port is not free."""
+    """The parts, by the settings in the environment. CannotStart if they would not run."""
 
     def __init__(self, home: Path) -> None:
         self.home, self.logs = home, home / "logs"
@@ -54,6 +54,9 @@ class Stack:
 
     def mlflow(self, port: int) -> Part:
         folder = self.home / "mlflow"
+        if "%" in str(folder):
+            # it would write there, but look elsewhere for what it is to delete
+            raise CannotStart(f"AMEND_HOME: MLflow misreads a % in the name of a folder: {self.home}")
         folder.mkdir(exist_ok=True)
         command = [sys.executable, "-P", "-m", "client.up.tracking", str(folder), str(port)]
         # our secrets are none of its business

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
+from urllib.parse import quote
 
 HERE = "127.0.0.1"
 
@@ -22,8 +23,8 @@ def main(folder: Path, port: str) -> None:
 
     database = folder / "mlflow.db"
     bring_up_to_date(database, cli)
-    options = ["--host", HERE, "--port", port, "--workers", "1", "--backend-store-uri", f"sqlite:///{database}"]
-    cli(["server", *options, "--artifacts-destination", str(folder / "artifacts")])
+    options = ["--host", HERE, "--port", port, "--workers", "1", "--backend-store-uri", url_of(database)]
+    cli(["server", *options, "--artifacts-destination", (folder / "artifacts").as_uri()])
 
 
 def bring_up_to_date(database: Path, mlflow: Callable[..., object]) -> None:
@@ -36,9 +37,13 @@ def bring_up_to_date(database: Path, mlflow: Callable[..., object]) -> None:
     if database.exists():
         with closing(sqlite3.connect(database)) as old, closing(sqlite3.connect(copy)) as new:
             old.backup(new)
-    mlflow(["db", "upgrade", f"sqlite:///{copy}"], standalone_mode=False)
+    mlflow(["db", "upgrade", url_of(copy)], standalone_mode=False)
     os.replace(copy, database)
     mark.write_text(version("mlflow"))
+
+
+def url_of(database: Path) -> str:
+    return f"sqlite:///{quote(str(database))}"
 
 
 if __name__ == "__main__":

@@ -243,6 +243,10 @@ def test_a_port_that_is_none_is_named(up: Up) -> None:
     assert "AMEND_PORT: 'eighty' is not a port" in up.refuses(environment={"AMEND_PORT": "eighty"})
 
 
+def test_a_folder_that_mlflow_would_misread_is_named(up: Up) -> None:
+    assert "misreads a %" in up.refuses(environment={"AMEND_HOME": str(up.folder / "100%")})
+
+
 def test_a_folder_that_cannot_be_written_is_named(up: Up) -> None:
     """Root may write everywhere, so it becomes nobody; but late, as Python itself may lie where only root can read."""
     up.folder.chmod(0o500)

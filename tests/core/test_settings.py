@@ -24,6 +24,14 @@ def test_everything_has_a_default_under_home(tmp_path: Path) -> None:
     assert settings.folder.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_home_of_any_name_is_that_folder(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "a b#c?d%20é")
+    with Database(settings).engine.connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE note (line text)")
+    assert (tmp_path / "a b#c?d%20é" / "amend.db").exists()
+    assert not set("#?%") & set(settings.broker)
+
+
 def test_the_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AMEND_HOME", str(tmp_path))
     monkeypatch.setenv("AMEND_DATABASE_URL", "postgresql+psycopg://h/d")
