@@ -25,12 +25,12 @@ from service import keys, operations, problems, removals
 from service.context import Context
 from service.erasures import endpoints as erasures
 from service.examples import endpoints as examples
+from service.express import Express
 from service.jobs import endpoints as jobs
 from service.middleware import Limited, Observed
 from service.models import endpoints as models
 from service.predictions import endpoints as predictions
 from service.predictions.champions import Champions
-from service.predictions.express import Express
 from service.versions import endpoints as versions
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
