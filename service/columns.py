@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from core.errors import Invalid
 from core.models.spec import RESERVED
 
-__all__ = ["RESERVED", "codes", "lists", "numbers", "texts"]
+__all__ = ["RESERVED", "codes", "lists", "numbers", "text", "texts"]
 
 
 LONGEST = 800
@@ -22,7 +22,7 @@ LONGEST = 800
 
 def one(column: pa.ChunkedArray, where: str, name: str) -> pa.Array:
     """The column as one array, dictionaries resolved."""
-    array = column.combine_chunks()
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # a column without chunks
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
     if not pa.types.is_dictionary(array.type):
@@ -61,9 +61,14 @@ def numbers(column: pa.ChunkedArray, where: str, name: str, missing: bool = Fals
     return values
 
 
+def text(column: pa.ChunkedArray, where: str, name: str) -> pa.StringArray:
+    """A column of text; whole numbers will do."""
+    return as_text(one(column, where, name), where, name)
+
+
 def texts(column: pa.ChunkedArray, where: str, name: str) -> list[str | None]:
-    """A column of text (whole numbers will do), null as None."""
-    return as_text(one(column, where, name), where, name).to_pylist()  # type: ignore[no-any-return]
+    """The same as Python has it, null as None."""
+    return text(column, where, name).to_pylist()  # type: ignore[no-any-return]
 
 
 def as_text(array: pa.Array, where: str, name: str) -> pa.Array:

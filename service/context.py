@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -42,6 +43,17 @@ class Recent(Generic[K, V]):
         self._values.clear()
 
 
+@dataclass(frozen=True)
+class Known:
+    """What adding examples needs to know of a model."""
+
+    id: int
+    spec: dict[str, Any]
+    """As created: input and target never change."""
+    share: float
+    """Of examples that are held out; may have changed."""
+
+
 class Context:
     """One per process."""
 
@@ -53,7 +65,7 @@ class Context:
         self.store = Store(settings.artifacts)
         self.courier = Courier(self.database, settings.broker)
         self.callers: Recent[bytes, Any] = Recent(settings.cache_seconds)
-        self.models: Recent[str, tuple[int, dict[str, Any]]] = Recent(settings.cache_seconds)
+        self.models: Recent[str, Known] = Recent(settings.cache_seconds)
         self.champions: Recent[Any, Any] = Recent(settings.cache_seconds)
 
     @cached_property

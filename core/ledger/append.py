@@ -24,11 +24,10 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Head:
+class Held:
     """What adding examples needs to know of a model whose row is locked."""
 
     id: int
-    head: int
     policy: dict[str, Any]
 
 
@@ -52,45 +51,54 @@ class Removed:
     position: int
 
 
-def lock(session: Session, model_id: int) -> Head:
+def lock(session: Session, model_id: int) -> Held:
     """Hold a model that is known already until the end of the transaction, as `catalog.find` does with less haste."""
-    found = storage.head(session, model_id)
-    if found is None:
+    share = storage.share(session, model_id)
+    if share is None:
         raise NotFound("model_not_found", "There is no such model.")
-    return Head(model_id, found[0], {"holdout": found[1]})
+    return Held(model_id, {"holdout": share})
 
 
-def add_new(session: Session, model: Model | Head, batch: Batch) -> Added:
+def add_new(session: Session, model_id: int, share: float, batch: Batch) -> Added | None:
     """Append a batch that is new from end to end, as most are; IntegrityError, and a lost transaction, if it is not.
 
-    It asks nothing first: the database's own unique index tells.
+    It asks nothing first: the database's own unique index tells. None, and nothing has happened, if the model is gone
+    or its holdout share is another.
     """
-    holdout = batch.holdouts(model.policy["holdout"])
-    first = model.head + 1
-    storage.insert(session, model.id, first, batch, holdout)
+    holdout = batch.holdouts(share)
     held = int(holdout.sum())
-    last = record(session, model, ChangeKind.ADDED, len(batch), train=len(batch) - held, holdout=held)
+    counts = {"train": len(batch) - held, "holdout": held, "removed": 0}
+    last = storage.advance(session, model_id, len(batch), ChangeKind.ADDED.value, counts, share=share)
+    if last is None:
+        return None
+    first = last - len(batch) + 1
+    storage.insert(session, model_id, first, batch, holdout)
     return Added(len(batch), 0, first, last)
 
 
-def add(session: Session, model: Model | Head, batch: Batch) -> Added:
+def add(session: Session, model: Model | Held, batch: Batch) -> Added:
     """Append the examples of a batch that are not in force yet; Conflict if one is with other content."""
     fresh = unknown(session, model, batch)
     if not fresh:
         return Added(0, len(batch), None, None)
-    added = add_new(session, model, batch.take(fresh))
+    session.flush()
+    added = add_new(session, model.id, model.policy["holdout"], batch.take(fresh))
+    assert added is not None, "the model is locked"
+    if isinstance(model, Model):
+        session.refresh(model)
     return replace(added, duplicates=len(batch) - len(fresh))
 
 
-def unknown(session: Session, model: Model | Head, batch: Batch) -> list[int]:
+def unknown(session: Session, model: Model | Held, batch: Batch) -> list[int]:
     """Which examples are neither in force nor earlier in the batch; the others must say the same again."""
     columns = (Example.id, Example.x, Example.y, Example.subject, Example.holdout)
-    found = in_force(session, model, Example.id, batch.ids, columns)
+    ids = batch.ids.to_pylist()
+    found = in_force(session, model, Example.id, ids, columns)
     seen: dict[str, tuple[Any, ...]] = {row[0]: tuple(row[1:]) for row in found}
     fresh = []
     contents = zip(batch.features, batch.y.tolist(), batch.subjects, batch.splits, strict=True)
     holdout = batch.holdouts(model.policy["holdout"]).tolist()
-    for i, (id_, content) in enumerate(zip(batch.ids, contents, strict=True)):
+    for i, (id_, content) in enumerate(zip(ids, contents, strict=True)):
         before = seen.get(id_)
         if before is None:
             seen[id_] = (*content[:3], holdout[i])
@@ -128,7 +136,7 @@ def remove(
 
 def in_force(
     session: Session,
-    model: Model | Head,
+    model: Model | Held,
     key: InstrumentedAttribute[Any],
     values: Sequence[Any],
     columns: Sequence[InstrumentedAttribute[Any]],
@@ -155,7 +163,7 @@ def change(session: Session, model: Model, kind: ChangeKind, value: dict[str, An
 
 def record(
     session: Session,
-    model: Model | Head,
+    model: Model,
     kind: ChangeKind,
     size: int,
     value: dict[str, Any] | None = None,
@@ -164,12 +172,11 @@ def record(
     removed: int = 0,
 ) -> int:
     """Take the next `size` positions for one kind of change, and count what is in force; the last of them."""
-    first, last = int(model.head) + 1, int(model.head) + size
     counts = {"train": train, "holdout": holdout, "removed": removed}
     session.flush()
-    storage.advance(session, model.id, first, last, kind.value, value, counts)
-    if isinstance(model, Model):
-        session.refresh(model)
+    last = storage.advance(session, model.id, size, kind.value, counts, value)
+    assert last is not None, "the model is locked"
+    session.refresh(model)
     return last
 
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from zlib import crc32
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 Split = bool | None
@@ -20,7 +21,8 @@ Split = bool | None
 class Batch:
     """n examples that are checked against the model's spec."""
 
-    ids: Sequence[str]
+    ids: pa.StringArray
+    """As Arrow keeps them, one after another: a Python object for each would cost more than the rest."""
     subjects: Sequence[bytes | None]
     """Keyed hashes."""
     x: NDArray[np.float32] | NDArray[np.uint8]
@@ -34,7 +36,7 @@ class Batch:
     def take(self, index: Sequence[int]) -> Batch:
         """The examples at `index`."""
         return Batch(
-            [self.ids[i] for i in index],
+            self.ids.take(pa.array(index, pa.int64())),
             [self.subjects[i] for i in index],
             self.x[index],
             self.y[index],
@@ -48,14 +50,9 @@ class Batch:
         return [data[i : i + size] for i in range(0, len(data), size)]
 
     @cached_property
-    def encoded(self) -> list[bytes]:
-        """The ids' bytes."""
-        return [id_.encode() for id_ in self.ids]
-
-    @cached_property
     def draws(self) -> NDArray[np.uint64]:
         """A number for each example that its id alone decides, the same whoever asks and whenever."""
-        z = np.fromiter(map(crc32, self.encoded), np.uint64, len(self))
+        z = np.fromiter(map(crc32, self.ids.cast(pa.binary()).to_pylist()), np.uint64, len(self))
         # splitmix64 makes of similar checksums numbers that are not: ids are often counted up
         with np.errstate(over="ignore"):
             z = (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
@@ -67,7 +64,7 @@ class Batch:
     def holdouts(self, share: float) -> NDArray[np.bool_]:
         """Which examples are held out, those without a split by the draw of their id."""
         drawn: NDArray[np.bool_] = self.draws < np.uint64(min(int(share * 2**64), 2**64 - 1))
-        if any(split is not None for split in self.splits):
+        if self.splits.count(None) < len(self):
             chosen = [bool(d) if split is None else split for d, split in zip(drawn, self.splits, strict=True)]
             return np.array(chosen, bool)
         return drawn

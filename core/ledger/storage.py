@@ -10,10 +10,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, repeat
+from functools import lru_cache
+from itertools import repeat
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, OperationalError
@@ -22,13 +25,12 @@ from sqlalchemy.orm import Session
 from core.database import now
 from core.ledger.batch import Batch
 
-COLUMNS = "model_id, position, holdout, y, x, subject, id"
+COLUMNS = "model_id, position, holdout, y, x, id, subject"
 SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 NULL = b"\xff\xff\xff\xff"
 END = b"\xff\xff"
 PIECE = 2048
 """Rows that are laid out at once."""
-SIZES = [size.to_bytes(4, "big") for size in range(256)]
 
 
 def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: NDArray[np.bool_]) -> None:
@@ -38,7 +40,7 @@ def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: N
     with told(connection):
         if connection.dialect.name == "sqlite":
             ours = (repeat(model_id, len(batch)), range(first, first + len(batch)), holdout.tolist())
-            rows = zip(*ours, batch.y.tolist(), batch.features, batch.subjects, batch.ids, strict=True)
+            rows = zip(*ours, batch.y.tolist(), batch.features, batch.ids.to_pylist(), batch.subjects, strict=True)
             driver.executemany(f"INSERT INTO examples ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
         else:
             command = f"COPY examples ({COLUMNS}) FROM STDIN (FORMAT BINARY)"
@@ -50,42 +52,56 @@ def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: N
                 copy.write(END)
 
 
-MOVE = """UPDATE models SET head = :last, train_count = train_count + :train,
+MOVE = """UPDATE models SET head = head + :size, train_count = train_count + :train,
     holdout_count = holdout_count + :holdout, removed_count = removed_count + :removed WHERE id = :model"""
-NOTE = """INSERT INTO changes (model_id, first, last, kind, value, created_at)
-    VALUES (:model, :first, :last, :kind, :value, :now)"""
+ALIKE = "CAST(policy ->> 'holdout' AS DOUBLE PRECISION) = :share"
+NOTE = "INSERT INTO changes (model_id, first, last, kind, value, created_at)"
 
 
-def head(session: Session, model_id: int) -> tuple[int, float] | None:
-    """The head of a model's ledger and its holdout share; the row is held until the end of the transaction."""
+def share(session: Session, model_id: int) -> float | None:
+    """The holdout share of a model, None if it is gone; its row is held until the end of the transaction."""
     connection = session.connection()
-    query = "SELECT head, policy ->> 'holdout' FROM models WHERE id = :model"
+    query = "SELECT policy ->> 'holdout' FROM models WHERE id = :model"
     if connection.dialect.name != "sqlite":  # its transactions are alone anyway
         query += " FOR UPDATE"
     with told(connection):
         row = run(connection, query, {"model": model_id}).fetchone()
-    return None if row is None else (row[0], float(row[1]))
+    return None if row is None else float(row[0])
 
 
 def advance(
     session: Session,
     model_id: int,
-    first: int,
-    last: int,
+    size: int,
     kind: str,
-    value: dict[str, Any] | None,
     counts: dict[str, int],
-) -> None:
-    """Move a model's head to `last`, change its counts, and note what happened."""
+    value: dict[str, Any] | None = None,
+    share: float | None = None,
+) -> int | None:
+    """Move a model's head by `size`, change its counts, and note what happened; the new head.
+
+    The model's row is held from here on. None, and nothing has happened, if there is no such model, or none that has
+    the holdout share which the counts were made with.
+    """
     connection = session.connection()
     sqlite = connection.dialect.name == "sqlite"
     # as SQLAlchemy writes a time there
     at = now().replace(tzinfo=None).isoformat(" ", "microseconds") if sqlite else now()
     given = None if value is None else json.dumps(value)
-    values = {"model": model_id, "first": first, "last": last, "kind": kind, "value": given, "now": at, **counts}
+    values = {"model": model_id, "size": size, "kind": kind, "value": given, "now": at, "share": share, **counts}
+    move = MOVE if share is None else f"{MOVE} AND {ALIKE}"
     with told(connection):
-        for statement in (MOVE, NOTE) if sqlite else (f"WITH moved AS ({MOVE}) {NOTE}",):
-            run(connection, statement, values)
+        if sqlite:
+            moved = run(connection, f"{move} RETURNING head - :size + 1, head", values).fetchall()
+            for first, last in moved:
+                values |= {"first": first, "last": last}
+                run(connection, f"{NOTE} VALUES (:model, :first, :last, :kind, :value, :now)", values)
+                return int(last)
+            return None
+        # one statement: a round trip less
+        note = f"{NOTE} SELECT id, head - :size + 1, head, :kind, CAST(:value AS JSONB), :now FROM moved RETURNING last"
+        row = run(connection, f"WITH moved AS ({move} RETURNING id, head) {note}", values).fetchone()
+        return None if row is None else int(row[0])
 
 
 def run(connection: Connection, query: str, values: dict[str, Any]) -> Any:
@@ -93,50 +109,54 @@ def run(connection: Connection, query: str, values: dict[str, Any]) -> Any:
     driver: Any = connection.connection.driver_connection
     if connection.dialect.name == "sqlite":
         return driver.execute(query, values)
-    return driver.execute(re.sub(r"(?<!:):([a-z]+)", r"%(\1)s", query), values, binary=True)
+    return driver.execute(as_psycopg(query), values, binary=True)
+
+
+@lru_cache
+def as_psycopg(query: str) -> str:
+    return re.sub(r"(?<!:):([a-z]+)", r"%(\1)s", query)
 
 
 def prepare(batch: Batch, sqlite: bool) -> None:
     """Do what can be done for `insert` before a lock is taken."""
-    _ = batch.draws, batch.features if sqlite else tails(batch)
+    _ = batch.draws, batch.features if sqlite else None
 
 
-def copied(model_id: int, first: int, batch: Batch, holdout: NDArray[np.bool_], piece: slice) -> bytes:
+def copied(model_id: int, first: int, batch: Batch, holdout: NDArray[np.bool_], piece: slice) -> memoryview:
     """Rows as PostgreSQL's binary COPY reads them: a row is its number of fields, a field its size and its bytes.
 
-    Fields of fixed size come first and are laid out for all rows at once.
+    Fields of fixed size come first and are laid out for all rows at once; Arrow puts the others behind them.
     """
     size = batch.x.shape[1] * batch.x.itemsize
-    fields = [("model_id", ">i4"), ("position", ">i8"), ("holdout", "u1"), ("y", ">f8"), ("x", f"V{size}")]
-    sized = [part for name, kind in fields for part in ((f"size of {name}", ">i4"), (name, kind))]
-    y = batch.y[piece]
-    rows = np.empty(len(y), [("fields", ">i2"), *sized])
-    rows["fields"] = len(fields) + 2
-    for name, kind in fields:
-        rows[f"size of {name}"] = np.dtype(kind).itemsize
+    y, ids = batch.y[piece], batch.ids[piece].cast(pa.binary())
+    kind, sizes = row_of(size)
+    rows = np.empty(len(y), kind)
+    for name, value in sizes.items():
+        rows[name] = value
     rows["model_id"], rows["holdout"], rows["y"] = model_id, holdout[piece], y
     rows["position"] = np.arange(len(y)) + (first + piece.start)
     rows["x"] = batch.x[piece].view(f"V{size}")[:, 0]
-    data, width = rows.tobytes(), rows.itemsize
-    heads = [data[i : i + width] for i in range(0, len(data), width)]
-    return b"".join(chain.from_iterable(zip(heads, tails(batch)[piece], strict=True)))
+    rows["size of id"] = pc.binary_length(ids)
+    ends = np.arange(0, (len(rows) + 1) * rows.itemsize, rows.itemsize, dtype=np.int32)
+    heads = pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(ends), pa.py_buffer(rows.view("u1"))])
+    return memoryview(pc.binary_join_element_wise(heads, ids, subjects(batch, piece), b"").buffers()[2])
 
 
-def tails(batch: Batch) -> list[bytes]:
-    """The fields of a row whose size varies: subject and id. Made once for a batch."""
-    made: list[bytes] | None = vars(batch).get("tails")
-    if made is None:
-        if any(batch.subjects):
-            subjects = [NULL if s is None else sized(s) + s for s in batch.subjects]
-            made = [s + sized(i) + i for s, i in zip(subjects, batch.encoded, strict=True)]
-        else:
-            made = [NULL + sized(i) + i for i in batch.encoded]
-        vars(batch)["tails"] = made
-    return made
+@lru_cache
+def row_of(size: int) -> tuple[np.dtype[np.void], dict[str, int]]:
+    """The beginning of a row whose x has `size` bytes, and what is the same in all rows."""
+    fields = [("model_id", ">i4"), ("position", ">i8"), ("holdout", "u1"), ("y", ">f8"), ("x", f"V{size}")]
+    sized = [part for name, kind in fields for part in ((f"size of {name}", ">i4"), (name, kind))]
+    same = {f"size of {name}": np.dtype(kind).itemsize for name, kind in fields}
+    return np.dtype([("fields", ">i2"), *sized, ("size of id", ">i4")]), {"fields": len(fields) + 2, **same}
 
 
-def sized(field: bytes) -> bytes:
-    return SIZES[len(field)] if len(field) < len(SIZES) else len(field).to_bytes(4, "big")
+def subjects(batch: Batch, piece: slice) -> pa.Scalar | pa.Array:
+    """The last field of a row, with its size."""
+    if batch.subjects.count(None) == len(batch):
+        return pa.scalar(NULL, pa.binary())
+    some = batch.subjects[piece]
+    return pa.array([NULL if s is None else len(s).to_bytes(4, "big") + s for s in some], pa.binary())
 
 
 @dataclass(frozen=True)

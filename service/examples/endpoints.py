@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -16,13 +15,11 @@ from starlette.responses import Response
 
 from core.errors import NotFound
 from core.ledger import append, storage
-from core.ledger.append import Added, Head
-from core.ledger.batch import Batch
 from core.ledger.tables import Example
 from core.models import catalog
 from service import metrics
 from service.auth import Caller, Guarded, Ingester, Reader
-from service.context import Context, Shared
+from service.context import Context, Known, Shared
 from service.examples import formats
 from service.examples.schemas import BODY, AddedAnswer, ExampleAnswer
 from service.inputs import inputs_of
@@ -50,46 +47,44 @@ async def add_examples(request: Request, name: Name, caller: Ingester, context: 
 
 
 def add(name: str, kind: str, body: bytes, caller: Caller, context: Context, write: Writing) -> Response:
-    model_id, spec = known(name, caller, context)
+    model = known(name, caller, context)
     try:
-        return added(model_id, spec, kind, body, caller, context, write)
+        return added(model, kind, body, caller, context, write)
     except NotFound:
         # perhaps deleted and made anew by another process, with another schema
         context.models.clear()
-        again, spec = known(name, caller, context)
-        if again == model_id:
+        again = known(name, caller, context)
+        if again.id == model.id:
             raise
-        return added(again, spec, kind, body, caller, context, write)
+        return added(again, kind, body, caller, context, write)
 
 
-def added(
-    model_id: int, spec: dict[str, Any], kind: str, body: bytes, caller: Caller, context: Context, write: Writing
-) -> Response:
+def added(model: Known, kind: str, body: bytes, caller: Caller, context: Context, write: Writing) -> Response:
     settings = context.settings
     # parsed before the lock is taken: other writers of the model need not wait for that
-    reader = formats.Reader(spec, settings.max_batch, settings.max_body_bytes, settings.secret)
+    reader = formats.Reader(model.spec, settings.max_batch, settings.max_body_bytes, settings.secret)
     batch = reader.read(kind, body)
     storage.prepare(batch, context.database.sqlite)
 
-    def store(session: Session, adding: Callable[[Session, Head, Batch], Added]) -> AddedAnswer:
-        stored = adding(session, append.lock(session, model_id), batch)
+    def store(session: Session, new: bool) -> AddedAnswer:
+        stored = append.add_new(session, model.id, model.share, batch) if new else None
+        stored = stored or append.add(session, append.lock(session, model.id), batch)
         metrics.EXAMPLES.labels("accepted").inc(stored.accepted)
         metrics.EXAMPLES.labels("duplicate").inc(stored.duplicates)
         return AddedAnswer(**vars(stored))
 
-    if len(set(batch.ids)) == len(batch):
-        with suppress(IntegrityError):
-            return write(caller.credential, 201, lambda session: store(session, append.add_new))
-    return write(caller.credential, 201, lambda session: store(session, append.add))
+    with suppress(IntegrityError):
+        return write(caller.credential, 201, lambda session: store(session, new=True))
+    return write(caller.credential, 201, lambda session: store(session, new=False))
 
 
-def known(name: str, caller: Caller, context: Context) -> tuple[int, dict[str, Any]]:
-    """A model's number and its spec, of which input and target never change."""
-    found: tuple[int, dict[str, Any]] | None = context.models.get(name)
+def known(name: str, caller: Caller, context: Context) -> Known:
+    """A model as it was a moment ago."""
+    found = context.models.get(name)
     if found is None or (caller.models is not None and name not in caller.models):
         with context.database.read() as session:
             model = catalog.find(session, name, caller.models)
-            found = model.id, model.spec
+            found = Known(model.id, model.spec, model.policy["holdout"])
         context.models.put(name, found)
     return found
 

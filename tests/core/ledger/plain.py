@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -77,7 +78,7 @@ class Ledger:
 
 def batch(rows: Sequence[Row], dtype: str = "float32") -> Batch:
     return Batch(
-        [row.id for row in rows],
+        pa.array([row.id for row in rows], pa.string()),
         [None if row.subject is None else subject_hash(row.subject, SECRET) for row in rows],
         np.array([row.x for row in rows], dtype).reshape(len(rows), -1),
         np.array([row.y for row in rows], np.float64),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
@@ -34,7 +35,7 @@ def model(database: Database) -> Model:
 
 
 def store(session: Session, model: Model, id_: str) -> None:
-    batch = Batch([id_], [None], np.zeros((1, 2), np.float32), np.zeros(1), [False])
+    batch = Batch(pa.array([id_]), [None], np.zeros((1, 2), np.float32), np.zeros(1), [False])
     storage.insert(session, model.id, 100, batch, np.zeros(1, bool))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from sqlalchemy import select
 
 from core.database import Database
@@ -59,7 +60,7 @@ class Scene:
         ids = [f"person-{uuid.uuid4().hex}" for _ in y]
         dtype = self.model.spec["input"].get("dtype", "float32")
         x = np.asarray(x, dtype).reshape(len(ids), -1)
-        batch = Batch(ids, [None] * len(ids), x, np.asarray(y, np.float64), [None] * len(ids))
+        batch = Batch(pa.array(ids), [None] * len(ids), x, np.asarray(y, np.float64), [None] * len(ids))
         with self.database.write() as session:
             append.add(session, catalog.find(session, self.name, None, lock=True), batch)
 
