@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,15 +17,17 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from core.errors import Invalid, Malformed, TooLarge, Unsupported
+from core.errors import AmendError, Invalid, Malformed, TooLarge, Unsupported
 from core.ledger.batch import Batch, Split, subject_hashes
 from service import columns
-from service.inputs import inputs_of
+from service.inputs import Inputs, inputs_of
 from service.targets import Targets
 
 WHERE = "examples"
 LONGEST = 200
 """Characters of an id or a subject."""
+LIFTED = secrets.randbelow(2**62)
+"""What stands for an input that was cut out of a text: nothing that a caller could write there by chance."""
 SPLITS: dict[str | None, Split] = {None: None, "train": False, "holdout": True}
 ROOMY = 4
 """A compressed body may unpack to this many times the largest plain body."""
@@ -106,11 +109,11 @@ def decoders(x: Any) -> Decoders:
 
 
 def read_json(reader: Reader, body: bytes) -> Batch:
-    return from_objects(reader, lambda x: decoded(lambda: decoders(x).body.decode(body)).examples)
+    return from_objects(reader, body, lambda x, text: decoded(lambda: decoders(x).body.decode(text)).examples)
 
 
 def read_ndjson(reader: Reader, body: bytes) -> Batch:
-    return from_objects(reader, lambda x: decoded(lambda: decoders(x).line.decode_lines(body), WHERE))
+    return from_objects(reader, body, lambda x, text: decoded(lambda: decoders(x).line.decode_lines(text), WHERE))
 
 
 def decoded(decode: Callable[[], Any], where: str | None = None) -> Any:
@@ -136,15 +139,16 @@ def place_of(path: str) -> tuple[str | int, ...]:
     return tuple(name or int(index) for name, index in steps)
 
 
-def from_objects(reader: Reader, decode: Callable[[Any], list[Any]]) -> Batch:
-    """The batch of decoded objects. `decode` takes what inputs shall be decoded to."""
+def from_objects(reader: Reader, body: bytes, decode: Callable[[Any, bytes], list[Any]]) -> Batch:
+    """The batch of decoded objects. `decode` takes what inputs shall be decoded to, and the text."""
 
     def counted(x: Any) -> list[Any]:
-        found = decode(x)
+        found = decode(x, body)
         reader.check_size(len(found))
         return found
 
-    examples, x = inputs_of(reader.spec).read(counted, lambda example: example.x, WHERE)
+    inputs = inputs_of(reader.spec)
+    examples, x = lifted(reader, inputs, body, decode) or inputs.read(counted, lambda example: example.x, WHERE)
     y = Targets(reader.spec["target"]).from_json([e.y for e in examples], WHERE)
     ids = [e.id for e in examples]
     try:
@@ -153,6 +157,30 @@ def from_objects(reader: Reader, decode: Callable[[Any], list[Any]]) -> Batch:
         check_text(ids, "id", "id_invalid")
         raise
     return reader.batch(given, [e.subject for e in examples], [e.split for e in examples], x, y)
+
+
+def lifted(
+    reader: Reader, inputs: Inputs, body: bytes, decode: Callable[[Any, bytes], list[Any]]
+) -> tuple[list[Any], Any] | None:
+    """Objects and their inputs, if the inputs are lists of numbers as most programs write them; else None.
+
+    The lists are most of the text. Cut out, they are read in bulk, and the rest of the text is soon decoded.
+    `"x":[` cannot stand inside a string, where its second quote would be escaped.
+    """
+    key = next((key for key in (b'"x":[', b'"x": [') if inputs.reads_raw and key in body[:4096]), None)
+    if key is None:
+        return None
+    before, *parts = body.split(key)
+    cuts = [part.partition(b"]") for part in parts]
+    rest = (b'"x":%d' % LIFTED).join([before, *[after for _, _, after in cuts]])
+    try:
+        examples = decode(Literal[LIFTED], rest)
+    except AmendError:
+        return None
+    if len(examples) != len(cuts) or not 0 < len(examples) <= reader.max_batch:
+        return None
+    x = inputs.from_raw([inside for inside, _, _ in cuts], WHERE, bare=True)
+    return None if x is None else (examples, x)
 
 
 def read_csv(reader: Reader, body: bytes) -> Batch:

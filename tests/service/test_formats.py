@@ -228,3 +228,44 @@ def test_csv_tells_the_index_of_the_bad_row(stack: Stack, api: httpx.Client, cel
 def test_ndjson_tells_the_index_of_the_bad_line(stack: Stack, api: httpx.Client) -> None:
     lines = '{"id": "a", "x": [1, 2], "y": 1}\n{"id": "b", "x": [1, "2"], "y": 1}'
     assert place(refused(send(api, stack.model(), lines, NDJSON), 422, "example_invalid")) == ["examples", 1, "x", 1]
+
+
+ONE = '{"id":"a","x":[1,2],"y":0}'
+JSON = {NDJSON: "{}\n{}", "application/json": '{{"examples":[{},{}]}}'}
+
+
+@pytest.mark.parametrize(("kind", "form"), JSON.items(), ids=["lines", "body"])
+@pytest.mark.parametrize(
+    "id_", [r"\"x\":[7,8]", r"\"x\": [7,8]", "]", "[", r"\\"], ids=["x", "spaced x", "closes", "opens", "backslash"]
+)
+def test_an_id_that_looks_like_an_input_is_an_id(
+    stack: Stack, api: httpx.Client, kind: str, form: str, id_: str
+) -> None:
+    name = stack.model()
+    assert send(api, name, form.format(ONE, f'{{"id":"{id_}","y":1,"x":[3,4]}}'), kind).status_code == 201
+    first, second = listed(api, name)
+    assert (first["id"], first["x"], first["y"]) == ("a", [1, 2], 0)
+    assert (second["id"], second["x"], second["y"]) == (id_.replace(r"\"", '"').replace(r"\\", "\\"), [3, 4], 1)
+
+
+@pytest.mark.parametrize(("kind", "form"), JSON.items(), ids=["lines", "body"])
+@pytest.mark.parametrize(
+    ("bad", "where"),
+    [
+        ('{"id":"b","x":null,"y":0}', ["x"]),
+        ('{"id":"b","y":0}', []),
+        ('{"id":"b","x":[[3],4],"y":0}', ["x", 0]),
+        ('{"id":"b","x":[3,"]"],"y":0}', ["x", 1]),
+        ('{"id":"b","x":[3,true],"y":0}', ["x", 1]),
+        (r'{"id":"b","a\"x":[3,4],"y":0}', []),
+    ],
+    ids=["null", "missing", "nested", "text", "truth", "another field"],
+)
+def test_an_input_too_many_does_not_make_up_for_a_bad_one(
+    stack: Stack, api: httpx.Client, kind: str, form: str, bad: str, where: list[str | int]
+) -> None:
+    name = stack.model()
+    twice = '{"id":"a","x":[5,6],"x":[1,2],"y":0}'
+    problem = refused(send(api, name, form.format(twice, bad), kind), 422, "example_invalid")
+    assert place(problem) == ["examples", 1, *where]
+    assert not listed(api, name)
