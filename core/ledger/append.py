@@ -11,6 +11,7 @@ from sqlalchemy import LargeBinary, Text, bindparam, cast, delete, func, select,
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from core.database import settle_early
 from core.errors import Conflict, NotFound
 from core.ledger import storage
 from core.ledger.batch import Batch
@@ -73,6 +74,7 @@ def add_new(session: Session, model_id: int, share: float, batch: Batch) -> Adde
         return None
     first = last - len(batch) + 1
     storage.insert(session, model_id, first, batch, holdout)
+    settle_early(session)  # the next writer of the model need not wait for the disk, too
     return Added(len(batch), 0, first, last)
 
 
