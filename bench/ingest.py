@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -35,10 +35,11 @@ from bench.baselines import (
     SqliteWriter,
     Writer,
 )
-from bench.contestants import CONTENT_TYPES, LedgerReader, ServiceWriter, encode, vector_model
+from bench.contestants import CONTENT_TYPES, MODEL, LedgerReader, ServiceWriter, encode, vector_model
 from bench.wire import Connection, Service, amend, request
 from tests import servers
 
+K = TypeVar("K")
 PLAIN = (Plain.LEDGER, Plain.KEY, Plain.BARE)
 DATABASES = ("PostgreSQL", "SQLite")
 TARGETS = {
@@ -61,8 +62,10 @@ class Figure:
     name: str
     rows_per_second: float
     ratios: dict[str, float]
-    """To each of those who do without the service; targets are for the first."""
+    """To each of those who do without the service, with as many connections; targets are for the first."""
     target: float | None
+    alone: float | None = None
+    """The ratio to the first of those with one connection."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,7 @@ def turn(writer: Writer, made: Batches, size: int, count: int, connections: int)
     return size * count / seconds
 
 
-def rounds(count: int, turns: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
+def rounds(count: int, turns: dict[K, Callable[[], float]]) -> dict[K, list[float]]:
     """The rates of every contestant in every round; a round starts with another contestant each time."""
     names, rates = list(turns), {name: [0.0] * count for name in turns}
     for turn_ in turns.values():  # warm-up
@@ -153,17 +156,20 @@ def middle_ratio(mine: Sequence[float], others: Sequence[float]) -> float:
 
 
 def write(place: Contest, effort: Effort) -> list[Figure]:
-    """Every format and both plain tables, for all sizes of batches, with one and two connections."""
+    """Every format and the plain tables, for all sizes of batches, with one and two connections."""
     made, figures, database = Batches(), [], place.database
+    place.service.post("/v1/models", vector_model(MODEL))
     writers: list[Writer] = [*place.writers, *(ServiceWriter(place.service, name) for name in CONTENT_TYPES)]
     for size, count in effort.batches.items():
-        for connections in (1, MAIN_CONNECTIONS):
-            one = partial(turn, made=made, size=size, count=count, connections=connections)
-            rates = rounds(effort.rounds, {writer.name: partial(one, writer) for writer in writers})
-            for name, mine in rates.items():
-                target = TARGETS[database].get(name) if connections == MAIN_CONNECTIONS else None
-                ratios = {plain.name: middle_ratio(mine, rates[plain.name]) for plain in place.writers}
-                figures.append(Figure(database, size, connections, name, statistics.median(mine), ratios, target))
+        one = partial(turn, made=made, size=size, count=count)
+        connected = (1, MAIN_CONNECTIONS)
+        rates = rounds(effort.rounds, {(n, w.name): partial(one, w, connections=n) for n in connected for w in writers})
+        for (connections, name), mine in rates.items():
+            target = TARGETS[database].get(name) if connections == MAIN_CONNECTIONS else None
+            ratios = {plain.name: middle_ratio(mine, rates[connections, plain.name]) for plain in place.writers}
+            alone = middle_ratio(mine, rates[1, place.writers[0].name])
+            rate = statistics.median(mine)
+            figures.append(Figure(database, size, connections, name, rate, ratios, target, alone))
     return figures
 
 
@@ -196,10 +202,13 @@ def read(place: Contest, effort: Effort) -> list[Figure]:
 
 
 def writing_table(figures: list[Figure]) -> Table:
-    """Targets are for the same bytes into the same table; the other plain tables are shown, too."""
+    """Targets are for the same bytes into the same table over as many connections; also shown: against the same over
+    one connection, and against other plain tables.
+    """
     out = Table(title=f"Writing examples of {FEATURES} float32", title_justify="left")
     plain = ("of the ledger's table", "of a key on id", "of no index")
-    for column in ("database", "rows a batch", "connections", "", "rows/s", plain[0], "target", "met", *plain[1:]):
+    shown = ("database", "rows a batch", "connections", "", "rows/s", plain[0], "target", "met")
+    for column in (*shown, "of it, one connection", *plain[1:]):
         out.add_column(column, justify="left" if column in ("database", "") else "right")
     place = None
     for f in figures:
@@ -210,7 +219,7 @@ def writing_table(figures: list[Figure]) -> Table:
         ratio, *others = f.ratios.values()
         met = "" if f.target is None else "yes" if ratio >= f.target else "NO"
         row = (f.database, f"{f.batch:,}", str(f.connections), f.name, f"{f.rows_per_second:,.0f}", f"{ratio:.0%}")
-        out.add_row(*row, target, met, *(f"{other:.0%}" for other in others))
+        out.add_row(*row, target, met, f"{f.alone:.0%}", *(f"{other:.0%}" for other in others))
     return out
 
 
