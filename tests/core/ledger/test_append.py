@@ -14,6 +14,7 @@ from tests.core.ledger.plain import (
     HOLDOUT,
     Row,
     add,
+    batch,
     contents,
     gap_free,
     locked,
@@ -69,6 +70,14 @@ def test_an_id_with_other_content_is_refused_with_the_whole_batch(database: Data
     assert refused.value.errors[0]["loc"] == ["examples", 1]
     assert stored(database, model).head == 3
     assert len(contents(passes.in_force(database, model.id, model.spec, 3))) == 2
+
+
+def test_a_batch_that_was_split_by_another_holdout_share_is_not_stored(database: Database, model: Model) -> None:
+    with database.write() as session:
+        assert append.add_new(session, model.id, HOLDOUT / 2, batch(ABC)) is None
+    assert stored(database, model).head == 0
+    with database.write() as session:
+        assert append.add_new(session, model.id, HOLDOUT, batch(ABC)) == Added(3, 0, 1, 3)
 
 
 def test_two_contents_of_one_id_in_one_batch_are_refused(database: Database, model: Model) -> None:

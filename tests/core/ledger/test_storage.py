@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.database import Database
+from core.database import Database, settle_early
 from core.errors import Unavailable
 from core.ledger import passes, storage
 from core.ledger.batch import Batch
@@ -79,18 +79,23 @@ def test_a_pass_that_the_database_cannot_do_now_is_unavailable(database: Databas
     assert contents(found).keys() == {1}
 
 
-def test_a_connection_that_is_lost_during_an_insert_is_unavailable_and_replaced(
-    database: Database, model: Model
+@pytest.mark.parametrize("inserted", [False, True], ids=["before", "after"])
+def test_a_connection_that_is_lost_before_or_after_an_insert_is_unavailable_and_replaced(
+    database: Database, model: Model, inserted: bool
 ) -> None:
     if database.sqlite:
         pytest.skip("SQLite has no connection to lose")
 
     def lose_and_insert() -> None:
         with database.write() as session:
+            settle_early(session)
+            if inserted:
+                store(session, model, "b")
             number = session.scalar(text("SELECT pg_backend_pid()"))
             with database.write() as other:
                 other.execute(text("SELECT pg_terminate_backend(:number, 5000)"), {"number": number})
-            store(session, model, "b")
+            if not inserted:
+                store(session, model, "b")
 
     with pytest.raises(Unavailable):
         lose_and_insert()
