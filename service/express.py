@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import NamedTuple
 
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from core.errors import AmendError, TooLarge
@@ -29,8 +28,7 @@ from service.writing import Writing
 PATH = re.compile(r"/v1/models/([a-z0-9_-]{1,63})/(predictions|examples)")
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     """A request whose body is there."""
 
     name: str
@@ -40,24 +38,21 @@ class Asked:
     caller: Caller
     app: FastAPI
 
-    @property
-    def context(self) -> Context:
-        context: Context = self.app.state.context
-        return context
+
+async def predictions(asked: Asked) -> tuple[int, bytes]:
+    state = asked.app.state
+    return 200, await answer(asked.body, asked.name, asked.caller, state.context, state.champions)
 
 
-async def predictions(asked: Asked) -> Response:
-    made = await answer(asked.body, asked.name, asked.caller, asked.context, asked.app.state.champions)
-    return Response(made, media_type="application/json")
-
-
-async def examples(asked: Asked) -> Response:
+async def examples(asked: Asked) -> tuple[int, bytes]:
+    context: Context = asked.app.state.context
     kind = asked.headers.get(b"content-type", b"").decode("latin-1")
-    write = Writing(asked.context, asked.request_id, None, b"")
-    return await run_in_threadpool(add, asked.name, kind, asked.body, asked.caller, asked.context, write)
+    write = Writing(context, asked.request_id, None, b"")
+    made = await run_in_threadpool(add, asked.name, kind, asked.body, asked.caller, context, write)
+    return made.status_code, bytes(made.body)
 
 
-LANES: dict[str, tuple[KeyScope, Callable[[Asked], Awaitable[Response]]]] = {
+LANES: dict[str, tuple[KeyScope, Callable[[Asked], Awaitable[tuple[int, bytes]]]]] = {
     "predictions": (KeyScope.READ, predictions),
     "examples": (KeyScope.INGEST, examples),
 }
@@ -88,10 +83,14 @@ class Express:
             body = await whole(receive, headers, context.settings.max_body_bytes)
             if body is None:
                 return
-            response = await lane(Asked(name, headers, body, scope["state"]["request_id"], caller, self.app))
+            asked = Asked(name, headers, body, scope["state"]["request_id"], caller, self.app)
+            status, content = await lane(asked)
         except AmendError as error:
-            response = problems.on_amend_error(None, error)
-        await response(scope, receive, send)
+            await problems.on_amend_error(None, error)(scope, receive, send)
+            return
+        told = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": told})
+        await send({"type": "http.response.body", "body": content})
 
 
 def known(headers: dict[bytes, bytes], context: Context) -> Caller | None:
