@@ -185,6 +185,8 @@ def what_the_readme_calls_is_answered(up: Up) -> None:
         assert done.returncode == 0, done.stderr
         answer = json.loads(done.stdout)
         assert "code" not in answer, f"{script}\n{answer}"
+    # the erasure among them goes through every part, MLflow included
+    up.wait_until(lambda: {erasure["state"] for erasure in up.call("GET", "/v1/erasures")["items"]} == {"completed"})
 
 
 def a_second_one_is_refused(up: Up) -> None:
