@@ -109,10 +109,10 @@ def next_version(task: Task, subject: Subject) -> Made:
         return from_scratch(task, subject, task.part(0, 0.9))
     spent = Cost()
     try:
-        made, sufficient = adapted(task, subject, subject.tip)
-        if sufficient:
+        made, why = adapted(task, subject, subject.tip)
+        if not why:
             return made
-        spent, why = made.cost, "the bound stayed above the tolerance"
+        spent = made.cost
     except Unadaptable as error:
         why = str(error)
     except NUMERICAL as error:
@@ -122,8 +122,8 @@ def next_version(task: Task, subject: Subject) -> Made:
     return replace(made, cost=spent + made.cost, why=why)
 
 
-def adapted(task: Task, subject: Subject, tip: Version) -> tuple[Made, bool]:
-    """Adapt the tip to all changes after it, and whether the result is as near to a retrain as the policy asks.
+def adapted(task: Task, subject: Subject, tip: Version) -> tuple[Made, str]:
+    """Adapt the tip to all changes after it, and why the result will not do, if it will not.
 
     Reads the changes, the memory and the holdout; the past itself only for the certificate.
     """
@@ -164,8 +164,8 @@ def adapted(task: Task, subject: Subject, tip: Version) -> tuple[Made, bool]:
     cost = replace(cost, seconds=time.perf_counter() - start)
     made = completed(task, subject, VersionKind.ADAPTED, dataset, state, cost, certificate)
     if not state.predictor.linear and worse(subject, parent, made):
-        raise Unadaptable("the adapted network did worse on the holdout than the version before")
-    return made, sufficient(subject, certificate)
+        return made, "the adapted network did worse on the holdout than the version before"
+    return made, "" if sufficient(subject, certificate) else "the bound stayed above the tolerance"
 
 
 def worse(subject: Subject, parent: State, made: Made) -> bool:

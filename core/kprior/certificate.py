@@ -271,14 +271,18 @@ def certify_large(state: State, data: Data, passes: int, cost: Cost) -> Measurem
 
 
 def measure_network(state: State, data: Data, passes: int, cost: Cost) -> Measurement:
-    """The residual of the retained objective: no bound follows from it, but zero would mean a stationary point."""
+    """The residual of the retained objective: no bound follows from it, but zero would mean a stationary point.
+
+    The state does not take it over: as a linear term of the next adaptation it would pull without end, since nothing
+    but a small penalty holds a network's weights.
+    """
     gradient = state.regularizer.gradient(state.w)
     scale = 1 + float(gradient.norm())
     look = look_at_all(state, data, cost)
     gradient = gradient + look.gradient
     norm = float(gradient.norm())
     certificate = Certificate("measured", norm, passes, relative=norm / scale)
-    measured = measured_state(state, gradient, state.curvature, look.surrogate)
+    measured = measured_state(state, state.gradient, state.curvature, look.surrogate)
     return Measurement(certificate, measured, None, None, cost)
 
 
