@@ -29,7 +29,7 @@ from core.models.policy import Policy
 from core.models.table import Model
 from core.tracking.tables import EntryKind, tell
 from core.versions import history
-from core.versions.sweeping import sweep
+from core.versions.sweeping import strays, sweep
 from core.versions.tables import Comparison, Version, VersionKind, VersionState
 from worker.nesting import run_to_end
 from worker.subject import Subject
@@ -228,7 +228,7 @@ def purge(task: Task, verified: set[str]) -> None:
         for version in purging.overdue_versions(session, model.id):
             purging.discard(session, version)
         purging.purge_removed(session, model)
-        lost = purging.strangers(session, task.context.store, model.id)
+        lost = strays(session, task.context.store, history.folder_of(model.id))
     sweep(task.context.database, task.context.store)
     files = forget_in_mlflow(task, bool(lost))
     with task.write() as (session, _job, model):

@@ -25,6 +25,7 @@ from core.models.policy import Policy, duration
 from core.models.table import Model
 from core.versions.history import folder_of
 from core.versions.store import Store
+from core.versions.sweeping import strays
 from core.versions.tables import Version, VersionState
 
 PURGED = {
@@ -87,13 +88,6 @@ def purge_versions(session: Session, model: Model, part: Part) -> None:
 def purged_versions(session: Session, part: Part) -> int:
     """How many versions had to go for the person; one that went for another person as well counts for both."""
     return session.scalar(select(func.count()).where(doomed(part), Version.state == VersionState.PURGED)) or 0
-
-
-def strangers(session: Session, store: Store, model_id: int) -> list[str]:
-    """Files in a model's folder that no version has: a database that was restored knows nothing of them."""
-    named = select(Version.file).where(Version.model_id == model_id, Version.state != VersionState.PURGED)
-    known = {*session.scalars(named), *session.scalars(select(Litter.path))}
-    return [name for name in store.names(folder_of(model_id)) if name not in known]
 
 
 def discard(session: Session, version: Version) -> None:
@@ -261,7 +255,7 @@ def looked(session: Session, store: Store, part: Part, subject: bytes | None, re
     }
     purged = session.scalars(select(Version.file).where(doomed(part), Version.state == VersionState.PURGED))
     found["files of purged versions"] = sum(store.exists(file) for file in purged)
-    found["files without a version"] = len(strangers(session, store, part.model_id))
+    found["files without a version"] = len(strays(session, store, folder_of(part.model_id)))
     found["memory of the champion"] = len(remembered.intersection(part.positions))
     return found
 

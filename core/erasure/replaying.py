@@ -1,18 +1,17 @@
-"""After a restore from a backup: what the receipts in the store know and the database does not, is done again."""
+"""After a restore from a backup: what the store knows of erasures and the database does not, is done again."""
 
 from __future__ import annotations
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.erasure import purging, receipts
+from core.erasure import receipts
 from core.erasure.requests import receive, token_of
 from core.erasure.tables import Receipt
 from core.errors import Conflict
 from core.ledger.tables import Example
-from core.marks import Litter
-from core.models.table import Model
 from core.versions.store import Store
+from core.versions.sweeping import note_strays
 
 
 def replay(
@@ -43,8 +42,5 @@ def replay(
     found = [subject for subject in people if subject is not None and token_of(subject, secret) in wanted]
     reason = "carried out again after a restore"
     begun = [receive(session, subject, secret, asked_by, reason, request_id=request_id).id for subject in found]
-    if missing:  # versions that were made since the backup
-        for model_id in session.scalars(select(Model.id)).all():
-            for name in purging.strangers(session, store, model_id):
-                session.merge(Litter(path=name))
+    note_strays(session, store)
     return len(missing), begun

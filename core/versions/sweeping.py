@@ -1,4 +1,4 @@
-"""Deleting files that nothing refers to: those of deleted models, and of versions that were never recorded."""
+"""Deleting files that nothing refers to: of deleted models, and of versions that the database does not know."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from core.errors import Unavailable
 from core.jobs.tables import Job, JobState
 from core.marks import Litter
 from core.versions.store import Store, Stored
+from core.versions.tables import Version, VersionState
 
 log = structlog.get_logger("core")
 
@@ -38,6 +39,19 @@ def remove_noted(database: Database, store: Store, paths: Sequence[str]) -> None
         store.delete(path)
     with database.write() as session:
         session.execute(delete(Litter).where(Litter.path.in_(paths)))
+
+
+def strays(session: Session, store: Store, folder: str) -> list[str]:
+    """Files in a model's folder that no version has: a database that was restored knows nothing of them."""
+    named = select(Version.file).where(Version.state != VersionState.PURGED)
+    known = {*session.scalars(named), *session.scalars(select(Litter.path))}
+    return [name for name in store.names(folder) if name not in known]
+
+
+def note_strays(session: Session, store: Store) -> None:
+    """Have them swept away in all folders: after a restore, those are of versions that were made since the backup."""
+    for folder in store.names("models"):
+        session.add_all(Litter(path=name) for name in strays(session, store, folder))
 
 
 def sweep(database: Database, store: Store) -> None:
