@@ -31,8 +31,8 @@ check: setup  ## lint, formatting, types, import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-demo: setup  ## a tour in a few seconds: every task on scikit-learn's digits
-	$(BIN)/amend bench digits
+demo: setup  ## a tour in a minute: two models live through every kind of change; KEEP=1 leaves it running
+	@$(BIN)/amend demo $(if $(KEEP),--keep)
 
 bench: setup  ## DATA=dir: the paper's benchmark; without it: the scaling benchmark; ARGS="..." adds options
 ifdef DATA

@@ -37,14 +37,6 @@ def scale(
 
 
 @app.command()
-def digits() -> None:
-    """A tour in a few seconds: every task on scikit-learn's digits, adapted against retrained."""
-    from bench.digits import run
-
-    run()
-
-
-@app.command()
 def ingest(
     only: Annotated[str, typer.Option(help="part of it: writing, reading, predictions, postgresql or sqlite")] = "",
     rows: Annotated[int | None, typer.Option(help="examples in the ledger that is read [default: 1000000]")] = None,

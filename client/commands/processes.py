@@ -5,7 +5,8 @@ Benchmarks define their options where they are: the command hands over what it w
 
 import os
 import sys
-from typing import NoReturn
+from pathlib import Path
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -28,12 +29,6 @@ def paper(context: typer.Context) -> None:
 def scale(context: typer.Context) -> None:
     """Time one adaptation as the number of past examples grows."""
     run_module("bench", "scale", *context.args)
-
-
-@bench.command(context_settings=PASS_THROUGH)
-def digits(context: typer.Context) -> None:
-    """A tour in a few seconds: every task on scikit-learn's digits, adapted against retrained."""
-    run_module("bench", "digits", *context.args)
 
 
 @bench.command(context_settings=PASS_THROUGH)
@@ -65,6 +60,23 @@ def up() -> None:
     from client.up.run import run  # needs a Unix; the other commands do not
 
     raise typer.Exit(run())
+
+
+def demo(
+    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running until Ctrl-C.")] = False,
+    figure: Annotated[Path, typer.Option("--figure", help="Where to write the picture of the result.")] = Path(
+        "amend-demo.png"
+    ),
+) -> None:
+    """A finished tour in a minute or two: two models of real data live through every kind of change.
+
+    It starts a whole Amend of its own in a temporary folder, and leaves nothing behind but the picture.
+
+    Example: amend demo --keep
+    """
+    from client.demo.run import run  # needs scikit-learn, which takes a while to load
+
+    raise typer.Exit(run(figure, keep))
 
 
 def service() -> None:

@@ -1,0 +1,119 @@
+"""`amend demo`: the whole tour, as a user sees it; and what it says if something is wrong."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from client.answers import Failure, Job
+from client.commands import output
+from client.demo import run, stack
+from client.demo.screen import Screen
+from client.demo.tour import StepFailed
+from client.errors import JobFailed
+
+AMEND = [sys.executable, "-P", "-c", "from client.cli import main; main()"]
+ROW = re.compile(r"│ digits-(linear|mlp) +│ (.*?) +│ +([\d.]+) % │ +([\d.]+) % │ +([\d.]+) % │ +(\S+) │")
+
+
+def left_behind(folder: Path) -> list[str]:
+    """What is still in a folder for temporary files, and the processes that refer to it."""
+    processes = []
+    for place in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if str(folder).encode() in place.read_bytes():
+                processes.append(place.parent.joinpath("cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return [*processes, *map(str, folder.glob("amend-demo-*"))]
+
+
+def test_the_tour_ends_by_itself_with_the_table_and_leaves_the_figure_alone(tmp_path: Path) -> None:
+    own = tmp_path / "tmp"
+    own.mkdir()
+    figure = tmp_path / "figure.png"
+    environment = {**os.environ, "TMPDIR": str(own), "AMEND_HOME": str(tmp_path / "users"), "AMEND_PORT": "1"}
+    ended = subprocess.run([*AMEND, "demo", "--figure", figure], env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert left_behind(own) == []
+    assert not (tmp_path / "users").exists()
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    rows = ROW.findall(ended.stdout)
+    assert [what for model, what, *_ in rows if model == "linear"] == [
+        "9 arrives",
+        "8 is removed",
+        "delta 10 → 1",
+        "degree 2 → 1",
+        "a person less",
+    ]
+    assert [what for model, what, *_ in rows if model == "mlp"] == [
+        "9 arrives",
+        "8 is removed",
+        "delta 0.5 → 0.2",
+        "a person less",
+    ]
+    for model, what, adapted, retrained, differ, bound in rows:
+        assert abs(float(adapted) - float(retrained)) <= (0.3 if model == "linear" else 2.5), what
+        assert float(differ) <= (0.3 if model == "linear" else 3.0), what
+        assert (bound == "-") == (model == "mlp"), what
+        assert bound == "-" or float(bound) <= 0.01
+    assert len(re.findall(r"http://127\.0\.0\.1:\d+/#/experiments/\d+/runs", ended.stdout)) == 2
+    assert "chain valid" in ended.stdout
+
+
+def test_a_tour_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([*AMEND, "demo"], env=environment, stdout=subprocess.PIPE, cwd=tmp_path) as process:
+        end = time.monotonic() + 60
+        while not list(tmp_path.glob("amend-demo-*/logs/*.log")):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == run.INTERRUPTED
+    assert left_behind(tmp_path) == []
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> io.StringIO:
+    """What a tour in this process prints; its files are in the test's own folder."""
+    printed = io.StringIO()
+    monkeypatch.setattr(output, "console", lambda: Console(file=printed, width=1000))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return printed
+
+
+def test_a_stack_that_does_not_start_is_explained(said: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = "print('disk: no room at all', flush=True); raise SystemExit(1)"
+    monkeypatch.setattr(stack, "UP", [sys.executable, "-c", broken])
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        assert run.run(Path("never.png"), keep=False) == run.FAILED
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert "the tour failed: amend up has ended" in said.getvalue()
+    assert "  disk: no room at all" in said.getvalue()
+
+
+def test_a_step_that_fails_is_named_with_the_last_words_of_the_worker(said: io.StringIO) -> None:
+    failed = Job.__struct_fields__  # all but these are beside the point
+    values = dict.fromkeys(failed) | {"id": "j1", "state": "failed", "error": Failure("solver_failed", "no luck")}
+    error = StepFailed("a digit is removed")
+    error.__cause__ = JobFailed(Job(**values))  # type: ignore[arg-type]
+    with stack.Stack() as broken:
+        (broken.home / "logs").mkdir(exist_ok=True)
+        (broken.home / "logs" / "worker.log").write_text("first\nlast words\n")
+        run.explain(Screen(output.console()), broken, error)
+    assert "«a digit is removed» failed: job j1 failed: solver_failed: no luck" in said.getvalue()
+    assert "the log of worker:\n  first\n  last words\n" in said.getvalue()
+    assert (broken.home / "logs" / "worker.log").exists()
