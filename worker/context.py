@@ -41,16 +41,24 @@ class Context:
         """By which the database knows its store."""
         return marker.mark(self.database, self.store)
 
-    @cached_property
+    @property
     def device(self) -> torch.device:
-        """Where jobs are computed: each process of a worker has a GPU of its own, as far as they go round."""
-        wanted = self.settings.device
+        """Where jobs are computed."""
+        return self.training_devices[0]
+
+    @cached_property
+    def training_devices(self) -> list[torch.device]:
+        """Where the processes that train one network are: each process of a worker has its share of the GPUs, and one
+        at least, as far as they go round."""
+        wanted, processes = self.settings.device, self.settings.training_processes
         if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
-            return torch.device("cpu")
+            return [torch.device("cpu")] * max(1, processes)
         if not torch.cuda.is_available():
             raise Unavailable("device_missing", "AMEND_DEVICE is cuda, but this worker finds no GPU.")
         index = getattr(multiprocessing.current_process(), "index", 0)
-        return torch.device("cuda", index % torch.cuda.device_count())
+        there = torch.cuda.device_count()
+        each = min(processes, there) or max(1, there // self.settings.worker_processes)
+        return [torch.device("cuda", (index * each + i) % there) for i in range(each)]
 
     def call_for_help(self, job_id: str, queue: str, helpers: int) -> None:
         """Tell so many workers, as they become free, of a pass that they can help with; not after a while."""

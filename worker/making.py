@@ -41,6 +41,7 @@ from core.versions.tables import Version, VersionKind, VersionState
 from worker.sharing import Reading
 from worker.subject import Subject, Unadaptable, rows
 from worker.task import Progress, Task
+from worker.together import solver_of
 
 log = structlog.get_logger("worker")
 
@@ -233,6 +234,7 @@ def from_scratch(task: Task, subject: Subject, progress: Progress, encoder_of: S
         device=subject.context.device,
         progress=inside,
         watch=subject.watch(inside),
+        solver=solver_of(subject),
     )
     assert data.digest is not None
     state, cost, certificate = result.state, result.cost, None

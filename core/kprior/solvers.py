@@ -8,19 +8,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from core.kprior.cost import Cost
 from core.kprior.curvature import FULL_LIMIT, Full, cholesky
-from core.kprior.objective import Objective
+from core.kprior.objective import Batch, Objective
 from core.kprior.shifts import shift_directions, without_shift
 
 Progress = Callable[[float, str], None]
 """Called with a share of 0..1 and a phrase; may raise to stop the work."""
 Watch = Callable[[int, Tensor], bool]
 """Called with the backward passes so far and a network's weights after each step; True ends the solve."""
+
+
+class Team(Protocol):
+    """Processes that take every step of a network's training together, each on its share of the minibatch."""
+
+    rank: int
+    world: int
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum of what all of them give, the same in each."""
 
 
 class SolverError(ArithmeticError):
@@ -51,6 +62,10 @@ class Solution:
     converged: bool
     hessian: Tensor | None = None
     """The Hessian at (or one quadratic step before) w, where Newton knows it."""
+
+
+Solve = Callable[[Objective, Tensor, Training, Cost, Progress | None, Watch | None], Solution]
+"""What `solve` is: from an objective and a start to where it stopped."""
 
 
 def solve(
@@ -159,9 +174,15 @@ def adam(
     cost: Cost,
     progress: Progress | None = None,
     watch: Watch | None = None,
+    team: Team | None = None,
 ) -> Solution:
-    """Adam on minibatches of all terms at once; the learning rate falls when the objective stops falling."""
+    """Adam on minibatches of all terms at once; the learning rate falls when the objective stops falling.
+
+    The members of a team draw the same minibatches and add up the gradients of their shares: the steps are those of
+    one process, but for rounding and for what dropout draws.
+    """
     predictor = objective.predictor
+    rank, world = (0, 1) if team is None else (team.rank, team.world)
     if training.batch_size is not None and training.batch_size < 1:
         raise ValueError("batch_size must be at least 1, or None for all rows")
     w = start.clone().requires_grad_()
@@ -173,7 +194,7 @@ def adam(
     generator = torch.Generator().manual_seed(training.seed)
     schedule = Schedule(training, steps)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(training.seed)  # dropout draws from the global generator
+        torch.manual_seed(training.seed + rank)  # dropout draws from the global generator
         for epoch in range(training.max_epochs):
             for group in optimizer.param_groups:
                 group["lr"] = schedule.learning_rate(epoch)
@@ -181,25 +202,30 @@ def adam(
             streams = [term.minibatches(steps, training.batch_size, generator) for term in terms]
             released = [released_batches(z, c, steps, generator) for z, c in releases]
             for _ in range(steps):
-                loss = objective.smooth_part(w)
+                loss = objective.smooth_part(w) / world
                 for term, stream in zip(terms, streams, strict=True):
                     drawn = next(stream, None)
                     if drawn is None:
                         continue
-                    (z, targets, weight), factor = drawn
+                    batch, factor = drawn
+                    cost.backward_passes += len(batch[0])
+                    cost.forward_passes += len(batch[0]) if term.teacher is not None else 0
+                    z, targets, weight = share_of(batch, rank, world)
                     f = predictor.outputs_of_encoded(w, z, training=True)
                     loss = loss + factor * term.loss(f, targets, weight)
-                    cost.backward_passes += len(z)
-                    cost.forward_passes += len(z) if term.teacher is not None else 0
                 for part in released:
                     z, coefficient, factor = next(part)
-                    f = predictor.outputs_of_encoded(w, z, training=True)
-                    loss = loss + factor * (f * coefficient).sum()
                     cost.backward_passes += len(z)
+                    f = predictor.outputs_of_encoded(w, z[rank::world], training=True)
+                    loss = loss + factor * (f * coefficient[rank::world]).sum()
                 optimizer.zero_grad()
                 loss.backward()
+                value = loss.detach()
+                if team is not None and w.grad is not None:
+                    together = team.sum(torch.cat([w.grad, value[None]]))
+                    w.grad, value = together[:-1], together[-1]
                 optimizer.step()
-                total += float(loss.detach())
+                total += float(value)
                 if watch and watch(cost.backward_passes, w.detach()):
                     return Solution(finite(w.detach().clone()), False)
             cost.data_passes += sum(term.past for term in terms)
@@ -209,6 +235,14 @@ def adam(
             if schedule.over(epoch, total / steps):
                 break
     return Solution(w.detach().clone(), schedule.stalled or training.patience is None)
+
+
+def share_of(batch: Batch, rank: int, world: int) -> Batch:
+    """What one member of a team takes of a minibatch."""
+    if world == 1:
+        return batch
+    z, targets, weight = batch
+    return z[rank::world], targets[rank::world], None if weight is None else weight[rank::world]
 
 
 def finite(values: Tensor) -> Tensor:

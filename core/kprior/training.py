@@ -18,7 +18,7 @@ from core.kprior.objective import Objective, Term
 from core.kprior.predictor import Predictor
 from core.kprior.regularizers import L2, regularizer_of
 from core.kprior.removal import Removal
-from core.kprior.solvers import Progress, Training, Watch, solve
+from core.kprior.solvers import Progress, Solve, Training, Watch, solve
 from core.kprior.state import State
 from core.kprior.surrogate import Surrogate
 
@@ -45,13 +45,14 @@ def train(
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
     watch: Watch | None = None,
+    solver: Solve = solve,
 ) -> Result:
     """Minimise sum_i l(y_i, f_i(w)) + R(w) over all of `data`   (paper, Eq. 1).
 
     `encoder_of` takes over the encoder of an earlier state, and its perturbation, so that both mean the same by a
     weight. `curvature`
     names a backend; "auto" keeps none for networks, whose default method has no use for it. With `removal` the
-    objective is perturbed, so that removals from it can be certified.
+    objective is perturbed, so that removals from it can be certified. `solver` may solve elsewhere.
     """
     training, policy = training or Training(), policy or MemoryPolicy()
     cost = Cost()
@@ -75,7 +76,7 @@ def train(
         cost.data_passes += not term.cached
         if count == 0:
             raise ValueError("there is nothing to train on: no examples")
-        solution = solve(objective, w, training, cost, progress, watch)
+        solution = solver(objective, w, training, cost, progress, watch)
         known = None
         if solution.hessian is not None:
             known = Full(solution.hessian - torch.diag(regularizer.delta))

@@ -1,10 +1,11 @@
-"""Passes that workers share: the same version as from one alone, though some of them are killed in the middle."""
+"""Work that is shared: the same version as from one process alone, though some of them are killed in the middle."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,12 @@ import pytest
 from sqlalchemy import func, select
 
 from core.jobs.tables import Stretch
+from core.kprior import Training, train
+from core.ledger import passes
 from core.marks import Litter
-from tests.endurance.fleet import Fleet, Process, children, kill
+from core.models import catalog
+from tests.endurance.fleet import Fleet, Process, children, gone, kill
+from tests.worker.house import problem
 
 DIM, ROWS = 400, 15_000
 """Six stretches, each a tenth of a second and more."""
@@ -121,8 +126,40 @@ def test_a_pass_of_three_workers_of_which_one_is_killed(fleet: Fleet, model: str
 
 
 def test_a_pass_whose_asker_is_killed(fleet: Fleet, model: str) -> None:
-    workers = fleet.workers_up(3)
+    workers = fleet.workers_up(2)
     job = retrain(fleet, model)
     fleet.wait_until(lambda: any(s.owner not in (None, s.asker) for s in now_shared(fleet)))
     kill(owner_of(workers, now_shared(fleet)[0].asker))
     same_again(fleet, model, job, attempts=2)
+
+
+def members_of(child: int) -> list[int]:
+    """The processes that train a network for a worker's process."""
+    commands = {process: Path(f"/proc/{process}/cmdline").read_bytes() for process in children(child)}
+    return [process for process, command in commands.items() if b"worker.rank" in command]
+
+
+def test_a_training_of_two_processes_of_which_one_is_killed(fleet: Fleet) -> None:
+    for worker in fleet.workers:
+        if worker.poll() is None:
+            kill(worker)
+    fleet.add("worker", AMEND_TRAINING_PROCESSES="2", AMEND_SHARE_SECONDS="0")
+    training = {"max_epochs": 300, "patience": 100_000, "batch_size": 100}
+    name = fleet.new_model(architecture={"kind": "mlp", "hidden": [10]}, training=training)
+    fleet.add_examples(name, *problem(1000), split="train")
+    job = fleet.post(f"/v1/models/{name}/adaptations")["id"]
+    child = fleet.runner(job)
+    fleet.wait_until(lambda: fleet.get(f"/v1/jobs/{job}")["message"].startswith(("training", "epoch")))
+    first, second = members_of(child)
+    os.kill(second, signal.SIGKILL)
+    fleet.wait_until(lambda: gone(first), 10)
+
+    ended = fleet.ended(job)
+    assert (ended["state"], ended["attempts"]) == ("succeeded", 2), ended
+    assert members_of(child) == []
+    with fleet.database.read() as session:
+        model = catalog.find(session, name, None)
+    data = passes.in_force(fleet.database, model.id, model.spec, model.head)
+    alone = train(model.spec, data, training=Training(**training))
+    np.testing.assert_allclose(fleet.weights(name), alone.state.w.numpy(), rtol=1e-3, atol=1e-4)
+    assert fleet.champion(name)["cost"]["backward_passes"] == alone.cost.backward_passes
