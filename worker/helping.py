@@ -64,8 +64,9 @@ class Helper:
         """A stretch that nobody has: if it can be, one whose rows are at hand."""
         known: set[int] = set()
         if self._question is not None:
-            spans = [range(*span) for span in self._question[0]["spans"]]
-            known = {number for number, span in enumerate(spans) if span in self.kept.chunks}
+            asked = self._question[0]
+            places = [(asked["model"], asked["at"], range(*span)) for span in asked["spans"]]
+            known = {number for number, place in enumerate(places) if place in self.kept.chunks}
         return stretches.take(self.database, self.job_id, self.owner, self.context.settings.lease_seconds, known)
 
     def adds_up(self, stretch: Stretch) -> bool:

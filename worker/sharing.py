@@ -38,16 +38,21 @@ KEPT_BYTES = 2**28
 
 
 class Kept:
-    """Rows of stretches that were read once, as far as they fit: a job's next pass is over the same rows."""
+    """Rows of stretches that were read once, as far as they fit: a job's next pass is over the same rows.
+
+    Unless somebody took it over at another position: what is in force in a stretch depends on that.
+    """
 
     def __init__(self) -> None:
-        self.chunks: dict[range, list[Examples]] = {}
+        self.chunks: dict[tuple[int, int, range], list[Examples]] = {}
+        """By model, position and stretch."""
         self._size = 0
 
     def over(self, part: Pass) -> Iterator[Examples]:
         """The rows of a stretch, from here or from the ledger."""
-        if part.span in self.chunks:
-            yield from self.chunks[part.span]
+        place = part.model_id, part.values["at"], part.span
+        if place in self.chunks:
+            yield from self.chunks[place]
             return
         chunks, size = [], self._size
         for chunk in part:
@@ -56,7 +61,7 @@ class Kept:
             if size <= KEPT_BYTES:
                 chunks.append(chunk)
         if size <= KEPT_BYTES:
-            self.chunks[part.span], self._size = chunks, size
+            self.chunks[place], self._size = chunks, size
 
 
 class Reading(Divided):
