@@ -30,6 +30,7 @@ FILES = (
     "kprior/encoders.py",
     "kprior/examples.py",
     "kprior/families.py",
+    "kprior/gathering.py",
     "kprior/predictor.py",
     "models/means.py",
     "models/outputs.py",
