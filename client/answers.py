@@ -331,3 +331,4 @@ class Readiness(Answer, frozen=True):
     broker: Health
     worker: Health
     mlflow: Health
+    store: Health | None = None

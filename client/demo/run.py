@@ -45,7 +45,7 @@ def run(figure: Path, keep: bool) -> int:
                 stay(screen, stack)
             return 0
         except KeyboardInterrupt:
-            screen.say("Interrupted: everything is stopped and deleted.")
+            screen.say("Interrupted: everything is being stopped, and its files deleted.")
             return INTERRUPTED
         except (NotReady, StepFailed, Untold, httpx.HTTPError, OSError) as error:
             explain(screen, stack, error)
@@ -109,7 +109,7 @@ def stay(screen: Screen, stack: Stack) -> None:
             stack.look()
             time.sleep(1)
     except KeyboardInterrupt:
-        screen.say("Everything is stopped and deleted.")
+        screen.say("Everything is being stopped, and its files deleted.")
 
 
 def explain(screen: Screen, stack: Stack, error: Exception) -> None:
@@ -118,8 +118,7 @@ def explain(screen: Screen, stack: Stack, error: Exception) -> None:
     part = part_behind(stack, cause)
     screen.say(f"{step} failed: {str(cause) or type(cause).__name__}", "bold red")
     screen.say(f"The last lines of the log of {part}:")
-    for line in stack.last_lines(part):
-        screen.say(f"  {line}", "dim")
+    screen.quote(stack.last_lines(part))
     stack.keep_files = True
     screen.say(f"All logs are kept in {stack.home}")
 

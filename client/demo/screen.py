@@ -29,6 +29,11 @@ class Screen:
     def say(self, text: str, style: str = "") -> None:
         self.console.print(Text(printable(text), style), width=min(WIDTH, self.console.width))
 
+    def quote(self, lines: Sequence[str]) -> None:
+        """Of a log, each as it is."""
+        for line in lines:
+            self.console.print(Text(f"  {printable(line)}", "dim"), soft_wrap=True)
+
     def facts(self, facts: Mapping[str, str]) -> None:
         """Short names, each with a line."""
         width = max(map(len, facts))

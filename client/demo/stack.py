@@ -16,17 +16,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from client.answers import Health
 from client.api import Client
 from client.errors import UnreachableError
+from client.up import guard
 
+GUARD = [sys.executable, "-I", "-S", guard.__file__]
 UP = [sys.executable, "-P", "-c", "from client.cli import main; main()", "up"]
-START_SECONDS = 120.0
+START_SECONDS = 180.0
 STOP_SECONDS = 60.0
 LOOK_EVERY = 0.3
 # The tour should not wait long for the scheduler to look what is due, nor for idle workers to stop.
 QUICK = {"AMEND_TICK_SECONDS": "1", "AMEND_STOP_SECONDS": "2"}
 LINES = 15
-PARTS = ("service", "database", "broker", "worker", "mlflow")
+PARTS = ("service", "database", "store", "broker", "worker", "mlflow")
 
 
 class NotReady(Exception):
@@ -51,6 +54,8 @@ class Stack:
         self.environment = {**own, **QUICK, **ports, "AMEND_HOME": str(self.home)}
         self.keep_files = False
         self.process: subprocess.Popen[bytes] | None = None
+        self.guard: subprocess.Popen[bytes] | None = None
+        """Ends it if we are killed and cannot."""
 
     @property
     def key(self) -> str:
@@ -62,6 +67,10 @@ class Stack:
             self.process = subprocess.Popen(
                 UP, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
+        self.guard = subprocess.Popen(GUARD, stdin=subprocess.PIPE, start_new_session=True)
+        assert self.guard.stdin is not None
+        self.guard.stdin.write(f"+{self.process.pid}\n".encode())
+        self.guard.stdin.flush()
         return self
 
     def wait_until_ready(self, report: Callable[[float, str], None]) -> None:
@@ -81,7 +90,8 @@ class Stack:
             found = client.readiness()
         except UnreachableError:
             return list(PARTS)
-        return [name for name in PARTS[1:] if not getattr(found, name).ok]
+        parts: dict[str, Health | None] = {name: getattr(found, name) for name in PARTS[1:]}
+        return [name for name, part in parts.items() if part is not None and not part.ok]
 
     @property
     def runs(self) -> bool:
@@ -109,6 +119,8 @@ class Stack:
             except subprocess.TimeoutExpired:
                 self.process.kill()  # what it had started ends with it
                 self.process.wait()
+        if self.guard is not None and self.process is not None:
+            self.guard.communicate(f"-{self.process.pid}\n".encode())
         if not self.keep_files:
             shutil.rmtree(self.home, ignore_errors=True)
 

@@ -83,5 +83,6 @@ def draw(file: Path, models: dict[str, tuple[Timeline, Sequence[tuple[str, int]]
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(color="#e5e5e5", lw=0.7)
         axes.set_axisbelow(True)
-    axes.legend(frameon=False)
+        if i == 0:
+            axes.legend(frameon=False, loc="lower left")
     figure.savefig(file)

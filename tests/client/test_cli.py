@@ -51,7 +51,7 @@ COMMANDS = {
 ALL = [(group, name) for group, names in COMMANDS.items() for name in names.split()]
 
 
-@pytest.mark.parametrize("command", [*ALL, ("predict",), ("up",), ("service",), ("migrate",)], ids=" ".join)
+@pytest.mark.parametrize("command", [*ALL, ("predict",), ("demo",), ("up",), ("service",), ("migrate",)], ids=" ".join)
 def test_help_of_every_command_has_an_example_of_it(command: tuple[str, ...]) -> None:
     result = runner.invoke(cli.app, [*command, "--help"])
     assert result.exit_code == 0

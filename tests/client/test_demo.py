@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,16 +27,16 @@ AMEND = [sys.executable, "-P", "-c", "from client.cli import main; main()"]
 ROW = re.compile(r"│ digits-(linear|mlp) +│ (.*?) +│ +([\d.]+) % │ +([\d.]+) % │ +([\d.]+) % │ +(\S+) │")
 
 
-def left_behind(folder: Path) -> list[str]:
-    """What is still in a folder for temporary files, and the processes that refer to it."""
-    processes = []
+def processes_of(folder: Path) -> list[str]:
+    """The processes that were told to put their temporary files into a folder."""
+    found = []
     for place in Path("/proc").glob("[0-9]*/environ"):
         try:
             if str(folder).encode() in place.read_bytes():
-                processes.append(place.parent.joinpath("cmdline").read_text().replace("\0", " "))
+                found.append(place.parent.joinpath("cmdline").read_text().replace("\0", " "))
         except OSError:
             continue
-    return [*processes, *map(str, folder.glob("amend-demo-*"))]
+    return found
 
 
 def test_the_tour_ends_by_itself_with_the_table_and_leaves_the_figure_alone(tmp_path: Path) -> None:
@@ -45,7 +46,8 @@ def test_the_tour_ends_by_itself_with_the_table_and_leaves_the_figure_alone(tmp_
     environment = {**os.environ, "TMPDIR": str(own), "AMEND_HOME": str(tmp_path / "users"), "AMEND_PORT": "1"}
     ended = subprocess.run([*AMEND, "demo", "--figure", figure], env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert left_behind(own) == []
+    assert processes_of(own) == []
+    assert list(own.glob("amend-demo-*")) == []
     assert not (tmp_path / "users").exists()
     assert figure.read_bytes().startswith(b"\x89PNG")
     rows = ROW.findall(ended.stdout)
@@ -71,16 +73,22 @@ def test_the_tour_ends_by_itself_with_the_table_and_leaves_the_figure_alone(tmp_
     assert "chain valid" in ended.stdout
 
 
-def test_a_tour_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_tour_that_is_stopped_leaves_no_process(how: signal.Signals, tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen([*AMEND, "demo"], env=environment, stdout=subprocess.PIPE, cwd=tmp_path) as process:
-        end = time.monotonic() + 60
-        while not list(tmp_path.glob("amend-demo-*/logs/*.log")):
-            assert time.monotonic() < end
-            time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == run.INTERRUPTED
-    assert left_behind(tmp_path) == []
+    with subprocess.Popen([*AMEND, "demo"], env=environment, stdout=subprocess.DEVNULL, cwd=tmp_path) as process:
+        wait_until(lambda: len(list(tmp_path.glob("amend-demo-*/logs/*.log"))) > 1)
+        process.send_signal(how)
+        assert process.wait(60) == (run.INTERRUPTED if how == signal.SIGTERM else -how)
+    wait_until(lambda: processes_of(tmp_path) == [])
+    assert bool(list(tmp_path.glob("amend-demo-*"))) == (how == signal.SIGKILL)
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 @pytest.fixture
