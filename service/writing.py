@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from core import idempotency
+from core.database import settle_early
 from core.errors import Invalid
 from core.idempotency import Attempt
 from service.context import Context, context_of
@@ -35,6 +36,7 @@ class Writing:
         age = timedelta(hours=self.context.settings.idempotency_hours)
         with self.context.database.write() as session:
             if attempt and (first := idempotency.earlier(session, attempt, age)):
+                settle_early(session)  # what is repeated may not be on disk yet: this waits for it
                 return Response(first[1], first[0], {"Idempotent-Replayed": "true"}, "application/json")
             made = act(session)
             body = made if isinstance(made, bytes) else made.model_dump_json().encode()

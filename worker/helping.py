@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import structlog
+import torch
 
 from core.errors import AmendError
 from core.jobs import stretches
@@ -21,7 +22,7 @@ from core.versions import history, marker
 from core.versions.sweeping import put_noted, remove_noted
 from worker.context import Context
 from worker.heartbeat import HandedBack, Heartbeat
-from worker.sharing import LOOK, Kept
+from worker.sharing import LOOK, Kept, tools
 
 log = structlog.get_logger("worker")
 
@@ -95,12 +96,18 @@ class Helper:
 
     def sums(self, stretch: Stretch, heartbeat: Heartbeat) -> bytes:
         header, total = self.question(stretch)
+        if header.get("tools") != tools(self.context):
+            raise Lost  # a worker of another kind or version
         span = range(*header["spans"][stretch.number])
         part = passes.in_force(self.database, header["model"], header["spec"], header["at"]).over(span)
-        one = total.empty()
-        for chunk in self.kept.over(part):
-            heartbeat(0.0, "")
-            one.add(chunk)
+        one, threads = total.empty(), torch.get_num_threads()
+        torch.set_num_threads(header["threads"])  # another number would add up in another order
+        try:
+            for chunk in self.kept.over(part):
+                heartbeat(0.0, "")
+                one.add(chunk)
+        finally:
+            torch.set_num_threads(threads)
         return packed({}, one.sums())
 
     def question(self, stretch: Stretch) -> tuple[dict[str, Any], Sum]:

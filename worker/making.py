@@ -81,8 +81,8 @@ class Made:
         knows = (Part.model_id == model.id, Part.first <= self.position, Part.removed > self.position)
         refused = Erasure.state == ErasureState.REFUSED
         query = select(Part.model_id).join(Erasure, Erasure.id == Part.erasure_id).where(*knows, ~refused)
-        if session.scalar(query.limit(1)) is not None:
-            raise Outdated
+        if session.scalar(query.limit(1)) is not None or self.position > model.head:
+            raise Outdated  # or a crash of the database took the last changes back, which nobody had been told of
         task.claim(session, stored)
         job.from_position, job.to_position = self.since, self.position
         version = history.record(

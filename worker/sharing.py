@@ -11,8 +11,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from importlib.metadata import version
 
 import structlog
+import torch
 from sqlalchemy import func, select
 from torch import Tensor
 
@@ -25,7 +27,7 @@ from core.kprior.gathering import Divided, S, Sum, Tensors, add_up, added, packe
 from core.ledger.passes import Pass
 from core.versions import history
 from core.versions.sweeping import put_noted, remove_noted
-from worker.context import PATIENCE
+from worker.context import PATIENCE, Context
 from worker.task import Progress, Task
 
 log = structlog.get_logger("worker")
@@ -35,6 +37,12 @@ READING, MULTIPLYING = 1.5e-6, 1e-10
 LOOK = 0.03
 """Seconds between two looks at what others do."""
 KEPT_BYTES = 2**28
+
+
+def tools(context: Context) -> dict[str, str]:
+    """With what sums are added up: others would give other bits, or not know the question."""
+    cpu = torch.backends.cpu.get_cpu_capability()
+    return {"amend": version("amend"), "torch": torch.__version__, "device": context.device.type, "cpu": cpu}
 
 
 class Kept:
@@ -133,7 +141,8 @@ class Asker:
         asked, tensors = question_of(self.total)
         spans = [[part.span.start, part.span.stop] for part in self.parts]
         where = {"model": data.model_id, "spec": data.spec, "at": data.values["at"], "spans": spans}
-        return packed({**where, "asked": asked}, tensors)
+        how = {"tools": tools(self.task.context), "threads": torch.get_num_threads()}
+        return packed({**where, **how, "asked": asked}, tensors)
 
     def go_on(self) -> None:
         """Add up a stretch, if one is left, and merge what is there by now."""

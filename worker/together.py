@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
+import structlog
 import torch
 from torch import Tensor
 
@@ -28,6 +29,8 @@ from core.kprior.solvers import Progress, Solution, Solve, Watch, solve
 from worker.heartbeat import HandedBack
 from worker.sharing import MULTIPLYING
 from worker.subject import Subject
+
+log = structlog.get_logger("worker")
 
 LOOK = 0.2
 """Seconds between two looks whether all members live."""
@@ -52,8 +55,12 @@ def solver_of(subject: Subject) -> Solve:
         if objective.predictor.linear or len(devices) == 1 or epoch <= settings.share_seconds:
             return solve(objective, start, training, cost, progress, watch)
         asked = question(subject, objective, start, training)
-        with started(devices, asked) as members:
-            return Watcher(subject, members, start, progress, watch).solution(cost)
+        try:
+            with started(devices, asked) as members:
+                return Watcher(subject, members, start, progress, watch).solution(cost)
+        except Unavailable as error:  # memory, a driver, a member that was killed: one process may do all the same
+            log.warning("the network is trained by one process, since several could not", reason=error.detail)
+            return solve(objective, start, training, cost, progress, watch)
 
     return solve_
 
@@ -78,9 +85,11 @@ def started(devices: Sequence[torch.device], asked: Frame) -> Iterator[Members]:
                 output = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
                 command = [sys.executable, "-P", "-m", "worker.rank"]
                 # of their own session: a signal to all of a terminal's processes is the worker's to see to
-                members.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, start_new_session=True))
-                with suppress(BrokenPipeError):  # whoever looks will see that it is gone
-                    write(members[-1].stdin, {**header, **place, "folder": folder}, tensors)
+                member = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, start_new_session=True)
+                members.append(member)
+                # a pipe takes little before it is read, and that may be never
+                frame = (member.stdin, {**header, **place, "folder": folder}, tensors)
+                threading.Thread(target=tell, args=frame, daemon=True).start()
             yield members
         finally:
             for member in members:
@@ -91,6 +100,11 @@ def started(devices: Sequence[torch.device], asked: Frame) -> Iterator[Members]:
                     with suppress(OSError):
                         if pipe is not None:
                             pipe.close()
+
+
+def tell(pipe: IO[bytes] | None, header: dict[str, Any], tensors: Tensors) -> None:
+    with suppress(OSError, ValueError):  # whoever looks will see that the member is gone
+        write(pipe, header, tensors)
 
 
 class Watcher:

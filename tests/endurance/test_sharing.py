@@ -155,7 +155,7 @@ def test_a_training_of_two_processes_of_which_one_is_killed(fleet: Fleet) -> Non
     fleet.wait_until(lambda: gone(first), 10)
 
     ended = fleet.ended(job)
-    assert (ended["state"], ended["attempts"]) == ("succeeded", 2), ended
+    assert (ended["state"], ended["attempts"]) == ("succeeded", 1), ended  # by one process, from the beginning
     assert members_of(child) == []
     with fleet.database.read() as session:
         model = catalog.find(session, name, None)
