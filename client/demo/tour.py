@@ -128,7 +128,8 @@ class Tour:
 
     async def lower_degree(self, pupil: Pupil, bar: Bar) -> str:
         changed = await self.client.change_model(pupil.name, architecture={"kind": "linear", "degree": 1})
-        return f"434 features become 28; {await self.checked(pupil, 'degree 2 → 1', changed.job, bar)}"
+        found = await self.checked(pupil, "degree 2 → 1", changed.job, bar)
+        return f"434 features become 28, a smaller model as asked for; {found}"
 
     async def erase(self, title: str) -> None:
         """One request for all models."""

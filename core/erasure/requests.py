@@ -138,6 +138,8 @@ def refuse(session: Session, erasure: Erasure, reason: str) -> None:
         raise Conflict("erasure_begun", "What is known of the person is being deleted already.")
     erasure.state, erasure.refusal, erasure.completed_at = ErasureState.REFUSED, reason, now()
     erasure.subject = erasure.reason = None
+    for part in parts_of(session, erasure):
+        part.state = ErasureState.REFUSED
 
 
 def extend(session: Session, erasure: Erasure, reason: str) -> None:
@@ -207,6 +209,7 @@ def told(session: Session, erasure: Erasure) -> dict[str, object]:
         "received_at": erasure.received_at.isoformat(),
         "due_at": erasure.due_at.isoformat(),
         "extended": erasure.extension is not None,
+        "late": erasure.completed_at > erasure.due_at,
         "completed_at": erasure.completed_at.isoformat(),
         "found": sum(part.examples for part in parts),
         "statement": statement(parts),

@@ -191,7 +191,9 @@ def show_receipt(
         erasure = requests.find(session, id)
         receipt = session.get(Receipt, erasure.receipt) if erasure.receipt else None
         if receipt is None:
-            raise NotFound("receipt_not_found", "There is no receipt yet: the erasure is not completed.")
+            refused = "It was refused: there will be no receipt."
+            open_ = "There is no receipt yet: the erasure is not completed."
+            raise NotFound("receipt_not_found", refused if erasure.state is ErasureState.REFUSED else open_)
         body = receipt.body
     if "text/html" in accept.lower():
         return HTMLResponse(page.of(body))
