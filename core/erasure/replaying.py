@@ -11,7 +11,6 @@ from core.erasure.tables import Receipt
 from core.errors import Conflict
 from core.ledger.tables import Example
 from core.versions.store import Store
-from core.versions.sweeping import note_strays
 
 
 def replay(
@@ -42,5 +41,4 @@ def replay(
     found = [subject for subject in people if subject is not None and token_of(subject, secret) in wanted]
     reason = "carried out again after a restore"
     begun = [receive(session, subject, secret, asked_by, reason, request_id=request_id).id for subject in found]
-    note_strays(session, store)
     return len(missing), begun

@@ -48,12 +48,6 @@ def strays(session: Session, store: Store, folder: str) -> list[str]:
     return [name for name in store.names(folder) if name not in known]
 
 
-def note_strays(session: Session, store: Store) -> None:
-    """Have them swept away in all folders: after a restore, those are of versions that were made since the backup."""
-    for folder in store.names("models"):
-        session.add_all(Litter(path=name) for name in strays(session, store, folder))
-
-
 def sweep(database: Database, store: Store) -> None:
     """Delete what is noted as litter; what cannot be deleted now stays noted."""
     at_work = exists().where(Job.lease_owner == Litter.owner, Job.state == JobState.RUNNING, Job.lease_until > now())

@@ -16,9 +16,7 @@ from core.erasure.replaying import replay
 from core.erasure.tables import Erasure, ErasureState, Part, Receipt
 from core.errors import Conflict
 from core.ledger.batch import subject_hash
-from core.marks import Litter
 from core.versions.store import Store
-from core.versions.sweeping import put_noted, sweep
 from tests.core.erasure.people import ask, give, parts, reach, shown, somebody, unknown
 from tests.core.ledger.plain import SECRET, new_model, stored
 
@@ -127,16 +125,3 @@ def test_nothing_is_taken_from_damaged_receipts(empty_database: Database, store:
         again(empty_database, store)
     with empty_database.read() as session:
         assert receipts.chain(session) == []
-
-
-def test_weights_of_versions_that_the_database_does_not_know_are_swept_away(
-    empty_database: Database, store: Store
-) -> None:
-    strays = [store.put("models/1", b"of a version")[0], store.put("models/2", b"of another model")[0]]
-    being_made = put_noted(empty_database, store, "models/1", b"of a job at work", "nobody").file
-    again(empty_database, store)
-    with empty_database.read() as session:
-        assert {row.path for row in session.query(Litter) if row.owner is None} == set(strays)
-    sweep(empty_database, store)
-    assert not any(map(store.exists, [*strays, being_made]))  # there is no such job
-    assert again(empty_database, store) == (0, [])
