@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -11,11 +12,12 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 from core.settings import Settings
 from core.versions import marker
 from tests.production.compose import FILE, Project, read, seconds
-from tests.production.image import Installed
+from tests.production.image import ROOT, Installed
 from tests.worker.house import House, problem
 
 
@@ -51,7 +53,7 @@ class Production(House):
         return next((tag["value"] for tag in tags if tag["key"] == "amend.version"), None)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def production(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]:
     production = Production(tmp_path_factory.mktemp("production"), installed)
     try:
@@ -95,7 +97,16 @@ def service_settings(service: dict[str, Any]) -> dict[str, Any]:
     return {name.removeprefix("AMEND_").lower(): service["environment"][name] for name in names}
 
 
-def test_a_model_learns_forgets_and_is_shown(production: Production) -> None:
+def test_its_services_are_a_working_amend_that_ends_when_it_is_told_to(production: Production) -> None:
+    """In one test, so that the services are started once, however many processes run the tests."""
+    a_model_learns_forgets_and_is_shown(production)
+    alerts_are_about_figures_that_there_are(production)
+    no_secret_is_in_an_environment_a_command_or_a_log(production)
+    another_store_is_not_taken_and_one_that_is_gone_is_told(production)
+    everything_ends_in_its_time(production)
+
+
+def a_model_learns_forgets_and_is_shown(production: Production) -> None:
     production.wait_until(lambda: production.readiness()["status"] == "ready")
     name = production.new_model()
     x, y = problem(60)
@@ -114,7 +125,16 @@ def test_a_model_learns_forgets_and_is_shown(production: Production) -> None:
     assert len(kept) == 1  # the others knew the person who was erased
 
 
-def test_no_secret_is_in_an_environment_a_command_or_a_log(production: Production) -> None:
+def alerts_are_about_figures_that_there_are(production: Production) -> None:
+    alerts = yaml.safe_load((ROOT / "docs" / "alerts.yml").read_text())["groups"][0]["rules"]
+    with production.client() as client:
+        figures = client.get("/metrics").raise_for_status().text
+    for alert in alerts:
+        for name in re.findall(r"\bamend_\w+", alert["expr"]):
+            assert f"\n# TYPE {name.removesuffix('_bucket').removesuffix('_total')}" in figures, alert
+
+
+def no_secret_is_in_an_environment_a_command_or_a_log(production: Production) -> None:
     secrets = [production.project.secret(name) for name in production.project.spec["secrets"]]
     texts = [log.read_text() for log in production.folder.glob("*.log")]
     for container in production.project.containers:
@@ -124,7 +144,7 @@ def test_no_secret_is_in_an_environment_a_command_or_a_log(production: Productio
     assert not [secret for secret in secrets if any(secret in text for text in texts)]
 
 
-def test_a_worker_with_another_store_does_not_start_and_a_store_that_is_gone_is_told(production: Production) -> None:
+def another_store_is_not_taken_and_one_that_is_gone_is_told(production: Production) -> None:
     elsewhere = production.project.container("worker", artifacts=production.folder / "elsewhere")
     elsewhere.start()
     assert elsewhere.process is not None
@@ -140,8 +160,7 @@ def test_a_worker_with_another_store_does_not_start_and_a_store_that_is_gone_is_
     assert production.readiness()["status"] == "ready"
 
 
-def test_everything_ends_when_it_is_told_to(production: Production) -> None:
-    """The last: what it stops is not there for others."""
+def everything_ends_in_its_time(production: Production) -> None:
     ended = production.down()
     assert set(ended) == {"api-1", "worker-1", "worker-2", "scheduler-1", "mlflow-1", "redis-1", "postgres-1"}
     told = -signal.SIGTERM  # uvicorn ends by the signal, once it has ended everything else
