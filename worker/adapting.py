@@ -10,7 +10,8 @@ from core.models.policy import Policy
 from core.models.table import Model
 from core.versions import history
 from core.versions.store import Stored
-from worker.making import Made, Outdated, next_version
+from worker.making import Made, next_version
+from worker.outdated import Outdated
 from worker.subject import Subject
 from worker.task import Task
 
@@ -30,7 +31,10 @@ def adapt(task: Task) -> None:
             return
         if subject.count == 0:
             raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
-        made = next_version(task, subject)
+        try:
+            made = next_version(task, subject)
+        except Outdated:
+            continue
         task.progress(0.95, "storing")
         stored = task.stored(made.state)
         try:

@@ -9,10 +9,8 @@ from typing import Any
 
 import structlog
 import torch
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.erasure.tables import Erasure, ErasureState, Part
 from core.jobs.tables import Job
 from core.kprior import (
     AddData,
@@ -38,6 +36,7 @@ from core.versions import history
 from core.versions.evaluation import evaluate
 from core.versions.store import Stored
 from core.versions.tables import Version, VersionKind, VersionState
+from worker.outdated import Outdated, knows_erased
 from worker.sharing import Reading
 from worker.subject import Subject, Unadaptable, rows
 from worker.task import Progress, Task
@@ -53,10 +52,6 @@ LOSS_FACTOR, LOSS_SLACK = 1.25, 0.02
 """How much more an adapted network may lose on the holdout than the version before it."""
 FIRST = 1
 """The version that the model would still be, had nothing been done."""
-
-
-class Outdated(Exception):
-    """What was made must not be recorded: another version became the tip, or a person was erased meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +73,7 @@ class Made:
 
     def record(self, task: Task, session: Session, model: Model, job: Job, stored: Stored) -> Version:
         """Note it as the model's next version; Outdated if it knows a person who was erased meanwhile."""
-        knows = (Part.model_id == model.id, Part.first <= self.position, Part.removed > self.position)
-        refused = Erasure.state == ErasureState.REFUSED
-        query = select(Part.model_id).join(Erasure, Erasure.id == Part.erasure_id).where(*knows, ~refused)
-        if session.scalar(query.limit(1)) is not None or self.position > model.head:
+        if knows_erased(session, model.id, self.position) or self.position > model.head:
             raise Outdated  # or a crash of the database took the last changes back, which nobody had been told of
         task.claim(session, stored)
         job.from_position, job.to_position = self.since, self.position

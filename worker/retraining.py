@@ -18,8 +18,9 @@ from core.versions import history
 from core.versions.evaluation import disagreement, weight_distance
 from core.versions.store import Stored
 from core.versions.tables import Comparison, Version, VersionKind
-from worker.making import Made, Outdated, from_scratch
+from worker.making import Made, from_scratch
 from worker.nesting import run_to_end
+from worker.outdated import Outdated, knows_erased
 from worker.subject import Subject
 from worker.task import Task
 
@@ -43,6 +44,8 @@ def retrain_at_head(task: Task) -> None:
         tip = session.get(Version, (model.id, model.tip)) if model.tip else None
         # the adapted version's position, if it got there: changes after that are adapted on top of either
         at = tip.position if tip is not None and caught_up(session, tip, task) else model.head
+        if knows_erased(session, model.id, at):
+            at = model.head
         subject = Subject.of(task.context, session, model, at)
     if subject.count == 0:
         raise Conflict("nothing_to_train_on", "The model has no training examples in force.")

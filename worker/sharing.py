@@ -28,6 +28,7 @@ from core.ledger.passes import Pass
 from core.versions import history
 from core.versions.sweeping import put_noted, remove_noted
 from worker.context import PATIENCE, Context
+from worker.outdated import Outdated, knows_erased
 from worker.task import Progress, Task
 
 log = structlog.get_logger("worker")
@@ -80,6 +81,8 @@ class Reading(Divided):
         self.kept = Kept()
         self.helpers: set[str] = set()
         """Who helped with the last pass, and will be waiting for the next one."""
+        self.called = -PATIENCE
+        """When others were last called for help."""
 
     def parts(self) -> Sequence[Data]:
         return [Reading(self.task, part, self.progress, self.phrase) for part in self.data.parts()]
@@ -97,6 +100,12 @@ class Reading(Divided):
         enough = seconds > self.task.context.settings.share_seconds
         return enough and len(self.data.parts()) > 1 and self.others() > 0
 
+    def require_nobody_erased(self) -> None:
+        """Outdated if the pass would read somebody who is being erased: what comes of it could not be recorded."""
+        with self.task.context.database.read() as session:
+            if knows_erased(session, self.data.model_id, self.data.values["at"]):
+                raise Outdated
+
     def others(self) -> int:
         """How many processes of workers there are besides this one."""
         context = self.task.context
@@ -106,6 +115,7 @@ class Reading(Divided):
         return workers * context.settings.worker_processes - 1
 
     def gather(self, total: S) -> S:
+        self.require_nobody_erased()
         if not self.shares(total):
             return add_up(self.parts(), total)
         Asker(self, total).add_up()
@@ -122,7 +132,8 @@ class Asker:
         self.own: dict[int, Tensors] = {}
         """Sums of stretches that were added up here, until it is their turn."""
         self.merged, self.left = 0, len(self.parts)
-        self._called = -PATIENCE
+        self.waiting: tuple[int, float] | None = None
+        """For which stretch of another's there is nothing to do but wait, and since when."""
 
     def add_up(self) -> None:
         folder = history.folder_of(self.task.model_id)
@@ -168,12 +179,18 @@ class Asker:
         if stretch is None:  # struck off: this worker was thought lost for a while
             return self.sums(self.merged)
         if stretch.file is None:
-            return None
+            return self.sums(self.merged) if self.tired(stretch) else None
         try:
             return unpacked(self.store.get(stretch.file, stretch.sha256))[1]
         except (NotFound, Unavailable) as error:
             log.warning("the sums of a helper are gone or damaged", job=self.task.job_id, exc_info=error)
             return self.sums(self.merged)
+
+    def tired(self, stretch: Stretch) -> bool:
+        """Whether a helper, who may hang and still show signs of life, was waited for long enough to do it here."""
+        if self.waiting is None or self.waiting[0] != stretch.number or self.left:
+            self.waiting = stretch.number, time.monotonic()
+        return time.monotonic() - self.waiting[1] > PATIENCE
 
     def sums(self, number: int) -> Tensors:
         """Add up a stretch here."""
@@ -194,9 +211,9 @@ class Asker:
 
     def call(self) -> None:
         """Have those told who do not help yet, now and again while there is something to do."""
-        if self.left == 0 or time.monotonic() - self._called < PATIENCE:
+        if self.left == 0 or time.monotonic() - self.reading.called < PATIENCE:
             return
-        self._called = time.monotonic()
+        self.reading.called = time.monotonic()
         missing = min(self.reading.others(), self.left - 1) - len(self.reading.helpers)
         self.reading.helpers = set()
         if missing <= 0:

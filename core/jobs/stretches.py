@@ -28,6 +28,9 @@ def at_work() -> ColumnElement[bool]:
 def note(database: Database, job_id: str, asker: str, question: Stored, count: int) -> None:
     """Note all stretches of a pass, for others to take; a job has one pass at a time."""
     with database.write() as session:
+        ours = (Job.id == job_id, Job.lease_owner == asker, Job.state == JobState.RUNNING)
+        if session.scalar(select(Job.id).where(*ours).with_for_update()) is None:
+            raise Lost
         session.execute(delete(Stretch).where(Stretch.job_id == job_id))
         session.add_all(
             Stretch(job_id=job_id, number=number, asker=asker, question=question.file) for number in range(count)

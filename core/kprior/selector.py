@@ -49,7 +49,11 @@ class Selector:
         """All that was kept, by name."""
         if self._rows is None:
             return {}
-        kept = {"priority": self._priority, "weight": self._weight, "total": torch.tensor(self._total).double()}
+        kept = {
+            "priority": self._priority,
+            "weight": self._weight,
+            "total": torch.tensor(self._total, dtype=torch.float64),
+        }
         return {**vars(self._rows), **kept}
 
     def with_sums(self, sums: Tensors) -> Self:

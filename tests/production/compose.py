@@ -65,7 +65,7 @@ class Container:
     def __init__(self, project: Project, service: str, number: int, volumes: Mapping[str, Path]) -> None:
         self.project, self.service, self.number = project, service, number
         self.spec: dict[str, Any] = project.spec["services"][service]
-        self.ours = "build" in self.spec
+        self.ours = "amend" in self.spec["image"]
         # PostgreSQL does not run as root, so its folder is one that others can get into
         self.program = None if self.ours else Program(service)
         self.folder = self.program.folder if self.program else project.folder / f"{service}-{number}"
