@@ -89,7 +89,10 @@ def free_ports(wanted: dict[str, tuple[str, str]]) -> dict[str, int]:
                     f"{setting}: port {given} of {host} cannot be used ({error.strerror}). Stop what uses it, or set "
                 )
                 raise CannotStart(f"{message}{setting} to another.") from None
-            found[setting] = sockets[-1].getsockname()[1]
+            port = sockets[-1].getsockname()[1]
+            if port in found.values():  # both could listen, until one of them does
+                raise CannotStart(f"{setting}: port {port} is another part's already. Set {setting} to another.")
+            found[setting] = port
     finally:
         for each in sockets:
             each.close()
