@@ -232,7 +232,8 @@ def purge(task: Task, verified: set[str]) -> None:
     sweep(task.context.database, task.context.store)
     files = forget_in_mlflow(task, bool(lost))
     with task.write() as (session, _job, model):
-        for name in lost:  # after what MLflow has of them: it is the files that tell
+        still = set(strays(session, task.context.store, history.folder_of(model.id))) if lost else set()
+        for name in still.intersection(lost):  # after what MLflow has of them: it is the files that tell
             session.merge(Litter(path=name))
         for part, _ in verified_parts(session, model, verified):
             noted(part, "files in MLflow", so_far(part, "files in MLflow") + files)

@@ -43,10 +43,10 @@ def remove_noted(database: Database, store: Store, paths: Sequence[str]) -> None
 
 def strays(session: Session, store: Store, folder: str) -> list[str]:
     """Files in a model's folder that no version has: a database that was restored knows nothing of them."""
-    there = store.names(folder)  # before the database is asked: files are noted before they are written
-    named = select(Version.file).where(Version.state != VersionState.PURGED)
-    known = {*session.scalars(named), *session.scalars(select(Litter.path))}
-    return [name for name in there if name not in known]
+    # in the order of a file's life, backwards: it is noted before it is written, and a version's when the note goes
+    there, noted = store.names(folder), set(session.scalars(select(Litter.path)))
+    named = set(session.scalars(select(Version.file).where(Version.state != VersionState.PURGED)))
+    return [name for name in there if name not in noted | named]
 
 
 def sweep(database: Database, store: Store) -> None:
