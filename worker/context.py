@@ -5,9 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import socket
+import threading
 from collections.abc import Callable
 from functools import cached_property
 
+import structlog
 import torch
 from celery import Celery, group
 
@@ -17,6 +19,8 @@ from core.jobs import outbox
 from core.settings import Settings
 from core.versions import marker
 from core.versions.store import Store
+
+log = structlog.get_logger("worker")
 
 HELP = "amend.help"
 """The task that helps with a job's pass; its only argument is the job's id."""
@@ -35,6 +39,7 @@ class Context:
         self.database = Database(settings)
         self.store = Store(settings.artifacts)
         self.name = f"{socket.gethostname()}:{os.getpid()}"
+        self._calling: threading.Thread | None = None
 
     @cached_property
     def store_mark(self) -> str:
@@ -62,8 +67,18 @@ class Context:
 
     def call_for_help(self, job_id: str, queue: str, helpers: int) -> None:
         """Tell so many workers, as they become free, of a pass that they can help with; not after a while."""
-        signature = self.celery.signature(HELP, (job_id,), queue=queue, expires=PATIENCE, retry=False)
-        group([signature] * helpers, app=self.celery).apply_async()
+
+        def call() -> None:
+            signature = self.celery.signature(HELP, (job_id,), queue=queue, expires=PATIENCE, retry=False)
+            try:
+                group([signature] * helpers, app=self.celery).apply_async()
+            except Exception as error:  # then nobody helps
+                log.warning("nobody could be called for help", job=job_id, exc_info=error)
+
+        # aside: without a broker it takes seconds until it fails
+        if self._calling is None or not self._calling.is_alive():
+            self._calling = threading.Thread(target=call, name="call for help", daemon=True)
+            self._calling.start()
 
     def send(self, job_id: str, queue: str) -> None:
         self.celery.send_task(outbox.RUN, [job_id], queue=queue, retry=False)

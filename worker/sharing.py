@@ -216,9 +216,5 @@ class Asker:
         self.reading.called = time.monotonic()
         missing = min(self.reading.others(), self.left - 1) - len(self.reading.helpers)
         self.reading.helpers = set()
-        if missing <= 0:
-            return
-        try:
+        if missing > 0:
             self.task.context.call_for_help(self.task.job_id, self.task.queue, missing)
-        except Exception as error:  # the broker may be down: then nobody helps
-            log.warning("nobody could be called for help", job=self.task.job_id, exc_info=error)

@@ -133,6 +133,15 @@ def test_a_pass_whose_asker_is_killed(fleet: Fleet, model: str) -> None:
     same_again(fleet, model, job, attempts=2)
 
 
+def test_a_pass_whose_job_is_cancelled(fleet: Fleet, model: str) -> None:
+    fleet.workers_up(2)
+    job = retrain(fleet, model)
+    fleet.wait_until(lambda: any(s.owner not in (None, s.asker) for s in now_shared(fleet)))
+    fleet.post(f"/v1/jobs/{job}/cancel")
+    assert fleet.ended(job)["state"] == "cancelled"
+    fleet.wait_until(lambda: not fleet.unreferenced(fleet.job(job).model_id) and not now_shared(fleet), 10)
+
+
 def members_of(child: int) -> list[int]:
     """The processes that train a network for a worker's process."""
     commands = {process: Path(f"/proc/{process}/cmdline").read_bytes() for process in children(child)}
