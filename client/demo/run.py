@@ -19,6 +19,10 @@ from client.demo.tour import Pupil, StepFailed, Tour, Unscheduled
 from client.errors import ApiError, UnreachableError
 
 FAILED, INTERRUPTED = 1, 130
+DATA = (
+    "scikit-learn's 1 797 images, every fourth held out. digits-mlp reads 64 pixels; digits-linear 28 frequencies, "
+    "also of each image moved by a pixel in four directions: so it has five times as many examples"
+)
 LEGEND = (
     "Accuracy is that on held-out images. Differ: predictions that are not the retrain's. Bound: on |w - w_retrain| / "
     "|w|; networks have none. Passes: looks at all examples, adapted / retrained. Speed-up: time of the retrain / time "
@@ -56,6 +60,7 @@ def introduce(screen: Screen, stack: Stack, figure: Path) -> None:
     screen.say("A tour of Amend: handwritten digits, odd or even, told by a linear model and a network.", "bold")
     screen.facts(
         {
+            "data": DATA,
             "installs": "nothing",
             "starts": f"amend up, with REST at {stack.url} and MLflow at {stack.mlflow_url}",
             "writes": f"{stack.home} (database, models, logs: deleted at the end) and {figure}",
@@ -77,7 +82,7 @@ def conclude(screen: Screen, stack: Stack, figure: Path, pupils: list[Pupil], ke
     mlflow = Mlflow(stack.mlflow_url)
     timelines = {pupil.name: mlflow.timeline(pupil.name, pupil.story[-1][1]) for pupil in pupils}
     draw(figure, {pupil.name: (timelines[pupil.name], pupil.story) for pupil in pupils})
-    screen.facts({"figure": str(figure), **{f"MLflow: {name}": found.page for name, found in timelines.items()}})
+    screen.links({"figure": str(figure), **{f"MLflow: {name}": found.page for name, found in timelines.items()}})
     if not keep:
         screen.say(
             "MLflow ends with the tour: KEEP=1 make demo, or amend demo --keep, leaves its pages there to look at."
@@ -107,7 +112,7 @@ def rows_of(pupil: Pupil) -> Iterator[list[str]]:
 
 def stay(screen: Screen, stack: Stack) -> None:
     """Leave everything running until Ctrl-C."""
-    screen.facts({"REST": f"{stack.url}/docs", "key": str(stack.home / "admin.key"), "stop": "Ctrl-C"})
+    screen.links({"REST": f"{stack.url}/docs", "key": str(stack.home / "admin.key"), "stop": "Ctrl-C"})
     try:
         while True:
             stack.look()

@@ -36,10 +36,18 @@ class Screen:
 
     def facts(self, facts: Mapping[str, str]) -> None:
         """Short names, each with a line."""
-        width = max(map(len, facts))
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="bold", no_wrap=True)
+        grid.add_column(overflow="fold")
         for name, text in facts.items():
-            line = Text.assemble((f"  {name:{width}}  ", "bold"), printable(text))
-            self.console.print(line, soft_wrap=True)
+            grid.add_row(f"  {name}", Text(printable(text)))
+        self.console.print(grid)
+
+    def links(self, links: Mapping[str, str]) -> None:
+        """As facts, but never broken: they are to be clicked, or copied."""
+        width = max(map(len, links))
+        for name, link in links.items():
+            self.console.print(Text.assemble((f"  {name:{width}}  ", "bold"), printable(link)), soft_wrap=True)
 
     def head(self, title: str) -> None:
         self.steps += 1

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import httpx
@@ -77,7 +78,7 @@ def draw(file: Path, models: dict[str, tuple[Timeline, Sequence[tuple[str, int]]
                 axes.plot(
                     *zip(*points, strict=True), style, ms=size, mfc="none", color=COLOURS[line], label=LABELS[line]
                 )
-        axes.set_xticks(range(len(story)), [what.replace(" ", "\n", 1) for what, _ in story])
+        axes.set_xticks(range(len(story)), [fill(what, 11) for what, _ in story])
         axes.set_title(name)
         axes.set_ylabel("accuracy on held-out images, %")
         axes.spines[["top", "right"]].set_visible(False)
