@@ -37,7 +37,7 @@ from core.versions.evaluation import evaluate
 from core.versions.store import Stored
 from core.versions.tables import Version, VersionKind, VersionState
 from worker.outdated import Outdated, knows_erased
-from worker.sharing import Reading
+from worker.sharing import Kept, Reading
 from worker.subject import Subject, Unadaptable, rows
 from worker.task import Progress, Task
 from worker.together import solver_of
@@ -209,13 +209,14 @@ def from_scratch(task: Task, subject: Subject, progress: Progress, encoder_of: S
     """Train on all examples in force. With the encoder of an earlier state both mean the same by a weight."""
     start = time.perf_counter()
 
-    def reading(share: float, phrase: str) -> None:
+    def at_first(share: float, phrase: str) -> None:
         progress(0.05 * share, phrase)
 
     def inside(share: float, phrase: str) -> None:
         progress(0.05 + 0.9 * share, phrase)
 
-    data = Digesting(subject.secret, Reading(task, subject.in_force(), reading, "reading the examples"))
+    reading = Reading(task, subject.in_force(), at_first, "reading the examples")
+    data = Digesting(subject.secret, reading)
     result = train(
         subject.spec,
         data,
@@ -229,6 +230,7 @@ def from_scratch(task: Task, subject: Subject, progress: Progress, encoder_of: S
         solver=solver_of(subject),
     )
     assert data.digest is not None
+    reading.kept = Kept()  # the certificate's pass keeps rows of its own
     state, cost, certificate = result.state, result.cost, None
     if state.predictor.linear and (subject.policy.certify == "always" or subject.erasing or subject.removal):
         state, cost, certificate = certified(task, subject, state, result.memory, cost)
