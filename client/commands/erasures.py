@@ -19,7 +19,12 @@ app = typer.Typer(help="Have people forgotten by all models, with a due date and
 receipts = typer.Typer(help="Check the receipts of erasures.", no_args_is_help=True)
 
 ErasureId = Annotated[str, typer.Argument(metavar="ID", help="The erasure's id.")]
-Reason = Annotated[str, typer.Option("--reason", help="Why; shown with the erasure from then on.")]
+Reason = Annotated[
+    str,
+    typer.Option(
+        "--reason", help="Why; shown with the erasure until it is completed, or from then on if it is refused."
+    ),
+]
 
 COLUMNS: output.Columns = {
     "id": "id",

@@ -67,8 +67,10 @@ def section(model: dict[str, Any]) -> str:
     if model.get("version"):
         facts["Version"] = f"{model['version']}<br>{code(model['sha256'])}"
     if "deleted" in model:
-        counts = [counted(n, what) for what, n in model["deleted"].items() if n]
+        counts = [counted(n, what) for what, n in model["deleted"].items() if n and what != "versions"]
         facts["Deleted"] = escape(", ".join(counts)) or "nothing was left to delete"
+        if gone := model["deleted"].get("versions"):
+            facts["Gone"] = f"{counted(gone, 'versions')} that knew the person"
     if model.get("kept_until"):
         facts["Kept for a while"] = (
             f"versions that knew the person, until {day(model['kept_until'])} by the model's policy"
