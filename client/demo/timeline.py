@@ -78,7 +78,7 @@ def draw(file: Path, models: dict[str, tuple[Timeline, Sequence[tuple[str, int]]
                 axes.plot(
                     *zip(*points, strict=True), style, ms=size, mfc="none", color=COLOURS[line], label=LABELS[line]
                 )
-        axes.set_xticks(range(len(story)), [fill(what, 11) for what, _ in story])
+        axes.set_xticks(range(len(story)), [fill(what, 9) for what, _ in story], multialignment="center")
         axes.set_title(name)
         axes.set_ylabel("accuracy on held-out images, %")
         axes.spines[["top", "right"]].set_visible(False)
