@@ -114,7 +114,11 @@ class Settings(BaseSettings):
         # brokers' clients differ in how they read characters that mean something in a URL
         if len(str(path)) > LONGEST_SOCKET or quote(str(path)) != str(path):
             name = hashlib.sha256(str(path).encode()).hexdigest()[:16]
-            return Path(tempfile.gettempdir()) / f"amend-{os.getuid()}-{name}" / "valkey.sock"
+            places = (
+                Path(folder) / f"amend-{os.getuid()}-{name}" / "valkey.sock"
+                for folder in (tempfile.gettempdir(), "/tmp")
+            )
+            return next((p for p in places if len(str(p)) <= LONGEST_SOCKET), path)
         return path
 
     @cached_property

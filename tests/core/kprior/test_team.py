@@ -65,9 +65,12 @@ def test_a_team_takes_the_steps_of_one(task: str, world: int) -> None:
         cost = Cost()
         return adam(*objective_of(data, task), training, cost), cost
 
+    # made beforehand: first weights come from torch's one generator, which threads would share
+    posed = [objective_of(data, task) for _ in range(world)]
+
     def as_member(member: Member) -> tuple[Solution, Cost]:
         cost = Cost()
-        return adam(*objective_of(data, task), training, cost, team=member), cost
+        return adam(*posed[member.rank], training, cost, team=member), cost
 
     (one, spent), team = alone(), Threads(world)
     with ThreadPoolExecutor(world) as threads:
