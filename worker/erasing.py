@@ -130,14 +130,14 @@ def verify(task: Task) -> set[str]:
     with task.write() as (session, _job, model):
         tip = session.get(Version, (model.id, model.tip)) if model.tip else None
         champion = session.get(Version, (model.id, model.champion)) if model.champion else None
-        verified = set()
+        verified, forgot = set(), how(session, model, tip)
         for part, erasure in ready(session, model):
             if erasure.id in audited:
                 verified.add(erasure.id)
                 part.version = tip.number if tip else None
                 before = part.figures or {}  # of an attempt that got further
                 older = champion is not None and champion.position < part.first
-                told = unknown_to(champion) if champion and older else how(session, model, tip)
+                told = unknown_to(champion) if champion and older else forgot
                 part.figures = {**before, **told, "audit": audited[erasure.id] or before.get("audit")}
     return verified
 
@@ -297,8 +297,9 @@ def look(task: Task, verified: set[str]) -> None:
     with task.write() as (session, job, model):
         receipts.require_all(session, store)
         count, remembered = 0, purging.champion_memory(session, store, model)
+        lost = len(strays(session, store, history.folder_of(model.id)))
         for part, erasure in verified_parts(session, model, verified):
-            found = purging.looked(session, store, part, erasure.subject, remembered)
+            found = purging.looked(session, store, part, erasure.subject, remembered, lost)
             if task.context.settings.mlflow_url:  # `forget_in_mlflow` looked, and went no further while there was any
                 found["weights in MLflow"] = 0
             if left := {what: n for what, n in found.items() if n}:

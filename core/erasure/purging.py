@@ -23,9 +23,7 @@ from core.ledger.tables import Example
 from core.marks import Litter, Mark
 from core.models.policy import Policy, duration
 from core.models.table import Model
-from core.versions.history import folder_of
 from core.versions.store import Store
-from core.versions.sweeping import strays
 from core.versions.tables import Version, VersionState
 
 PURGED = {
@@ -242,8 +240,11 @@ def champion_memory(session: Session, store: Store, model: Model) -> set[int]:
     return set(State.from_bytes(store.get(champion.file, champion.sha256)).memory.key.tolist())
 
 
-def looked(session: Session, store: Store, part: Part, subject: bytes | None, remembered: set[int]) -> dict[str, int]:
-    """What is still there of the person: each figure must be 0."""
+def looked(
+    session: Session, store: Store, part: Part, subject: bytes | None, remembered: set[int], lost: int
+) -> dict[str, int]:
+    """What is still there of the person: each figure must be 0. What the champion remembers, and how many files no
+    version has, are the same for all people of a model, and asked once."""
     rows = 0
     for some in few(part.positions):
         query = select(func.count()).where(Example.model_id == part.model_id, Example.position.in_(some))
@@ -255,7 +256,7 @@ def looked(session: Session, store: Store, part: Part, subject: bytes | None, re
     }
     purged = session.scalars(select(Version.file).where(doomed(part), Version.state == VersionState.PURGED))
     found["files of purged versions"] = sum(store.exists(file) for file in purged)
-    found["files without a version"] = len(strays(session, store, folder_of(part.model_id)))
+    found["files without a version"] = lost
     found["memory of the champion"] = len(remembered.intersection(part.positions))
     return found
 
