@@ -15,6 +15,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Session
@@ -86,6 +87,13 @@ def rows_changed(session: Session, statement: sa.Update | sa.Delete) -> int:
     """Carry out a statement; how many rows it changed or deleted."""
     result: sa.CursorResult[Any] = session.execute(statement)  # type: ignore[assignment]
     return int(result.rowcount)
+
+
+def inserting(session: Session, table: type[Base]) -> sqlite.Insert | postgresql.Insert:
+    """An INSERT that can be told to do nothing where the row is there already, as plain SQL cannot."""
+    if session.get_bind().dialect.name == "sqlite":
+        return sqlite.insert(table)
+    return postgresql.insert(table)
 
 
 def settle_early(session: Session) -> None:

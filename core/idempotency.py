@@ -14,10 +14,9 @@ from datetime import datetime, timedelta
 
 from cryptography.fernet import Fernet
 from sqlalchemy import LargeBinary, delete
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
-from core.database import Base, now
+from core.database import Base, inserting, now
 from core.errors import Conflict
 
 
@@ -68,8 +67,9 @@ def earlier(session: Session, attempt: Attempt, age: timedelta) -> tuple[int, by
     older than `age` are not asked for any more.
     """
     session.execute(delete(Answer).where(Answer.digest == attempt.digest, Answer.created_at < now() - age))
-    upsert = (sqlite if session.get_bind().dialect.name == "sqlite" else postgresql).insert
-    claim = upsert(Answer).values(digest=attempt.digest, request=attempt.request, status=0, body=b"", created_at=now())
+    claim = inserting(session, Answer).values(
+        digest=attempt.digest, request=attempt.request, status=0, body=b"", created_at=now()
+    )
     if session.execute(claim.on_conflict_do_nothing().returning(Answer.status)).first():
         return None
     first = session.get_one(Answer, attempt.digest)

@@ -10,10 +10,9 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from core.database import now
+from core.database import inserting, now
 from core.erasure import receipts
 from core.erasure.tables import OPEN, Erasure, ErasureState, Part
 from core.errors import Conflict, NotFound
@@ -69,8 +68,7 @@ def receive(
             "due_at": months_after(since, 1),
         }
         # somebody else may just have begun it; as an error it would be in PostgreSQL's log, with the hash
-        upsert = (sqlite if session.get_bind().dialect.name == "sqlite" else postgresql).insert
-        session.execute(upsert(Erasure).values(values).on_conflict_do_nothing())
+        session.execute(inserting(session, Erasure).values(values).on_conflict_do_nothing())
         erasure = session.scalars(open_one).one()
     elif received_at is not None and received_at < erasure.received_at:
         erasure.received_at = received_at
