@@ -141,6 +141,8 @@ def made(kind: Callable[..., T], url: str, key: str | None, transport: Any) -> T
     """An httpx client of one of its two kinds."""
     headers = {"Authorization": f"Bearer {find_key(key, url)}", "Accept": "application/json"}
     try:
+        if "%" in (host := httpx.URL(url).host) or not host:  # httpx escapes what no host is called
+            raise httpx.InvalidURL("that is no address")
         return kind(
             base_url=url,
             headers=headers,

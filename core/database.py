@@ -157,6 +157,12 @@ class Database:
                 session.connection().exec_driver_sql(SETTLE)
 
     @contextmanager
+    def alone(self) -> Iterator[sa.Connection]:
+        """A connection for what is a transaction of its own; what was begun and not ended there is undone."""
+        with told_when_busy(), self._turn(), self._writing.connect() as connection:
+            yield connection
+
+    @contextmanager
     def _turn(self) -> Iterator[None]:
         if not self._turns.acquire(timeout=self._patience):
             raise Unavailable("database_busy", "Others write for too long; try again.")

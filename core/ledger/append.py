@@ -11,9 +11,9 @@ from sqlalchemy import LargeBinary, Text, bindparam, cast, delete, func, select,
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from core.database import settle_early
+from core.database import Database, settle_early
 from core.errors import Conflict, NotFound
-from core.ledger import storage
+from core.ledger import conversation, storage
 from core.ledger.batch import Batch
 from core.ledger.tables import ChangeKind, Example, Removal
 from core.models.table import Model
@@ -76,6 +76,16 @@ def add_new(session: Session, model_id: int, share: float, batch: Batch) -> Adde
     storage.insert(session, model_id, first, batch, holdout)
     settle_early(session)  # the next writer of the model need not wait for the disk, too
     return Added(len(batch), 0, first, last)
+
+
+def add_alone(database: Database, model_id: int, share: float, batch: Batch) -> Added | None:
+    """`add_new` as a transaction of its own."""
+    if database.sqlite:
+        with database.write() as session:
+            return add_new(session, model_id, share, batch)
+    with database.alone() as connection:
+        last = conversation.append(connection, model_id, share, batch, batch.holdouts(share))
+    return None if last is None else Added(len(batch), 0, last - len(batch) + 1, last)
 
 
 def add(session: Session, model: Model | Held, batch: Batch) -> Added:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from core.database import now
 from core.ledger.batch import Batch
 
 COLUMNS = "model_id, position, holdout, y, x, id, subject"
+COPY = f"COPY examples ({COLUMNS}) FROM STDIN (FORMAT BINARY)"
 SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 NULL = b"\xff\xff\xff\xff"
 END = b"\xff\xff"
@@ -43,12 +44,10 @@ def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: N
             rows = zip(*ours, batch.y.tolist(), batch.features, batch.ids.to_pylist(), batch.subjects, strict=True)
             driver.executemany(f"INSERT INTO examples ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
         else:
-            command = f"COPY examples ({COLUMNS}) FROM STDIN (FORMAT BINARY)"
-            with driver.cursor() as cursor, cursor.copy(command) as copy:
-                # by and by: the server stores one piece while the next is laid out, and memory holds one
+            with driver.cursor() as cursor, cursor.copy(COPY) as copy:
                 copy.write(SIGNATURE)
-                for start in range(0, len(batch), PIECE):
-                    copy.write(copied(model_id, first, batch, holdout, slice(start, start + PIECE)))
+                for piece in pieces(model_id, batch, holdout):
+                    copy.write(piece.from_position(first))
                 copy.write(END)
 
 
@@ -56,6 +55,10 @@ MOVE = """UPDATE models SET head = head + :size, train_count = train_count + :tr
     holdout_count = holdout_count + :holdout, removed_count = removed_count + :removed WHERE id = :model"""
 ALIKE = "CAST(policy ->> 'holdout' AS DOUBLE PRECISION) = :share"
 NOTE = "INSERT INTO changes (model_id, first, last, kind, value, created_at)"
+NOTED = "SELECT id, head - :size + 1, head, :kind, CAST(:value AS JSONB), :now FROM moved RETURNING last"
+ADVANCE = f"WITH moved AS ({MOVE} RETURNING id, head) {NOTE} {NOTED}"
+"""One statement, where the database can: a round trip less."""
+ADVANCE_ALIKE = f"WITH moved AS ({MOVE} AND {ALIKE} RETURNING id, head) {NOTE} {NOTED}"
 
 
 def share(session: Session, model_id: int) -> float | None:
@@ -89,18 +92,16 @@ def advance(
     at = now().replace(tzinfo=None).isoformat(" ", "microseconds") if sqlite else now()
     given = None if value is None else json.dumps(value)
     values = {"model": model_id, "size": size, "kind": kind, "value": given, "now": at, "share": share, **counts}
-    move = MOVE if share is None else f"{MOVE} AND {ALIKE}"
     with told(connection):
         if sqlite:
+            move = MOVE if share is None else f"{MOVE} AND {ALIKE}"
             moved = run(connection, f"{move} RETURNING head - :size + 1, head", values).fetchall()
             for first, last in moved:
                 values |= {"first": first, "last": last}
                 run(connection, f"{NOTE} VALUES (:model, :first, :last, :kind, :value, :now)", values)
                 return int(last)
             return None
-        # one statement: a round trip less
-        note = f"{NOTE} SELECT id, head - :size + 1, head, :kind, CAST(:value AS JSONB), :now FROM moved RETURNING last"
-        row = run(connection, f"WITH moved AS ({move} RETURNING id, head) {note}", values).fetchone()
+        row = run(connection, ADVANCE if share is None else ADVANCE_ALIKE, values).fetchone()
         return None if row is None else int(row[0])
 
 
@@ -122,11 +123,31 @@ def prepare(batch: Batch, sqlite: bool) -> None:
     _ = batch.draws, batch.features if sqlite else None
 
 
-def copied(model_id: int, first: int, batch: Batch, holdout: NDArray[np.bool_], piece: slice) -> memoryview:
-    """Rows as PostgreSQL's binary COPY reads them: a row is its number of fields, a field its size and its bytes.
+@dataclass(frozen=True)
+class Piece:
+    """Rows as PostgreSQL's binary COPY reads them: a row is its number of fields, a field its size and its bytes."""
 
-    Fields of fixed size come first and are laid out for all rows at once; Arrow puts the others behind them.
-    """
+    data: NDArray[np.uint8]
+    starts: NDArray[np.int32]
+    """Where each row begins."""
+    before: int
+    """Rows of the batch before these."""
+
+    def from_position(self, first: int) -> memoryview:
+        """The bytes, if the batch begins at position `first`."""
+        positions = np.arange(first + self.before, first + self.before + len(self.starts)).astype(">i8")
+        self.data[self.starts[:, None] + PLACES] = positions.view("u1").reshape(-1, 8)
+        return self.data.data
+
+
+def pieces(model_id: int, batch: Batch, holdout: NDArray[np.bool_]) -> Iterator[Piece]:
+    """A batch by and by: the server stores one piece while the next is laid out, and memory holds one."""
+    for start in range(0, len(batch), PIECE):
+        yield laid_out(model_id, batch, holdout, slice(start, start + PIECE))
+
+
+def laid_out(model_id: int, batch: Batch, holdout: NDArray[np.bool_], piece: slice) -> Piece:
+    """Fields of fixed size come first and are laid out for all rows at once; Arrow puts the others behind them."""
     size = batch.x.shape[1] * batch.x.itemsize
     y, ids = batch.y[piece], batch.ids[piece].cast(pa.binary())
     kind, sizes = row_of(size)
@@ -134,12 +155,14 @@ def copied(model_id: int, first: int, batch: Batch, holdout: NDArray[np.bool_], 
     for name, value in sizes.items():
         rows[name] = value
     rows["model_id"], rows["holdout"], rows["y"] = model_id, holdout[piece], y
-    rows["position"] = np.arange(len(y)) + (first + piece.start)
     rows["x"] = batch.x[piece].view(f"V{size}")[:, 0]
     rows["size of id"] = pc.binary_length(ids)
     ends = np.arange(0, (len(rows) + 1) * rows.itemsize, rows.itemsize, dtype=np.int32)
     heads = pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(ends), pa.py_buffer(rows.view("u1"))])
-    return memoryview(pc.binary_join_element_wise(heads, ids, subjects(batch, piece), b"").buffers()[2])
+    joined = pc.binary_join_element_wise(heads, ids, subjects(batch, piece), b"")
+    _, starts, data = joined.buffers()
+    size = joined.total_values_length
+    return Piece(np.frombuffer(data, "u1")[:size], np.frombuffer(starts, "i4")[: len(y)], piece.start)
 
 
 @lru_cache
@@ -149,6 +172,10 @@ def row_of(size: int) -> tuple[np.dtype[np.void], dict[str, int]]:
     sized = [part for name, kind in fields for part in ((f"size of {name}", ">i4"), (name, kind))]
     same = {f"size of {name}": np.dtype(kind).itemsize for name, kind in fields}
     return np.dtype([("fields", ">i2"), *sized, ("size of id", ">i4")]), {"fields": len(fields) + 2, **same}
+
+
+PLACES = np.arange(8) + cast("Any", row_of(0)[0].fields)["position"][1]
+"""Of a position in its row."""
 
 
 def subjects(batch: Batch, piece: slice) -> pa.Scalar | pa.Array:

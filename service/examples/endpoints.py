@@ -68,14 +68,20 @@ def added(model: Known, kind: str, body: bytes, caller: Caller, context: Context
 
     def store(session: Session, new: bool) -> AddedAnswer:
         stored = append.add_new(session, model.id, model.share, batch) if new else None
-        stored = stored or append.add(session, append.lock(session, model.id), batch)
-        metrics.EXAMPLES.labels("accepted").inc(stored.accepted)
-        metrics.EXAMPLES.labels("duplicate").inc(stored.duplicates)
-        return AddedAnswer(**vars(stored))
+        return told(stored or append.add(session, append.lock(session, model.id), batch))
 
     with suppress(IntegrityError):
-        return write(caller.credential, 201, lambda session: store(session, new=True))
+        if write.key is not None:
+            return write(caller.credential, 201, lambda session: store(session, new=True))
+        if stored := append.add_alone(context.database, model.id, model.share, batch):
+            return Response(told(stored).model_dump_json(), 201, media_type="application/json")
     return write(caller.credential, 201, lambda session: store(session, new=False))
+
+
+def told(stored: append.Added) -> AddedAnswer:
+    metrics.EXAMPLES.labels("accepted").inc(stored.accepted)
+    metrics.EXAMPLES.labels("duplicate").inc(stored.duplicates)
+    return AddedAnswer(**vars(stored))
 
 
 def known(name: str, caller: Caller, context: Context) -> Known:

@@ -41,10 +41,15 @@ def crash(server: PostgresServer) -> None:
 
 def test_a_batch_that_was_stored_survives_a_crash_of_the_database(server: PostgresServer, tmp_path: Path) -> None:
     for database in migrated(Settings(home=tmp_path, database_url=server.create_database("ledger"))):
-        model = new_model(database)
+        rows = batch([Row(f"{i}", split=False) for i in range(100)])
+        one, other = new_model(database), new_model(database)
         with database.write() as session:
-            append.add_new(session, model.id, HOLDOUT, batch([Row(f"{i}", split=False) for i in range(100)]))
+            append.add_new(session, one.id, HOLDOUT, rows)
         crash(server)
         database.close()  # its connections are gone
-        assert stored(database, model).head == 100
-        assert len(contents(passes.in_force(database, model.id, model.spec, 100))) == 100
+        append.add_alone(database, other.id, HOLDOUT, rows)
+        crash(server)
+        database.close()
+        for model in (one, other):
+            assert stored(database, model).head == 100
+            assert len(contents(passes.in_force(database, model.id, model.spec, 100))) == 100
