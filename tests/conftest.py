@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from tests import servers
 from tests.servers import PostgresServer, RedisServer
@@ -14,6 +16,14 @@ from tests.stack import Stack
 from tests.worker.house import House
 
 BACKENDS = ("sqlite", "postgresql")
+LONG = ("tests/endurance", "tests/client", "tests/production", "tests/worker/test_dashboard")
+SHARING = {
+    "tests/service": "stack",
+    "tests/client/test_service": "stack",
+    "tests/client/test_operations": "house",
+    "tests/worker": "house",
+}
+"""Where tests use what runs once for each backend."""
 
 # Property tests: the same examples on every run, and no deadline that a busy machine would miss. Failures are not
 # shrunk: the problems are small and named by their parameters, and shrinking can take minutes.
@@ -25,6 +35,27 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("seeded")
+
+
+class Scheduling(LoadScopeScheduling):
+    """Tests that share a running service go to the same test process, so that it is started once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path, _, name = nodeid.partition("::")
+        shared = next((what for where, what in SHARING.items() if path.startswith(where)), path)
+        backend = next((backend for backend in BACKENDS if backend in name), "")
+        return f"{shared} {backend}" if backend else path
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    config.option.loadscopereorder = False
+    return Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The mathematics first, which is soon done. Then what takes long, so that the last test is not a long one."""
+    items.sort(key=lambda item: (not item.nodeid.startswith("tests/core/kprior"), not item.nodeid.startswith(LONG)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
