@@ -8,6 +8,7 @@ import threading
 import anyio
 import httpx
 import pytest
+from sqlalchemy import delete
 
 from core.database import now
 from core.jobs.tables import Worker
@@ -22,6 +23,8 @@ def test_health_needs_no_key(stack: Stack) -> None:
 
 
 def test_readiness_names_what_is_down(stack: Stack) -> None:
+    with stack.database.write() as session:
+        session.execute(delete(Worker))  # another test may have had one
     answer = httpx.get(f"{stack.url}/readyz")
     assert answer.status_code == 503
     told = answer.json()
@@ -44,6 +47,7 @@ def test_readiness_does_not_wait_for_a_part_that_hangs(monkeypatch: pytest.Monke
 
 def test_readiness_hears_a_workers_heartbeat(stack: Stack) -> None:
     with stack.database.write() as session:
+        session.execute(delete(Worker))
         session.merge(Worker(name="test", seen_at=now()))
     try:
         assert httpx.get(f"{stack.url}/readyz").json()["worker"] == {"ok": True, "detail": "alive"}
