@@ -11,6 +11,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from fastapi import Depends, Request
 
 from core.database import Database
+from core.errors import NotFound, Unavailable
 from core.settings import Settings
 from core.versions import marker
 from core.versions.store import Store
@@ -72,6 +73,16 @@ class Context:
     def store_mark(self) -> str:
         """By which the database knows its store."""
         return marker.mark(self.database, self.store)
+
+    def file(self, name: str, sha256: str) -> bytes:
+        """The file of a version that is in use, as the database says."""
+        try:
+            return self.store.get(name, sha256)
+        except NotFound as error:
+            message = (
+                "The store does not have the version's file: is it the right store? Or it was just purged."
+            )
+            raise Unavailable("version_missing", message) from error
 
     def close(self) -> None:
         self.courier.close()

@@ -78,7 +78,7 @@ class Champions:
         return loaded
 
     def load(self, number: int, file: str, sha256: str) -> Loaded:
-        served = Served(number, self.context.store.get(file, sha256))
+        served = Served(number, self.context.file(file, sha256))
         spec = served.spec
         return Loaded(served, inputs_of(spec), Targets(spec["target"]), shape_of(spec["input"]), time.monotonic())
 

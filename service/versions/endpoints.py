@@ -120,7 +120,7 @@ def download_weights(name: Name, n: Number, caller: Reader, context: Shared) -> 
         history.require_in_use(version)
         file, sha256 = version.file, version.sha256
     headers = {"Content-Disposition": f'attachment; filename="{name}-{n}.safetensors"', "ETag": f'"{sha256}"'}
-    return Response(context.store.get(file, sha256), headers=headers, media_type="application/octet-stream")
+    return Response(context.file(file, sha256), headers=headers, media_type="application/octet-stream")
 
 
 @router.get("/promotions", response_model=Page[PromotionAnswer], responses=documented(404))

@@ -210,6 +210,15 @@ def test_a_purged_version_does_not_answer(stack: Stack, api: httpx.Client) -> No
     refused(api.post(path, json=body), 409, "version_purged")
 
 
+def test_a_version_whose_file_is_not_in_the_store_is_unavailable(stack: Stack, api: httpx.Client) -> None:
+    name = small_model(stack, api)
+    with stack.database.read() as session:
+        file = history.find(session, catalog.find(session, name, None), 1).file
+    (stack.folder / "home" / "artifacts" / file).unlink()
+    refused(api.post(f"/v1/models/{name}/predictions", json={"inputs": [[1, 1]]}), 503, "version_missing")
+    refused(api.get(f"/v1/models/{name}/versions/1/weights"), 503, "version_missing")
+
+
 def test_an_unknown_version_is_not_found(stack: Stack, api: httpx.Client) -> None:
     answer = api.post(f"/v1/models/{small_model(stack, api)}/predictions", json={"inputs": [[1, 1]], "version": 9})
     refused(answer, 404, "version_not_found")
