@@ -79,9 +79,7 @@ class Context:
         try:
             return self.store.get(name, sha256)
         except NotFound as error:
-            message = (
-                "The store does not have the version's file: is it the right store? Or it was just purged."
-            )
+            message = "The store does not have the version's file: is it the right store? Or it was just purged."
             raise Unavailable("version_missing", message) from error
 
     def close(self) -> None:
