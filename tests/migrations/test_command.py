@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import runpy
 import subprocess
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import sqlalchemy as sa
+import uvicorn
 from sqlalchemy import func, select
 
 from core.keys import keyring
@@ -23,6 +28,7 @@ from tests.stack import Stack
 GIVEN = "amend_0123456789ab_abcdefghijklmnopqrstuvwxyz"
 
 MakeStack = Callable[..., Stack]
+Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(params=BACKENDS)
@@ -40,10 +46,27 @@ def start(stack: Stack, module: str = "migrations") -> subprocess.Popen[str]:
     )
 
 
-def run(stack: Stack, module: str = "migrations") -> tuple[int, str, str]:
-    process = start(stack, module)
-    out, error = process.communicate(timeout=60)
-    return process.returncode, out, error
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a module as `python -m` does, but here: a process of its own costs more than what is tested."""
+    monkeypatch.setattr(uvicorn, "run", lambda *_, **__: pytest.fail("the service starts"))
+
+    def run(stack: Stack, module: str = "migrations") -> tuple[int, str, str]:
+        spec = find_spec(f"{module}.__main__")
+        assert spec is not None
+        assert spec.origin is not None
+        mask, told = os.umask(0o022), ""
+        try:
+            with patch.dict(os.environ, stack.complete(), clear=True):
+                runpy.run_path(spec.origin, run_name="__main__")
+        except SystemExit as end:
+            told = f"{end.code}\n"
+        finally:
+            os.umask(mask)
+        out, error = capsys.readouterr()
+        return int(bool(told)), out, error + told
+
+    return run
 
 
 def keys(stack: Stack) -> int:
@@ -52,7 +75,7 @@ def keys(stack: Stack) -> int:
 
 
 def test_the_first_run_writes_an_admin_key_that_only_its_owner_can_read_and_later_runs_nothing(
-    make_stack: MakeStack,
+    make_stack: MakeStack, run: Run
 ) -> None:
     stack = make_stack()
     file = stack.folder / "home" / "admin.key"
@@ -75,7 +98,7 @@ def test_the_first_run_writes_an_admin_key_that_only_its_owner_can_read_and_late
     assert keys(stack) == 1
 
 
-def test_a_given_admin_key_is_taken_and_not_written_down(make_stack: MakeStack) -> None:
+def test_a_given_admin_key_is_taken_and_not_written_down(make_stack: MakeStack, run: Run) -> None:
     stack = make_stack(AMEND_ADMIN_KEY=GIVEN)
     for _ in range(2):
         code, out, _ = run(stack)
@@ -87,7 +110,7 @@ def test_a_given_admin_key_is_taken_and_not_written_down(make_stack: MakeStack) 
     assert keys(stack) == 1
 
 
-def test_a_key_of_another_form_is_refused_in_one_line(make_stack: MakeStack) -> None:
+def test_a_key_of_another_form_is_refused_in_one_line(make_stack: MakeStack, run: Run) -> None:
     code, _, error = run(make_stack(AMEND_ADMIN_KEY="password"))
     assert code != 0
     assert error.count("\n") == 1
@@ -129,13 +152,13 @@ def test_two_that_look_for_an_admin_at_the_same_moment_enter_one_key(
     assert keys(stack) == 1
 
 
-def test_the_service_does_not_start_on_an_empty_database(make_stack: MakeStack) -> None:
+def test_the_service_does_not_start_on_an_empty_database(make_stack: MakeStack, run: Run) -> None:
     code, _, error = run(make_stack(), "service")
     assert code != 0
     assert error == "The database is not up to date. Run: amend migrate\n"
 
 
-def test_the_service_does_not_start_on_a_newer_database(make_stack: MakeStack) -> None:
+def test_the_service_does_not_start_on_a_newer_database(make_stack: MakeStack, run: Run) -> None:
     stack = make_stack()
     runner.upgrade(stack.database)
     with stack.database.write() as session:
@@ -149,24 +172,25 @@ def test_the_service_does_not_start_on_a_newer_database(make_stack: MakeStack) -
 @pytest.mark.parametrize("module", ["service", "migrations"])
 def test_a_database_that_does_not_answer_is_told_in_one_line_without_its_password(tmp_path: Path, module: str) -> None:
     stack = Stack(tmp_path, "postgresql+psycopg://user:hidden-word@127.0.0.1:1/amend")
-    code, _, error = run(stack, module)
-    assert code != 0
+    process = start(stack, module)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 1
     assert error.count("\n") == 1
     assert "hidden-word" not in error
 
 
 @pytest.mark.parametrize("module", ["migrations", "service"])
-def test_another_secret_than_the_databases_own_is_refused(module: str, make_stack: MakeStack) -> None:
+def test_another_secret_than_the_databases_own_is_refused(module: str, make_stack: MakeStack, run: Run) -> None:
     stack = make_stack()
     assert run(stack)[0] == 0
     stack.environment["AMEND_SECRET_KEY"] = "another"
-    done = subprocess.run(stack.command(module), env=stack.complete(), capture_output=True, text=True, timeout=60)
-    assert done.returncode != 0
-    assert "AMEND_SECRET_KEY" in done.stderr
-    assert done.stderr.count("\n") == 1
+    code, _, error = run(stack, module)
+    assert code != 0
+    assert "AMEND_SECRET_KEY" in error
+    assert error.count("\n") == 1
 
 
-def test_a_given_admin_key_is_entered_though_there_is_another(make_stack: MakeStack) -> None:
+def test_a_given_admin_key_is_entered_though_there_is_another(make_stack: MakeStack, run: Run) -> None:
     stack = make_stack()
     run(stack)
     given = "amend_operators1_" + "k" * 30
@@ -188,11 +212,13 @@ def test_a_given_admin_key_is_entered_though_there_is_another(make_stack: MakeSt
     ],
 )
 @pytest.mark.parametrize("module", ["migrations", "service"])
-def test_a_setting_that_cannot_be_is_told_in_one_line(module: str, variable: str, value: str, tmp_path: Path) -> None:
+def test_a_setting_that_cannot_be_is_told_in_one_line(
+    module: str, variable: str, value: str, tmp_path: Path, run: Run
+) -> None:
     stack = Stack(tmp_path)
     stack.environment[variable] = value
-    done = subprocess.run(stack.command(module), env=stack.complete(), capture_output=True, text=True, timeout=60)
-    assert done.returncode != 0
-    assert variable in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert "hidden" not in done.stderr
+    code, _, error = run(stack, module)
+    assert code != 0
+    assert variable in error
+    assert error.count("\n") == 1
+    assert "hidden" not in error
