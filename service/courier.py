@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import structlog
-from celery import Celery
 
 from core.database import Database
-from core.jobs import outbox
+from core.jobs import messages, outbox
 
 log = structlog.get_logger("service")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-SOON = 2.0
 
 
 class Courier:
@@ -21,8 +20,7 @@ class Courier:
 
     def __init__(self, database: Database, broker: str) -> None:
         self.database = database
-        self.celery = Celery("amend", broker=broker, set_as_current=False)
-        self.celery.conf.broker_transport_options = {"socket_connect_timeout": SOON, "socket_timeout": SOON}
+        self.celery = messages.sender(broker)
         self._wake, self._closing = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -39,18 +37,15 @@ class Courier:
         self._closing.set()
         self._wake.set()
         if self._thread is not None:
-            self._thread.join(SOON)
+            self._thread.join(messages.SOON)
         self.celery.close()
-
-    def send(self, job_id: str, queue: str) -> None:
-        self.celery.send_task(outbox.RUN, [job_id], queue=queue, retry=False)
 
     def _run(self) -> None:
         pause = FIRST_PAUSE
         while self._wake.wait() and not self._closing.is_set():
             self._wake.clear()
             try:
-                outbox.flush(self.database, self.send)
+                outbox.flush(self.database, partial(messages.send_job, self.celery))
                 pause = FIRST_PAUSE
             except Exception as error:  # whatever it is: what is not sent stays in the outbox
                 if pause == FIRST_PAUSE:

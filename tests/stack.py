@@ -19,6 +19,7 @@ from core.database import Database
 from core.kprior import MemoryPolicy, train
 from core.ledger import passes
 from core.ledger.digest import EMPTY, changed
+from core.ledger.specs import spec_at
 from core.models import catalog
 from core.settings import Settings
 from core.versions import history
@@ -135,7 +136,7 @@ class Stack:
         """Train a model on its ledger and make the version champion, as a worker would; its number."""
         with self.database.write() as session:
             model = catalog.find(session, name, None, lock=True)
-            spec = passes.spec_at(session, model.id, model.spec, model.head)
+            spec = spec_at(session, model.id, model.spec, model.head)
             model_id, head = model.id, model.head
         data = passes.in_force(self.database, model_id, spec, head)
         result = train(spec, data, policy=MemoryPolicy(fraction=0.5))

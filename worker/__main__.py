@@ -12,6 +12,7 @@ from celery import signals
 
 from core.database import Database, now
 from core.errors import AmendError
+from core.jobs.messages import TRACKING
 from core.jobs.queue import QUEUES
 from core.jobs.tables import Worker
 from core.settings import Settings, from_environment
@@ -31,7 +32,7 @@ def main() -> None:
         sys.exit(problem)
     marker.begin(database, Store(settings.artifacts))
     database.close()
-    from worker.app import TRACKING, app
+    from worker.app import app
 
     known = (*QUEUES, TRACKING)
     queues = [name.strip() for name in settings.queues.split(",") if name.strip()] or list(known)

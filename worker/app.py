@@ -1,4 +1,4 @@
-"""The Celery application: what is sent over the broker, and how. Messages carry the id of a job and no more."""
+"""The Celery application of the workers: how they take what is sent over the broker, and what they do then."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from redis.exceptions import ConnectionError as BrokerGone
 
 from core import logs
 from core.errors import AmendError, Unavailable
-from core.jobs.outbox import RUN
+from core.jobs.messages import RUN, TRACK, send_track
 from core.settings import Settings, from_environment
 from worker.context import HELP, Context
 from worker.helping import help_out
@@ -24,9 +24,6 @@ from worker.running import run as run_job
 
 log = structlog.get_logger("worker")
 
-TRACK = "amend.track"
-TRACKING = "tracking"
-"""The queue of what MLflow is to be told: dashboards must not keep jobs waiting."""
 TURN = 10.0
 """Seconds for which MLflow is told things at a stretch."""
 SOON = 5.0
@@ -115,11 +112,6 @@ def track() -> None:
             send_track(app)  # there may be more; whoever waits for this process goes first
     except Unavailable:
         log.info("MLflow does not answer; it is told later")
-
-
-def send_track(celery: Celery) -> None:
-    # one that waits for longer is not needed any more: the scheduler sends another
-    celery.send_task(TRACK, queue=TRACKING, expires=60, retry=False)
 
 
 @signals.setup_logging.connect

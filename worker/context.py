@@ -15,7 +15,7 @@ from celery import Celery, group
 
 from core.database import Database
 from core.errors import Unavailable
-from core.jobs import outbox
+from core.jobs import messages
 from core.settings import Settings
 from core.versions import marker
 from core.versions.store import Store
@@ -81,4 +81,4 @@ class Context:
             self._calling.start()
 
     def send(self, job_id: str, queue: str) -> None:
-        self.celery.send_task(outbox.RUN, [job_id], queue=queue, retry=False)
+        messages.send_job(self.celery, job_id, queue)

@@ -29,6 +29,7 @@ from core.models.policy import Policy
 from core.models.table import Model
 from core.tracking.tables import EntryKind, tell
 from core.versions import history
+from core.versions.store import Store
 from core.versions.sweeping import strays, sweep
 from core.versions.tables import Comparison, Version, VersionKind, VersionState
 from worker.nesting import run_to_end
@@ -285,6 +286,14 @@ def ready(session: Session, model: Model) -> Sequence[tuple[Part, Erasure]]:
     return [(p, e) for p, e in open_parts(session, model.id) if tip is None or p.removed <= tip.position]
 
 
+def champion_memory(session: Session, store: Store, model: Model) -> set[int]:
+    """The positions that the champion remembers."""
+    if model.champion is None:
+        return set()
+    champion = session.get_one(Version, (model.id, model.champion))
+    return set(State.from_bytes(store.get(champion.file, champion.sha256)).memory.key.tolist())
+
+
 def look(task: Task, verified: set[str]) -> None:
     """Look whether all is gone, and complete the erasures; the last model's job writes the receipt."""
     task.progress(0.9, "looking whether all is gone")
@@ -296,7 +305,7 @@ def look(task: Task, verified: set[str]) -> None:
     tidied = purging.tidying(database, purging.tidy(database))
     with task.write() as (session, job, model):
         receipts.require_all(session, store)
-        count, remembered = 0, purging.champion_memory(session, store, model)
+        count, remembered = 0, champion_memory(session, store, model)
         lost = len(strays(session, store, history.folder_of(model.id)))
         for part, erasure in verified_parts(session, model, verified):
             found = purging.looked(session, store, part, erasure.subject, remembered, lost)

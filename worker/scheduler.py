@@ -11,9 +11,11 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from types import FrameType
 
 import structlog
+from celery import Celery
 from sqlalchemy import delete, select
 
 from core import idempotency, logs
@@ -22,7 +24,7 @@ from core.erasure import deleting
 from core.erasure.purging import tidy_if_due
 from core.erasure.receipts import file_missing
 from core.errors import AmendError
-from core.jobs import outbox, schedule, stretches
+from core.jobs import messages, schedule, stretches
 from core.jobs.tables import Worker
 from core.settings import Settings, from_environment
 from core.tracking.tables import Entry
@@ -44,6 +46,7 @@ def main() -> None:
     if problem := runner.problem(database):
         sys.exit(problem)
     marker.begin(database, Store(settings.artifacts))
+    celery = messages.sender(settings.broker)
     over = threading.Event()
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
@@ -53,25 +56,21 @@ def main() -> None:
     signal.signal(signal.SIGINT, stop)
     log.info("scheduler started", seconds=settings.tick_seconds)
     while not over.is_set():
-        tick(settings, database)
+        tick(settings, database, celery)
         over.wait(settings.tick_seconds)
+    celery.close()
     database.close()
 
 
-def tick(settings: Settings, database: Database) -> None:
+def tick(settings: Settings, database: Database, celery: Celery) -> None:
     """Everything that is to be done now; one part that fails does not keep the others from being done."""
-    from worker.app import app, send_track
-
     store = Store(settings.artifacts)
-
-    def send(job_id: str, queue: str) -> None:
-        app.send_task(outbox.RUN, [job_id], queue=queue, retry=False)
 
     def tell_mlflow() -> None:
         with database.read() as session:
             waiting = session.scalar(select(Entry.id).limit(1)) is not None
         if waiting and settings.mlflow_url:
-            send_track(app)
+            messages.send_track(celery)
 
     def tend_store() -> None:
         marker.mark(database, store)
@@ -88,7 +87,7 @@ def tick(settings: Settings, database: Database) -> None:
 
     parts: list[Callable[[], object]] = [
         lambda: schedule.make_due(database),
-        lambda: schedule.reconcile(database, send, settings.resend_seconds),
+        lambda: schedule.reconcile(database, partial(messages.send_job, celery), settings.resend_seconds),
         lambda: stretches.sweep(database),
         tend_store,
         lambda: deleting.complete(database, store, bool(settings.mlflow_url)),

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from core.erasure.requests import open_parts
 from core.errors import NotFound, Unavailable
-from core.kprior import Data, Examples, MemoryPolicy, Removal, State, StateError, Training
+from core.kprior import Data, Examples, MemoryPolicy, Removal, Select, State, StateError, Training
 from core.kprior.solvers import Watch
 from core.ledger import passes
+from core.ledger.specs import spec_at
 from core.models.policy import Policy
 from core.models.table import Model
 from core.versions.tables import Version
@@ -57,10 +58,10 @@ class Subject:
         return cls(
             context,
             model.id,
-            passes.spec_at(session, model.id, model.spec, at),
+            spec_at(session, model.id, model.spec, at),
             at,
             policy,
-            MemoryPolicy(**policy.memory.model_dump()),
+            MemoryPolicy(**{**policy.memory.model_dump(), "select": Select(policy.memory.select)}),
             Training(**training),
             Removal(**removal) if removal else None,
             model.train_count,

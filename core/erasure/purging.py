@@ -17,7 +17,6 @@ from core.database import Database, now, rows_changed
 from core.erasure.tables import Erasure, ErasureState, Part
 from core.errors import Unavailable
 from core.jobs.tables import Job, JobKind, JobState
-from core.kprior import State
 from core.ledger.append import few
 from core.ledger.tables import Example
 from core.marks import Litter, Mark
@@ -230,14 +229,6 @@ def tidy_if_due(database: Database) -> None:
             session.execute(delete(Mark).where(*ours))
         elif not mark.value.endswith(REWRITTEN_ONCE):
             session.execute(update(Mark).where(*ours).values(value=mark.value + REWRITTEN_ONCE))
-
-
-def champion_memory(session: Session, store: Store, model: Model) -> set[int]:
-    """The positions that the champion remembers."""
-    if model.champion is None:
-        return set()
-    champion = session.get_one(Version, (model.id, model.champion))
-    return set(State.from_bytes(store.get(champion.file, champion.sha256)).memory.key.tolist())
 
 
 def looked(

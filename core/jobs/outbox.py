@@ -10,8 +10,6 @@ from sqlalchemy.orm import Session
 from core.database import Database, now
 from core.jobs.tables import Job, Outbox
 
-RUN = "amend.run"
-"""The task that runs a job; its only argument is the job's id."""
 MANY = 1000
 Send = Callable[[str, str], None]
 """Sends a job's id to a queue, or raises."""

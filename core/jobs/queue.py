@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.jobs.tables import Job, JobKind, JobState, Outbox
-from core.ledger.passes import spec_at
+from core.ledger.specs import spec_at
 from core.models.table import Model
 from core.versions.tables import Version
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 from torch import Tensor
 
@@ -24,7 +23,7 @@ from core.kprior.examples import concatenate
 from core.kprior.gathering import Divided
 from core.ledger import storage
 from core.ledger.append import few
-from core.ledger.tables import Change, ChangeKind
+from core.models.spec import shape_of
 
 CHUNK_BYTES = 16 * 2**20
 CHUNK_ROWS = 2000
@@ -60,13 +59,6 @@ class Layout:
         y = torch.nn.functional.one_hot(y.long(), self.classes).double() if self.classes else y[:, None]
         x = torch.from_numpy(block.x).reshape(-1, *self.shape)
         return Examples(torch.from_numpy(block.position), x, y)
-
-
-def shape_of(given: dict[str, Any]) -> tuple[int, ...]:
-    """The shape of one raw input."""
-    if given["kind"] == "vector":
-        return (given["dim"],)
-    return tuple(given["shape"]) if given["kind"] == "image" else (len(given["columns"]),)
 
 
 class Pass(Divided):
@@ -158,10 +150,3 @@ def by_position(session: Session, model_id: int, spec: dict[str, Any], positions
         where = f"model_id = :model AND position IN ({listed}) AND {WHOLE}"
         parts.append(layout.examples(storage.select(session, where, {"model": model_id}, layout.dtype)))
     return concatenate(parts) if parts else layout.examples(storage.block_of([], layout.dtype))
-
-
-def spec_at(session: Session, model_id: int, spec: dict[str, Any], at: int) -> dict[str, Any]:
-    """The spec in force at a position: as created, with the changes up to there."""
-    kinds = (ChangeKind.REGULARIZER, ChangeKind.ARCHITECTURE)
-    changes = select(Change).where(Change.model_id == model_id, Change.kind.in_(kinds), Change.last <= at)
-    return {**spec, **{c.kind.value: c.value for c in session.scalars(changes.order_by(Change.last))}}

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError
 
 from core.errors import Invalid
-from core.kprior import Select
 from core.models.spec import Strict
 
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -42,7 +41,8 @@ class MemoryPolicy(Strict):
 
     fraction: float = Field(0.02, gt=0, le=1)
     cap: int = Field(5_000, ge=1, le=1_000_000)
-    select: Select = Select.AUTO
+    select: Literal["auto", "curvature", "leverage", "coverage", "random"] = "auto"
+    """See `core.kprior.Select`."""
     balance: bool = False
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-import torch
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -18,7 +17,6 @@ from pydantic import (
 )
 
 from core.errors import Invalid
-from core.kprior import Predictor
 
 RESERVED = {"id", "subject", "y", "split", "x"}
 """Columns of an example that are not features, in CSV, Arrow and Parquet."""
@@ -231,19 +229,8 @@ def check_removal(spec: dict[str, Any], training: dict[str, Any]) -> None:
         raise Invalid.at(("training", "removal"), "spec_invalid", message)
 
 
-def check_buildable(spec: dict[str, Any], max_parameters: int) -> None:
-    """Invalid, if the engine could not build the model or its weights are more than an operator allows."""
-    # shapes without memory; other people's networks may need the real thing
-    device = "cpu" if spec["architecture"]["kind"] == "plugin" else "meta"
-    try:
-        with torch.device(device):
-            size = Predictor(spec, device=device).size
-    except (ValueError, RuntimeError) as error:
-        raise Invalid.at(("architecture",), "spec_invalid", str(error)) from error
-    if size > max_parameters:
-        message = f"{size} weights; {max_parameters} are allowed here"
-        raise Invalid.at(("architecture",), "model_too_large", message)
-    delta = spec["regularizer"]["delta"]
-    if isinstance(delta, list) and len(delta) != size:
-        message = f"must be one number or {size} of them, one for each weight"
-        raise Invalid.at(("regularizer", "delta"), "spec_invalid", message)
+def shape_of(given: dict[str, Any]) -> tuple[int, ...]:
+    """The shape of one raw input."""
+    if given["kind"] == "vector":
+        return (given["dim"],)
+    return tuple(given["shape"]) if given["kind"] == "image" else (len(given["columns"]),)

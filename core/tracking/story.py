@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from core.database import Database
 from core.jobs.tables import Job, JobKind
-from core.ledger.passes import spec_at
+from core.ledger.specs import spec_at
 from core.models.table import Model
 from core.versions.tables import Comparison, Version, VersionKind, VersionState
 

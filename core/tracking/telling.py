@@ -10,7 +10,7 @@ from core.database import Database
 from core.errors import NotFound
 from core.jobs.tables import ENDED, Job
 from core.kprior import State
-from core.ledger.passes import spec_at
+from core.ledger.specs import spec_at
 from core.tracking import figures, registry, runs, server, timeline, weights, words
 from core.tracking.story import Story
 from core.tracking.tables import Entry, EntryKind

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
 from core.erasure.tables import OPEN, Erasure, Part
 from core.errors import Conflict, NotFound
-from core.kprior import Cost, State
 from core.models.table import Model
 from core.tracking.tables import EntryKind, tell
 from core.versions.store import Stored
 from core.versions.tables import Promotion, Version, VersionKind, VersionState
+
+if TYPE_CHECKING:  # who promotes a version, or lists them, need not wait for torch
+    from core.kprior import Cost, State
 
 
 def folder_of(model_id: int) -> str:

@@ -12,12 +12,13 @@ from core.erasure.purging import due_to_tidy
 from core.erasure.requests import note_deletion
 from core.jobs import queue
 from core.ledger import append
-from core.ledger.passes import spec_at
+from core.ledger.specs import spec_at
 from core.ledger.tables import ChangeKind
 from core.marks import Litter
 from core.models import catalog
+from core.models.building import check_buildable
 from core.models.policy import patched
-from core.models.spec import check_buildable, check_removal
+from core.models.spec import check_removal
 from core.models.table import Model
 from core.tracking.tables import EntryKind, tell
 from core.versions.history import folder_of

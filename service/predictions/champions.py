@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass
 
 from core.errors import Conflict
-from core.ledger.passes import shape_of
 from core.models import catalog
+from core.models.spec import shape_of
 from core.versions import history
 from core.versions.serving import Served
 from service.auth import Caller

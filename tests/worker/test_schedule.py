@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +23,17 @@ OFF = {"after_changes": None, "every": None}
 TICKS = 0.8
 """Seconds in which several ticks come."""
 X, Y = problem(200)
+TICK = """
+import sys
+from core.database import Database
+from core.jobs import messages
+from core.settings import from_environment
+from worker import scheduler
+
+settings = from_environment()
+scheduler.tick(settings, Database(settings), messages.sender(settings.broker))
+assert not {"torch", "core.kprior", "celery.worker"} & set(sys.modules)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +86,13 @@ def position(house: House, name: str) -> int:
 def jobs(house: House, name: str, kind: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = house.get(f"/v1/jobs?model={name}&kind={kind}")["items"]
     return found
+
+
+def test_a_tick_does_without_torch(house: House) -> None:
+    """Importing it takes longer than a tick, and more memory than all the rest."""
+    command = [sys.executable, "-c", TICK]
+    ticked = subprocess.run(command, env=house.complete(), check=True, capture_output=True, text=True)
+    assert "failed" not in ticked.stdout + ticked.stderr
 
 
 def test_a_model_is_adapted_after_so_many_changes(watched: House) -> None:

@@ -14,6 +14,7 @@ from core.database import Database
 from core.errors import Conflict
 from core.ledger import append, passes
 from core.ledger.append import Added
+from core.ledger.specs import spec_at
 from core.ledger.tables import ChangeKind
 from tests.core.ledger.plain import (
     Ledger,
@@ -102,7 +103,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert contents(passes.added(*model, since, at)) == pairs(now, but=then)
         assert contents(passes.removed(*model, since, at)) == pairs(then, but=now)
         with self.database.read() as session:
-            assert passes.spec_at(session, self.model.id, self.model.spec, at) == self.plain.spec(self.model.spec, at)
+            assert spec_at(session, self.model.id, self.model.spec, at) == self.plain.spec(self.model.spec, at)
 
     @invariant()
     def head_and_counts_agree(self) -> None:

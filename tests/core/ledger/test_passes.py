@@ -10,6 +10,7 @@ import torch
 
 from core.database import Database
 from core.ledger import append, passes
+from core.ledger.specs import spec_at
 from core.ledger.tables import ChangeKind
 from core.models.table import Model
 from tests.core.ledger.plain import Row, add, contents, locked, new_model, remove
@@ -142,7 +143,7 @@ def test_the_spec_is_that_of_the_position(database: Database, model: Model) -> N
     locked(database, model, lambda s, m: append.change(s, m, ChangeKind.ARCHITECTURE, mlp))
     locked(database, model, lambda s, m: append.change(s, m, ChangeKind.REGULARIZER, {**l2, "delta": 1.5}))
     with database.read() as session:
-        specs = [passes.spec_at(session, model.id, model.spec, at) for at in range(5)]
+        specs = [spec_at(session, model.id, model.spec, at) for at in range(5)]
     assert specs[0] == specs[1] == model.spec
     assert specs[2] == {**model.spec, "regularizer": l2}
     assert specs[3] == {**model.spec, "regularizer": l2, "architecture": mlp}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
 
 from core.errors import Invalid
-from core.models.policy import Policy, duration, patched
-from core.models.spec import Spec, check_buildable
+from core.kprior import Select
+from core.models.building import check_buildable
+from core.models.policy import MemoryPolicy, Policy, duration, patched
+from core.models.spec import Spec
 
 VECTOR = {"kind": "vector", "dim": 3}
 BINARY = {"kind": "binary"}
@@ -67,6 +69,10 @@ def test_what_cannot_be_built_is_refused_without_building_it(parts: dict[str, An
     with pytest.raises(Invalid) as refused:
         check_buildable(plain(**parts), 1_000_000)
     assert refused.value.code == code
+
+
+def test_memory_can_be_chosen_in_all_ways_of_the_engine() -> None:
+    assert get_args(MemoryPolicy.model_fields["select"].annotation) == tuple(Select)
 
 
 def test_a_partial_policy_leaves_the_rest_alone() -> None:
