@@ -1,11 +1,10 @@
 """A real MLflow server for tests, in about ten seconds.
 
-    with mlflow() as url:
+    with mlflow_server() as server:
         ...
 
 It listens on a free port of 127.0.0.1, keeps runs and files in a temporary folder, and ends with the process that
-started it. AMEND_TEST_MLFLOW_URL names a server to use instead; that one is left running. Start it in the main thread,
-as the servers of `tests/servers.py`.
+started it. Start it in the main thread, as the servers of `tests/servers.py`.
 """
 
 from __future__ import annotations
@@ -84,17 +83,6 @@ def answers(url: str) -> bool:
 
 
 @contextmanager
-def mlflow() -> Iterator[str]:
-    """The address of a running MLflow."""
-    given = os.environ.get("AMEND_TEST_MLFLOW_URL")
-    if given:
-        yield given
-        return
-    with mlflow_server() as server:
-        yield server.url
-
-
-@contextmanager
 def mlflow_server() -> Iterator[MlflowServer]:
     """A server that a test may stop and start."""
     server = MlflowServer()
@@ -102,5 +90,5 @@ def mlflow_server() -> Iterator[MlflowServer]:
         server.start()
         yield server
     finally:
-        server.stop()
+        server.stop(signal.SIGKILL)  # nothing of it is kept: no need for the seconds of an orderly end
         shutil.rmtree(server.folder, ignore_errors=True)

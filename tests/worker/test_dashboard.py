@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[House,
         yield house, server
     finally:
         house.stop()
-        server.stop()
+        server.stop(signal.SIGKILL)
 
 
 def live(house: House) -> None:

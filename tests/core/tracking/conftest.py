@@ -12,18 +12,24 @@ from core.database import Database
 from core.settings import Settings
 from migrations import runner
 from tests.core.tracking.scene import Scene
-from tests.mlflow_server import mlflow
+from tests.mlflow_server import MlflowServer, mlflow_server
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[str]:
-    with mlflow() as url:
-        yield url
+def mlflow() -> Iterator[MlflowServer]:
+    """Shared by all tests, and by their models, each with a name of its own."""
+    with mlflow_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
-def client(server: str) -> MlflowClient:
-    return MlflowClient(server, server)
+def server(mlflow: MlflowServer) -> str:
+    return mlflow.url
+
+
+@pytest.fixture(scope="session")
+def client(mlflow: MlflowServer) -> MlflowClient:
+    return MlflowClient(mlflow.url, mlflow.url)
 
 
 @pytest.fixture(scope="session")

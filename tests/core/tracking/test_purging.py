@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +22,16 @@ from core.versions.tables import Version, VersionState
 from tests.core.tracking.scene import NewScene, Scene, trained
 from tests.core.tracking.shown import Shown
 from tests.core.tracking.test_interruptions import Wire
-from tests.mlflow_server import MlflowServer, mlflow_server
+from tests.mlflow_server import MlflowServer
 from tests.servers import free_port
 
 NOTHING = {"versions": 0, "models": 0, "files": 0}
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[MlflowServer]:
-    """One whose folder is known."""
-    with mlflow_server() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server: MlflowServer) -> MlflowClient:
-    return MlflowClient(server.url, server.url)
+@pytest.fixture
+def server(mlflow: MlflowServer) -> MlflowServer:
+    """The whole server: its folder is looked into."""
+    return mlflow
 
 
 def mark(scene: Scene, *numbers: int) -> None:
