@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import product
 from typing import Any
 
+from torch import Tensor
+
 from core.kprior import AddData, ChangeModel, ChangeRegularizer, Examples, RemoveData, State, Task, train
-from tests.core.kprior.oracles import monomials_of
+from tests.core.kprior.oracles import monomials_of, retrain
 from tests.core.kprior.problems import (
     EVERYTHING,
     LINEAR,
@@ -46,6 +50,14 @@ def many_deltas(kind: str, architecture: dict[str, Any]) -> dict[str, Any]:
     return l2([0.2 + 3.0 * ((7 * j) % 13) / 13 for j in range(size)], penalize_bias=True)
 
 
+def everything_of(kind: str) -> Examples:
+    return examples_of(kind, 150, DIM, seed=3)
+
+
+def base_of(kind: str) -> Examples:
+    return rows(everything_of(kind), 0, 120)
+
+
 @dataclass(frozen=True)
 class Change:
     """A base, the tasks, and what a retrain would be given."""
@@ -69,11 +81,11 @@ class Change:
 
     @property
     def everything(self) -> Examples:
-        return examples_of(self.kind, 150, DIM, seed=3)
+        return everything_of(self.kind)
 
     @property
     def base(self) -> Examples:
-        return rows(self.everything, 0, 120)
+        return base_of(self.kind)
 
     @property
     def retained(self) -> Examples:
@@ -103,10 +115,20 @@ class Change:
 
     def start(self, early: bool) -> tuple[State, Examples]:
         """The base with full memory, converged or not."""
-        if early:
-            return stopped_early(self.base_spec, self.base)
-        trained = train(self.base_spec, self.base.chunks(37), policy=EVERYTHING)
-        return trained.state, trained.memory
+        return start(json.dumps(self.base_spec), self.kind, early)
+
+    @cached_property
+    def retrained(self) -> Tensor:
+        return retrain(self.spec, self.retained)
+
+
+@cache  # many changes begin with the same base
+def start(spec: str, kind: str, early: bool) -> tuple[State, Examples]:
+    data = base_of(kind)
+    if early:
+        return stopped_early(json.loads(spec), data)
+    trained = train(json.loads(spec), data.chunks(37), policy=EVERYTHING)
+    return trained.state, trained.memory
 
 
 def all_changes(kind: str) -> list[Change]:
