@@ -21,8 +21,7 @@ from tests.endurance.traces import files, found, traces_of
 from tests.mlflow_server import MlflowServer, mlflow_server
 from tests.worker.people import ended
 
-ASKED = 40
-SECONDS, HITS = 4.0, 6
+ASKED = 20
 
 
 @pytest.fixture(params=BACKENDS)
@@ -53,39 +52,39 @@ def asked_until_answered(fleet: Fleet, subject: str) -> str:
         time.sleep(0.05)
 
 
+def strike(fleet: Fleet, victim: str) -> None:
+    """Kill a part, which is started again, or the processes in which the worker runs jobs, which it starts itself."""
+    if victim == "job":
+        [worker] = fleet.workers
+        fleet.wait_until(lambda: bool(children(worker.pid)))
+        for process in children(worker.pid):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+    elif victim == "service":
+        assert fleet.process is not None
+        kill(fleet.process)
+        fleet.start_service()
+    else:
+        [part] = [process for process in fleet.others if fleet.command(victim) == process.args]
+        kill(part)
+        fleet.others.remove(part)
+        fleet.add(victim)
+
+
 def test_whoever_is_killed_all_erasures_complete(fleet: Fleet) -> None:
     names, x, y = crowd()
     models = [fleet.new_model() for _ in range(2)]
     for name in models:
         fleet.post(f"/v1/models/{name}/examples", {"examples": bodies(names, x, y, range(PEOPLE))})
         fleet.adapted(name)
-    scheduler = fleet.others[-1]
-    chance, end, asked, hits = random.Random(0), time.monotonic() + SECONDS, list[str](), 0
-    waiting = iter(names[:ASKED])
-    while hits < HITS or time.monotonic() < end:
-        asked += [asked_until_answered(fleet, subject) for subject in islice(waiting, chance.randrange(4))]
+    chance, asked, waiting = random.Random(0), list[str](), iter(names[:ASKED])
+    victims = ["job"] * 6 + ["worker", "service", "worker.scheduler"]
+    chance.shuffle(victims)
+    for victim in victims:
+        asked += [asked_until_answered(fleet, subject) for subject in islice(waiting, chance.randint(1, 3))]
         time.sleep(chance.uniform(0, 0.4))
-        for process in [child for worker in fleet.workers for child in children(worker.pid)]:
-            if chance.random() < 0.3:
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
-                hits += 1
-        if chance.random() < 0.1:
-            kill(fleet.workers[-1])
-            fleet.others.remove(fleet.workers[-1])
-            fleet.add("worker")
-            hits += 1
-        if chance.random() < 0.1 and fleet.process is not None:
-            kill(fleet.process)
-            fleet.start_service()
-            hits += 1
-        if chance.random() < 0.1:
-            kill(scheduler)
-            fleet.others.remove(scheduler)
-            scheduler = fleet.add("worker.scheduler")
-            hits += 1
+        strike(fleet, victim)
     asked += [asked_until_answered(fleet, subject) for subject in waiting]
-    fleet.workers_up(2)
     last = [ended(fleet, id, 60) for id in asked]
     assert [erasure for erasure in last if erasure["state"] != "completed"] == []
     receipts = [fleet.get(erasure["receipt"]) for erasure in last]
