@@ -8,7 +8,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
@@ -34,6 +34,68 @@ def fleet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield started(fleet)
     finally:
         fleet.stop()
+
+
+@contextmanager
+def backup(fleet: Fleet) -> Iterator[None]:
+    """The database is copied at the beginning; at the end the copy takes its place, and all parts are started again."""
+    home, copy = fleet.folder / "home", fleet.folder / "backup.db"
+    with sqlite3.connect(home / "amend.db") as source, sqlite3.connect(copy) as target:
+        source.backup(target)
+    yield
+    fleet.halt()
+    for old in home.glob("amend.db*"):
+        old.unlink()
+    shutil.move(copy, home / "amend.db")
+    started(fleet)
+
+
+@pytest.mark.parametrize("fleet", ["sqlite"], indirect=True)
+def test_a_database_that_was_restored_forgets_again(fleet: Fleet) -> None:
+    names, x, y = crowd()
+    name, older = fleet.new_model(), fleet.get("/v1/receipts/verify")["receipts"]
+    fleet.post(f"/v1/models/{name}/examples", {"examples": bodies(names, x, y, range(100))})
+    fleet.adapted(name)
+    first = ended(fleet, ask(fleet, names[0]))
+    with backup(fleet):
+        second = [ended(fleet, ask(fleet, names[p])) for p in (1, 2)]
+        assert [e["state"] for e in second] == ["completed"] * 2
+        before = fleet.get("/v1/receipts/verify")
+        assert (before["valid"], before["receipts"] - older) == (True, 3)
+    assert not fleet.get("/v1/receipts/verify")["valid"], "the store knows receipts that the database does not"
+    answer = fleet.post("/v1/erasures/replay")
+    assert (answer["receipts"], len(answer["erasures"])) == (2, 2)
+    again = [ended(fleet, id) for id in answer["erasures"]]
+    assert [e["state"] for e in again] == ["completed"] * 2, again[0]["models"]
+    chain = fleet.get("/v1/receipts/verify")
+    assert (chain["valid"], chain["receipts"] - older) == (True, 5), chain
+    assert fleet.get(first["receipt"])["number"] == older + 1
+    assert fleet.post("/v1/erasures/replay") == {"receipts": 0, "erasures": []}
+    assert near_without(fleet, name, 3, 100)
+    fleet.post(f"/v1/models/{name}/predictions", {"inputs": x[50].tolist()})
+    assert left_of(fleet, range(3)) == []
+
+
+@pytest.mark.parametrize("fleet", ["sqlite"], indirect=True)
+def test_a_backup_with_an_open_erasure_carries_it_out_and_the_chain_is_whole(fleet: Fleet) -> None:
+    names, x, y = crowd()
+    name = fleet.new_model()
+    fleet.post(f"/v1/models/{name}/examples", {"examples": bodies(names, x, y, range(100, 200))})
+    fleet.adapted(name)
+    with ExitStack() as restored:
+        with fleet.worker_held():
+            open_one = ask(fleet, names[100])
+            restored.enter_context(backup(fleet))
+        assert ended(fleet, open_one)["state"] == "completed"
+        assert ended(fleet, ask(fleet, names[101]))["state"] == "completed"
+    # the workers go on, but write no receipt that would fork the chain
+    assert fleet.get(f"/v1/erasures/{open_one}")["state"] != "completed"
+    answer = fleet.post("/v1/erasures/replay")
+    assert ended(fleet, open_one)["state"] == "completed"
+    assert all(ended(fleet, id)["state"] == "completed" for id in answer["erasures"])
+    assert left_of(fleet, (100, 101)) == []
+    chain = fleet.get("/v1/receipts/verify")
+    assert chain["valid"], chain
 
 
 def test_after_an_erasure_no_byte_tells_of_the_person(fleet: Fleet) -> None:
@@ -102,75 +164,8 @@ def test_a_burst_of_erasures_is_carried_out_by_few_adaptations(fleet: Fleet) -> 
     fleet.wait_until(lambda: len(list(files.iterdir())) == chain["receipts"])
 
 
-def test_a_database_that_was_restored_forgets_again(tmp_path: Path) -> None:
-    names, x, y = crowd()
-    fleet = Fleet(tmp_path, "sqlite")
-    try:
-        started(fleet)
-        name = fleet.new_model()
-        fleet.post(f"/v1/models/{name}/examples", {"examples": bodies(names, x, y, range(100))})
-        fleet.adapted(name)
-        first = ended(fleet, ask(fleet, names[0]))
-        backup = tmp_path / "backup.db"
-        with sqlite3.connect(fleet.folder / "home" / "amend.db") as source, sqlite3.connect(backup) as copy:
-            source.backup(copy)
-        second = [ended(fleet, ask(fleet, names[p])) for p in (1, 2)]
-        assert [e["state"] for e in second] == ["completed"] * 2
-        before = fleet.get("/v1/receipts/verify")
-        assert (before["valid"], before["receipts"]) == (True, 3)
-        fleet.halt()
-        for old in fleet.folder.glob("home/amend.db*"):
-            old.unlink()
-        shutil.move(backup, fleet.folder / "home" / "amend.db")
-        started(fleet)
-        assert not fleet.get("/v1/receipts/verify")["valid"], "the store knows receipts that the database does not"
-        answer = fleet.post("/v1/erasures/replay")
-        assert (answer["receipts"], len(answer["erasures"])) == (2, 2)
-        again = [ended(fleet, id) for id in answer["erasures"]]
-        assert [e["state"] for e in again] == ["completed"] * 2, again[0]["models"]
-        chain = fleet.get("/v1/receipts/verify")
-        assert (chain["valid"], chain["receipts"]) == (True, 5), chain
-        assert fleet.get(first["receipt"])["number"] == 1
-        assert fleet.post("/v1/erasures/replay") == {"receipts": 0, "erasures": []}
-        assert near_without(fleet, name, 3, 100)
-        fleet.post(f"/v1/models/{name}/predictions", {"inputs": x[50].tolist()})
-        assert left_of(fleet, range(3)) == []
-    finally:
-        fleet.stop()
-
-
-def test_a_backup_with_an_open_erasure_carries_it_out_and_the_chain_is_whole(tmp_path: Path) -> None:
-    names, x, y = crowd()
-    fleet = Fleet(tmp_path, "sqlite")
-    try:
-        started(fleet)
-        name = fleet.new_model()
-        fleet.post(f"/v1/models/{name}/examples", {"examples": bodies(names, x, y, range(100))})
-        fleet.adapted(name)
-        backup = tmp_path / "backup.db"
-        with fleet.worker_held():
-            open_one = ask(fleet, names[0])
-            with sqlite3.connect(fleet.folder / "home" / "amend.db") as source, sqlite3.connect(backup) as copy:
-                source.backup(copy)
-        assert ended(fleet, open_one)["state"] == "completed"
-        assert ended(fleet, ask(fleet, names[1]))["state"] == "completed"
-        fleet.halt()
-        for old in fleet.folder.glob("home/amend.db*"):
-            old.unlink()
-        shutil.move(backup, fleet.folder / "home" / "amend.db")
-        started(fleet)  # the workers go on, but write no receipt that would fork the chain
-        assert fleet.get(f"/v1/erasures/{open_one}")["state"] != "completed"
-        answer = fleet.post("/v1/erasures/replay")
-        assert ended(fleet, open_one)["state"] == "completed"
-        assert all(ended(fleet, id)["state"] == "completed" for id in answer["erasures"])
-        assert left_of(fleet, range(2)) == []
-        chain = fleet.get("/v1/receipts/verify")
-        assert chain["valid"], chain
-    finally:
-        fleet.stop()
-
-
-def test_copies_that_the_database_has_forgotten_are_gone_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fleet", ["sqlite"], indirect=True)
+def test_copies_that_the_database_has_forgotten_are_gone_too(fleet: Fleet) -> None:
     """SQLite leaves copies of rows in unused parts of pages that it splits, and does not overwrite those."""
     rng, count = np.random.default_rng(0), 8000
     order = rng.permutation(count)
@@ -179,22 +174,17 @@ def test_copies_that_the_database_has_forgotten_are_gone_too(tmp_path: Path) -> 
         {"id": f"number-{i:06d}", "subject": f"somebody-{i:06d}", "x": x[i].tolist(), "y": int(x[i, 0] > 0)}
         for i in order.tolist()
     ]
-    fleet = Fleet(tmp_path, "sqlite")
-    try:
-        started(fleet)
-        name = fleet.new_model()
-        for part in range(0, count, 200):
-            fleet.post(f"/v1/models/{name}/examples", {"examples": rows[part : part + 200]})
-        fleet.adapted(name)
-        with sqlite3.connect(fleet.folder / "home" / "amend.db") as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        copies = Counter(re.findall(rb"number-(\d{6})", (fleet.folder / "home" / "amend.db").read_bytes()))
-        most = [int(number) for number, _ in copies.most_common(5)]
-        assert copies.most_common(1)[0][1] > 2, "the row and its place in the index would be two"
-        for id in [ask(fleet, f"somebody-{i:06d}") for i in most]:
-            assert ended(fleet, id)["state"] == "completed"
-        secret = fleet.settings.secret
-        people = [traces_of(f"somebody-{i:06d}", [f"number-{i:06d}"], x[i : i + 1], secret) for i in most]
-        assert [trace for person in people for trace in found(person, places(fleet))] == []
-    finally:
-        fleet.stop()
+    name = fleet.new_model()
+    for part in range(0, count, 200):
+        fleet.post(f"/v1/models/{name}/examples", {"examples": rows[part : part + 200]})
+    fleet.adapted(name)
+    with sqlite3.connect(fleet.folder / "home" / "amend.db") as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    copies = Counter(re.findall(rb"number-(\d{6})", (fleet.folder / "home" / "amend.db").read_bytes()))
+    most = [int(number) for number, _ in copies.most_common(5)]
+    assert copies.most_common(1)[0][1] > 2, "the row and its place in the index would be two"
+    for id in [ask(fleet, f"somebody-{i:06d}") for i in most]:
+        assert ended(fleet, id)["state"] == "completed"
+    secret = fleet.settings.secret
+    people = [traces_of(f"somebody-{i:06d}", [f"number-{i:06d}"], x[i : i + 1], secret) for i in most]
+    assert [trace for person in people for trace in found(person, places(fleet))] == []
