@@ -16,9 +16,10 @@ from core.jobs.tables import Job
 from core.models.table import Model
 from core.versions.tables import Version
 from tests.endurance.fleet import Fleet, Process, children, gone, kill
+from tests.worker.house import problem
 
-LONG, SHORT = 2000, 100
-"""Epochs: a few seconds, and some tenths of one."""
+LONG, SHORT = 1000, 100
+"""Epochs: a second or two, and some tenths of one."""
 
 
 @pytest.fixture(scope="module")
@@ -86,34 +87,13 @@ def test_workers_outlive_a_broker_that_is_lost_in_the_middle_of_their_jobs(fleet
     assert [children(worker.pid) for worker in workers] == processes
 
 
-def test_a_worker_that_could_take_more_jobs_outlives_its_broker_too(fleet: Fleet) -> None:
-    """One that has run for a while, has a job and listens for more."""
-    for worker in fleet.workers:
-        if worker.poll() is None:
-            kill(worker)
-    roomy = fleet.add("worker", AMEND_WORKER_PROCESSES="2")
-    done_once(fleet, fleet.trains(fleet.new_model()), 1)
-    time.sleep(3)
-    job = fleet.trains(fleet.network(LONG))
-    fleet.runner(job)
-    time.sleep(1)
-    log = fleet.folder / "worker.log"
-    before = log.read_text().count("Cannot connect to redis")
-    fleet.kill_broker()
-    try:
-        fleet.wait_until(lambda: log.read_text().count("Cannot connect to redis") > before)
-    finally:
-        fleet.start_broker()
-    done_once(fleet, job, 1)
-    done_once(fleet, fleet.trains(fleet.new_model()), 1)
-    assert roomy.poll() is None
-    kill(roomy)
-
-
 def test_jobs_that_the_broker_forgets_are_run_all_the_same(fleet: Fleet) -> None:
     assert fleet.redis is not None
+    models = [fleet.new_model() for _ in range(3)]
+    for name in models:
+        fleet.add_examples(name, *problem(200), split="train")
     running = busy(fleet, fleet.workers_up(2))
-    waiting = [fleet.trains(fleet.new_model()) for _ in range(3)]
+    waiting = [fleet.post(f"/v1/models/{name}/adaptations")["id"] for name in models]
     with Redis.from_url(fleet.redis.url) as client:
         fleet.wait_until(lambda: client.llen("long") >= len(waiting))
         client.flushall()
@@ -227,3 +207,27 @@ def test_workers_told_to_stop_hand_a_long_job_back_or_finish_a_short_one(fleet: 
     done_once(fleet, job, 1)
     assert last.wait(60) == 0
     assert gone(third)
+
+
+def test_a_worker_that_could_take_more_jobs_outlives_its_broker_too(fleet: Fleet) -> None:
+    """One that has run for a while, has a job and listens for more."""
+    for worker in fleet.workers:
+        if worker.poll() is None:
+            kill(worker)
+    roomy = fleet.add("worker", AMEND_WORKER_PROCESSES="2")
+    done_once(fleet, fleet.trains(fleet.new_model()), 1)
+    time.sleep(3)
+    job = fleet.trains(fleet.network(LONG))
+    fleet.runner(job)
+    time.sleep(1)
+    log = fleet.folder / "worker.log"
+    before = log.read_text().count("Cannot connect to redis")
+    fleet.kill_broker()
+    try:
+        fleet.wait_until(lambda: log.read_text().count("Cannot connect to redis") > before)
+    finally:
+        fleet.start_broker()
+    done_once(fleet, job, 1)
+    done_once(fleet, fleet.trains(fleet.new_model()), 1)
+    assert roomy.poll() is None
+    kill(roomy)
