@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -37,6 +38,7 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
+    gc.disable()  # looking for garbage while modules are loaded takes half a second; the application turns it on
     uvicorn.run(
         "service.app:create_app",
         factory=True,

@@ -91,6 +91,7 @@ def build(settings: Settings) -> FastAPI:
         tell_when_stopping(app.state.context)
         forgetting = asyncio.create_task(app.state.champions.keep_forgetting())
         gc.freeze()  # what is there by now stays: looking through it for garbage costs a tenth of a second each time
+        gc.enable()
         yield
         forgetting.cancel()
         app.state.context.close()

@@ -16,14 +16,19 @@ from tests.stack import Stack
 from tests.worker.house import House
 
 BACKENDS = ("sqlite", "postgresql")
-LONG = ("tests/endurance", "tests/client", "tests/production", "tests/worker/test_dashboard")
-SHARING = {
-    "tests/service": "stack",
+ORDER = ("core/kprior", "worker", "endurance", "client", "production", "service")
+"""The mathematics first, which is soon done. Then what takes long, so that the last test is not a long one."""
+SHARED = {
+    "tests/service/": "stack",
     "tests/client/test_service": "stack",
+    **{f"tests/endurance/test_{name}": "stack" for name in ("forks", "load", "outbox", "recording", "uploads")},
+    "tests/worker/test_dashboard": "dashboard",
+    "tests/worker/": "house",
     "tests/client/test_operations": "house",
-    "tests/worker": "house",
+    "tests/test_readme": "house",
+    "tests/core/tracking/": "mlflow",
 }
-"""Where tests use what runs once for each backend."""
+"""Where tests share something that takes long to start."""
 
 # Property tests: the same examples on every run, and no deadline that a busy machine would miss. Failures are not
 # shrunk: the problems are small and named by their parameters, and shrinking can take minutes.
@@ -42,9 +47,9 @@ class Scheduling(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path, _, name = nodeid.partition("::")
-        shared = next((what for where, what in SHARING.items() if path.startswith(where)), path)
+        shared = next((what for where, what in SHARED.items() if path.startswith(where)), path)
         backend = next((backend for backend in BACKENDS if backend in name), "")
-        return f"{shared} {backend}" if backend else path
+        return shared if shared == "mlflow" else f"{shared} {backend}" if backend else path
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -54,8 +59,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The mathematics first, which is soon done. Then what takes long, so that the last test is not a long one."""
-    items.sort(key=lambda item: (not item.nodeid.startswith("tests/core/kprior"), not item.nodeid.startswith(LONG)))
+    def place(item: pytest.Item) -> int:
+        return next((i for i, where in enumerate(ORDER) if item.nodeid.startswith(f"tests/{where}")), len(ORDER))
+
+    items.sort(key=place)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

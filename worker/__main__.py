@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -32,8 +33,11 @@ def main() -> None:
         sys.exit(problem)
     marker.begin(database, Store(settings.artifacts))
     database.close()
+    gc.disable()  # looking for garbage while modules are loaded takes a third of a second
     from worker.app import app
 
+    gc.freeze()  # nor is it looked for among them later, which would copy their memory into each child
+    gc.enable()
     known = (*QUEUES, TRACKING)
     queues = [name.strip() for name in settings.queues.split(",") if name.strip()] or list(known)
     if unknown := set(queues) - set(known):
