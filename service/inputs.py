@@ -44,9 +44,14 @@ class Inputs(ABC):
         """JSON texts of inputs (bare: without brackets) -> (n, width); None if anything is not as it should be."""
         return None
 
-    def read(self, decode: Callable[[Any], list[T]], of: Callable[[T], Any], where: str) -> tuple[list[T], Matrix]:
-        """Objects that hold inputs, and the inputs. `decode` takes what an input shall be decoded to."""
-        if self.reads_raw:
+    def read(
+        self, decode: Callable[[Any], list[T]], of: Callable[[T], Any], where: str, few: bool = False
+    ) -> tuple[list[T], Matrix]:
+        """Objects that hold inputs, and the inputs. `decode` takes what an input shall be decoded to.
+
+        A `few` inputs are read number by number: to prepare for many would take longer.
+        """
+        if self.reads_raw and not few:
             found = decode(msgspec.Raw)
             x = self.from_raw([of(one) for one in found], where)
             if x is not None:

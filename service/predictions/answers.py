@@ -21,6 +21,8 @@ from service.predictions.champions import Champions, Loaded
 WHERE = "inputs"
 SMALL = 200_000
 """Bytes of a body, or numbers in and out, that are dealt with at once; with more, others would have to wait."""
+FEW = 4096
+"""Bytes of a body with a few inputs."""
 SLICE = 1024
 MOST_NUMBERS = 2_000_000
 """Probabilities in one answer."""
@@ -74,7 +76,7 @@ def read(loaded: Loaded, body: bytes, most: int) -> NDArray[Any]:
             raise TooLarge("batch_too_large", message)
         return xs
 
-    return loaded.inputs.read(decode, lambda one: one, WHERE)[1]
+    return loaded.inputs.read(decode, lambda one: one, WHERE, few=len(body) < FEW)[1]
 
 
 def predict(loaded: Loaded, x: NDArray[Any]) -> bytes:
