@@ -43,7 +43,8 @@ def append(connection: Connection, model_id: int, share: float, batch: Batch, ho
         driver.pgconn.send_query(f"BEGIN; {advance}; {storage.COPY}; {SETTLE}".encode())
         _, moved, _ = answers(driver)
         if moved.ntuples == 0:
-            connection.invalidate()
+            driver.pgconn.put_copy_end(b"there is no such model")  # fails the COPY; the pool undoes the rest
+            driver.wait(generators.execute(driver.pgconn))
             return None
         last = int(moved.get_value(0, 0) or 0)
         try:

@@ -141,7 +141,7 @@ class Piece:
 
 
 def pieces(model_id: int, batch: Batch, holdout: NDArray[np.bool_]) -> Iterator[Piece]:
-    """A batch by and by: the server stores one piece while the next is laid out, and memory holds one."""
+    """A batch by and by: the server stores one piece while the next is laid out."""
     for start in range(0, len(batch), PIECE):
         yield laid_out(model_id, batch, holdout, slice(start, start + PIECE))
 
