@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -85,7 +86,7 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """A running service, shared by all tests of a backend."""
     url = ""
     if request.param == "postgresql":
-        url = request.getfixturevalue("postgres").create_database("amend")
+        url = request.getfixturevalue("postgres").create_database(f"amend{uuid.uuid4().hex}")
     stack = Stack(tmp_path_factory.mktemp(request.param), url)
     try:
         yield stack.start()
@@ -113,7 +114,7 @@ def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if request.param == "postgresql":
         postgres: PostgresServer = request.getfixturevalue("postgres")
         broker: RedisServer = request.getfixturevalue("redis")
-        house = House(folder, postgres.create_database("house"), AMEND_BROKER_URL=broker.url)
+        house = House(folder, postgres.create_database(f"house{uuid.uuid4().hex}"), AMEND_BROKER_URL=broker.url)
     else:
         house = House(folder)
         house.add("worker.broker")
