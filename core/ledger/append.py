@@ -67,8 +67,7 @@ def add_new(session: Session, model_id: int, share: float, batch: Batch) -> Adde
     or its holdout share is another.
     """
     holdout = batch.holdouts(share)
-    held = int(holdout.sum())
-    counts = {"train": len(batch) - held, "holdout": held, "removed": 0}
+    counts = storage.counts_of(holdout)
     last = storage.advance(session, model_id, len(batch), ChangeKind.ADDED.value, counts, share=share)
     if last is None:
         return None

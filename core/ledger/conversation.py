@@ -1,7 +1,7 @@
 """A batch into PostgreSQL in one conversation: all statements of its transaction in one message, then its rows.
 
-`append.add_new` says the same statement by statement and waits for the answer to each: for a thousand examples that
-takes a third of the time, most of it under the model's lock.
+`append.add_new` says the same statement by statement and waits for the answer to each, most of the time under the
+model's lock.
 """
 
 from __future__ import annotations
@@ -34,10 +34,14 @@ def append(connection: Connection, model_id: int, share: float, batch: Batch, ho
     driver: Any = connection.connection.driver_connection
     pieces = storage.pieces(model_id, batch, holdout)
     ready = next(pieces)  # the lock is not held for that
-    held = int(holdout.sum())
-    counts = {"size": len(batch), "train": len(batch) - held, "holdout": held, "removed": 0}
-    values = {"model": model_id, **counts, "share": float(share), "kind": ChangeKind.ADDED.value, "value": None}
-    advance = ClientCursor(driver).mogrify(storage.as_psycopg(storage.ADVANCE_ALIKE), {**values, "now": now()})
+    values: dict[str, Any] = {
+        "model": model_id,
+        "size": len(batch),
+        **storage.counts_of(holdout),
+        "share": float(share),
+    }
+    values |= {"kind": ChangeKind.ADDED.value, "value": None, "now": now()}
+    advance = ClientCursor(driver).mogrify(storage.as_psycopg(storage.ADVANCE_ALIKE), values)
     with storage.told(connection):
         # the server stops at COPY, with the answers so far, until it has the rows
         driver.pgconn.send_query(f"BEGIN; {advance}; {storage.COPY}; {SETTLE}".encode())
@@ -49,10 +53,7 @@ def append(connection: Connection, model_id: int, share: float, batch: Batch, ho
         last = int(moved.get_value(0, 0) or 0)
         try:
             writer = LibpqWriter(driver.cursor())
-            writer.write(storage.SIGNATURE)
-            for piece in chain([ready], pieces):
-                writer.write(piece.from_position(last - len(batch) + 1))
-            writer.write(storage.END)
+            storage.write_rows(writer.write, chain([ready], pieces), last - len(batch) + 1)
             driver.pgconn.put_copy_end()
         except BaseException:
             connection.invalidate()  # in the middle of a COPY nothing else can be said

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -45,10 +45,13 @@ def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: N
             driver.executemany(f"INSERT INTO examples ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
         else:
             with driver.cursor() as cursor, cursor.copy(COPY) as copy:
-                copy.write(SIGNATURE)
-                for piece in pieces(model_id, batch, holdout):
-                    copy.write(piece.from_position(first))
-                copy.write(END)
+                write_rows(copy.write, pieces(model_id, batch, holdout), first)
+
+
+def counts_of(holdout: NDArray[np.bool_]) -> dict[str, int]:
+    """How a batch changes the counts of what is in force."""
+    held = int(holdout.sum())
+    return {"train": len(holdout) - held, "holdout": held, "removed": 0}
 
 
 MOVE = """UPDATE models SET head = head + :size, train_count = train_count + :train,
@@ -144,6 +147,14 @@ def pieces(model_id: int, batch: Batch, holdout: NDArray[np.bool_]) -> Iterator[
     """A batch by and by: the server stores one piece while the next is laid out."""
     for start in range(0, len(batch), PIECE):
         yield laid_out(model_id, batch, holdout, slice(start, start + PIECE))
+
+
+def write_rows(write: Callable[[Any], None], some: Iterable[Piece], first: int) -> None:
+    """Write a batch from position `first` on to a COPY."""
+    write(SIGNATURE)
+    for piece in some:
+        write(piece.from_position(first))
+    write(END)
 
 
 def laid_out(model_id: int, batch: Batch, holdout: NDArray[np.bool_], piece: slice) -> Piece:

@@ -50,7 +50,7 @@ def grain(w: Tensor) -> float:
     return ULP * float(w.norm())
 
 
-@settings(max_examples=200)
+@settings(max_examples=400)
 @given(problem=rough_problems())
 @example(problem=CANCELLING)
 @example(problem=UNEVEN)
@@ -62,7 +62,7 @@ def test_bound_covers_the_true_distance(problem: Rough) -> None:
     assert problem.distance(state.w) <= bound + grain(state.w)
 
 
-@settings(max_examples=200)
+@settings(max_examples=400)
 @given(problem=rough_problems())
 @example(problem=CANCELLING)
 @example(problem=OFFSET)
@@ -77,7 +77,7 @@ def test_bound_of_the_refined_state_covers_its_distance(problem: Rough) -> None:
     assert problem.distance(measured.refined.w) <= bound + grain(state.w)
 
 
-@settings(max_examples=200)
+@settings(max_examples=400)
 @given(problem=rough_problems())
 @example(problem=COLLINEAR)
 def test_prediction_bound_covers_every_change_of_a_mean(problem: Rough) -> None:
@@ -92,7 +92,7 @@ def test_prediction_bound_covers_every_change_of_a_mean(problem: Rough) -> None:
             assert problem.largest_change(there.w) <= certificate.prediction_bound + blur
 
 
-@settings(max_examples=150)
+@settings(max_examples=300)
 @given(problem=rough_problems())
 @example(problem=SATURATED)
 def test_bound_of_large_models_covers_the_true_distance(problem: Rough) -> None:
@@ -102,7 +102,7 @@ def test_bound_of_large_models_covers_the_true_distance(problem: Rough) -> None:
     assert problem.distance(state.w) <= bound + grain(state.w)
 
 
-@settings(max_examples=60)
+@settings(max_examples=120)
 @given(
     kind=st.sampled_from(FAMILIES),
     seed=st.integers(0, 2**20),
