@@ -17,7 +17,7 @@ from tests.stack import Stack
 from tests.worker.house import House
 
 BACKENDS = ("sqlite", "postgresql")
-ORDER = ("core/kprior", "worker", "endurance", "client", "production", "service")
+ORDER = ("core/kprior", "endurance", "client", "production", "service")
 """The mathematics first, which is soon done. Then what takes long, so that the last test is not a long one."""
 SHARED = {
     "tests/service/": "stack",
@@ -47,10 +47,15 @@ class Scheduling(LoadScopeScheduling):
     """Tests that share a running service go to the same test process, so that it is started once."""
 
     def _split_scope(self, nodeid: str) -> str:
-        path, _, name = nodeid.partition("::")
-        shared = next((what for where, what in SHARED.items() if path.startswith(where)), path)
-        backend = next((backend for backend in BACKENDS if backend in name), "")
-        return shared if shared == "mlflow" else f"{shared} {backend}" if backend else path
+        return scope_of(nodeid)
+
+
+def scope_of(nodeid: str) -> str:
+    """The name of what a test shares with others."""
+    path, _, name = nodeid.partition("::")
+    shared = next((what for where, what in SHARED.items() if path.startswith(where)), path)
+    backend = next((backend for backend in BACKENDS if backend in name), "")
+    return shared if shared == "mlflow" else f"{shared} {backend}" if backend else path
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -61,6 +66,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> int:
+        if scope_of(item.nodeid).startswith("house"):
+            return len(ORDER) + 1  # its scheduler is busy as long as it lives
         return next((i for i, where in enumerate(ORDER) if item.nodeid.startswith(f"tests/{where}")), len(ORDER))
 
     items.sort(key=place)

@@ -226,10 +226,10 @@ def spawn(command: list[str], folder: Path, log: IO[bytes]) -> subprocess.Popen[
         )
 
 
-def die_with_parent() -> None:
+def die_with_parent(how: signal.Signals = signal.SIGINT) -> None:
     """In the child, before it becomes the server. Where there is no prctl, only `atexit` ends the server."""
     if sys.platform == "linux":
-        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+        LIBC.prctl(PR_SET_PDEATHSIG, how)
 
 
 def as_root() -> bool:

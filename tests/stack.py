@@ -25,7 +25,8 @@ from core.settings import Settings
 from core.versions import history
 from core.versions.store import Store
 from core.versions.tables import VersionKind
-from tests.servers import die_with_parent, free_port
+from tests.nursery import fork
+from tests.servers import free_port
 
 START_SECONDS = 60
 
@@ -50,7 +51,8 @@ class Stack:
 
     def start(self) -> Stack:
         """Migrate and start, and wait until the service answers."""
-        subprocess.run(self.command("migrations"), env=self.complete(), check=True, stdout=subprocess.DEVNULL)
+        if self.spawn("migrations").wait() != 0:
+            raise RuntimeError(f"no migration:\n{(self.folder / 'migrations.log').read_text()}")
         self.process = self.spawn("service")
         end = time.monotonic() + START_SECONDS
         while True:
@@ -64,9 +66,7 @@ class Stack:
 
     def spawn(self, module: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start a part as a process of its own; its log is named after it."""
-        with (self.folder / f"{module}.log").open("ab") as log:
-            given = {**self.complete(), **environment}
-            return subprocess.Popen(self.command(module), env=given, stdout=log, stderr=log, preexec_fn=die_with_parent)
+        return fork(self.command(module), {**self.complete(), **environment}, self.folder / f"{module}.log")
 
     def add(self, module: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start another part (worker, worker.scheduler, worker.broker) that ends with the stack."""

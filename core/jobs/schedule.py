@@ -58,11 +58,13 @@ def noteworthy(moment: datetime) -> ColumnElement[bool]:
     trained = exists().where(
         Version.model_id == Model.id, Version.kind == VersionKind.TRAINED, Version.position == Model.head
     )
-    retrained = and_(Model.policy["retrain"]["every"].as_string().is_not(None), ~trained)
+    adapt, retrain = Model.policy["adapt"], Model.policy["retrain"]
+    adapts = or_(adapt["after_changes"].as_string().is_not(None), adapt["every"].as_string().is_not(None))
+    outdated = or_(and_(adapts, ~current), and_(retrain["every"].as_string().is_not(None), ~trained))
     removed = exists().where(Example.model_id == Model.id, Example.removed.is_not(None), func.length(Example.x) > 0)
     erased = exists().where(Part.model_id == Model.id, Part.state.in_(OPEN))
     kept = exists().where(Version.model_id == Model.id, Version.purge_at <= moment)
-    return or_(and_(Model.tip.is_not(None), or_(~current, retrained)), removed, erased, kept)
+    return or_(and_(Model.tip.is_not(None), outdated), removed, erased, kept)
 
 
 def wanted(session: Session, model: Model, moment: datetime) -> list[tuple[JobKind, datetime | None]]:

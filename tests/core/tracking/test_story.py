@@ -10,6 +10,8 @@ from tests.core.tracking.scene import NewScene, Scene, cloud
 
 STRICT = {"relative_bound": 1e-14, "disagreement": 0.0}
 """No adapted model is as near to a retrain as this."""
+LOOSE = {"relative_bound": 1.0, "disagreement": 1.0}
+"""Every one is: of the few points that are held out, and which those are is chance, some may lie on the border."""
 
 
 def story_of(scene: Scene) -> Story:
@@ -23,7 +25,7 @@ def numbers(story: Story) -> list[int]:
 
 
 def test_a_retrain_within_tolerance_is_not_in_service(new_scene: NewScene) -> None:
-    scene = new_scene()
+    scene = new_scene(policy={"tolerance": LOOSE})
     for seed in range(2):
         scene.add(*cloud(60, seed))
         scene.adapt()
