@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -13,8 +14,12 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from tests import servers
 from tests.servers import PostgresServer, RedisServer
-from tests.stack import Stack
-from tests.worker.house import House
+
+if TYPE_CHECKING:  # they load torch, which the process that hands out the tests does without
+    from tests.stack import Stack
+    from tests.worker.house import House
+
+gc.disable()  # looking for garbage while modules are loaded takes seconds
 
 BACKENDS = ("sqlite", "postgresql")
 ORDER = ("core/kprior", "endurance", "client", "production", "service")
@@ -73,6 +78,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
+def pytest_runtestloop() -> None:
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """A test that could not be run here is nothing to be quiet about."""
     for report in terminalreporter.stats.get("skipped", []):
@@ -91,6 +101,8 @@ def postgres() -> Iterator[PostgresServer]:
 @pytest.fixture(scope="session", params=BACKENDS)
 def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A running service, shared by all tests of a backend."""
+    from tests.stack import Stack
+
     url = ""
     if request.param == "postgresql":
         url = request.getfixturevalue("postgres").create_database(f"amend{uuid.uuid4().hex}")
@@ -117,6 +129,8 @@ def redis() -> Iterator[RedisServer]:
 @pytest.fixture(scope="session", params=BACKENDS)
 def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     """Service, broker, worker and scheduler, shared by all tests of a backend."""
+    from tests.worker.house import House
+
     folder = tmp_path_factory.mktemp(f"house-{request.param}")
     if request.param == "postgresql":
         postgres: PostgresServer = request.getfixturevalue("postgres")
