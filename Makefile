@@ -18,12 +18,13 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test,dev,bench]'
 	@touch $@
 
-# One thread in each process: test processes that compete for cores are slower, and one thread
-# adds numbers in the same order on every machine. What failed is run once more, alone: some tests kill and wait for
-# real processes, and a busy machine may keep those waiting for too long.
+# One thread in each process: test processes that compete for cores are slower, and one thread adds numbers in the same
+# order on every machine. Compiled modules are kept, whatever the environment says: hundreds of processes load them.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+# What failed is run once more, alone: some tests kill and wait for real processes, and a busy machine may keep those
+# waiting for too long.
 test: setup  ## run the tests; ARGS="-k name" is passed to pytest, JOBS=4 runs more processes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(ARGS) \
-	|| OMP_NUM_THREADS=1 $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ARGS)
+	$(PYTEST) -n $(JOBS) $(ARGS) || $(PYTEST) --last-failed --last-failed-no-failures none $(ARGS)
 
 check: setup  ## lint, formatting, types, import directions
 	$(BIN)/ruff check .

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # they load torch, which the process that hands out the tests
 gc.disable()  # looking for garbage while modules are loaded takes seconds
 
 BACKENDS = ("sqlite", "postgresql")
-ORDER = ("core/kprior", "endurance", "client", "production", "service")
+ORDER = ("tests/core/kprior", "house", "mlflow", "tests/endurance", "tests/client", "tests/production", "stack")
 """The mathematics first, which is soon done. Then what takes long, so that the last test is not a long one."""
 SHARED = {
     "tests/service/": "stack",
@@ -71,9 +71,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> int:
-        if scope_of(item.nodeid).startswith("house"):
-            return len(ORDER) + 1  # its scheduler is busy as long as it lives
-        return next((i for i, where in enumerate(ORDER) if item.nodeid.startswith(f"tests/{where}")), len(ORDER))
+        scope = scope_of(item.nodeid)
+        return next((i for i, where in enumerate(ORDER) if scope.startswith(where)), len(ORDER))
 
     items.sort(key=place)
 

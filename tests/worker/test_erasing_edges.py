@@ -155,9 +155,11 @@ def test_an_erasure_whose_adaptation_fails_says_why_and_can_be_tried_again(house
     jobs = len(house.get(f"/v1/jobs?model={name}")["items"])
     house.remove(name, [200])
     house.settled(name)
-    house.post(f"/v1/erasures/{id}/retry")
-    erasure = ended(house, id)
-    assert erasure["state"] == "completed", erasure
+    with house.client() as client:
+        answer = client.post(f"/v1/erasures/{id}/retry")
+    # the job that deletes what was removed may have taken it up again before us
+    assert answer.is_success or answer.json()["code"] == "erasure_not_failed", answer.text
+    house.wait_until(lambda: ended(house, id)["state"] == "completed")
     assert states(house, name)[1] == "purged"
     assert len(rows(house, name)) == 180
     assert jobs < 10

@@ -15,7 +15,7 @@ from core.versions.history import folder_of
 from tests.worker.house import House, fitted, problem
 
 TRAIN = {"split": "train"}
-ENDLESS = {"training": {"max_epochs": 100_000, "patience": 100_000}, "architecture": {"kind": "mlp", "hidden": [8]}}
+ENDLESS = {"training": {"max_epochs": 30_000, "patience": 100_000}, "architecture": {"kind": "mlp", "hidden": [8]}}
 """A network whose training nobody waits for."""
 
 

@@ -18,8 +18,8 @@ from core.jobs.tables import Job
 from tests.worker.house import House, problem
 from tests.worker.truth import fit
 
-DIM, DEGREE, N = 9, 4, 4000
-"""Hundreds of weights: training takes seconds, so that there is a moment in which to stop it."""
+DIM, DEGREE, N = 9, 4, 2500
+"""Hundreds of weights: training takes a second, so that there is a moment in which to stop it."""
 
 
 def filled(house: House, subject: str | None = None) -> str:
@@ -53,7 +53,7 @@ def held(house: House, name: str, kind: str) -> Iterator[dict[str, Any]]:
     """A job that stands still in the midst of its training."""
     job: dict[str, Any] = house.post(f"/v1/models/{name}/{kind}")
     house.wait_until(lambda: house.get(f"/v1/jobs/{job['id']}")["state"] == "running")
-    time.sleep(0.3)  # it has looked which examples to train on
+    time.sleep(0.2)  # it has looked which examples to train on
     with house.database.write() as session:
         row = session.get_one(Job, job["id"])
         row.lease_until = now() + timedelta(minutes=1)  # nobody is to take it over

@@ -162,7 +162,7 @@ def test_a_failed_adaptation_is_not_tried_again_until_something_changes(watched:
 
 
 def test_what_runs_already_is_not_made_due_again(watched: House) -> None:
-    endless = {"training": {"max_epochs": 100_000, "patience": 100_000}}
+    endless = {"training": {"max_epochs": 30_000, "patience": 100_000}}
     with trained(watched, {"adapt": {**OFF, "after_changes": 1}}, **endless) as name:
         network = {"kind": "mlp", "hidden": [8]}
         job = watched.post(f"/v1/models/{name}/changes", {"architecture": network})["job"]
