@@ -28,7 +28,8 @@ class Predictor:
         self.family = family_of(spec["target"])
         self.encoder = encoder_of(spec["input"]).to(self.device)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            # not torch.manual_seed, which notes the stack for each kind of GPU that may come: more work than all else
+            torch.default_generator.manual_seed(seed)
             self.body = architecture_of(spec["architecture"], self.encoder.shape, self.family.outputs)
         self.dtype = torch.float64 if isinstance(self.body, Linear) else torch.float32
         self.body.to(device=self.device, dtype=self.dtype).requires_grad_(False)
