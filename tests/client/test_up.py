@@ -118,13 +118,13 @@ class Up:
     def call(self, method: str, path: str, body: Any = None) -> Any:
         key = (self.home / "admin.key").read_text().strip()
         answer = httpx.request(
-            method, self.url + path, json=body, headers={"Authorization": f"Bearer {key}"}, timeout=60
+            method, self.url + path, json=body, headers={"Authorization": f"Bearer {key}"}, timeout=60, verify=False
         )
         return answer.raise_for_status().json()
 
     def status(self) -> str:
         try:
-            return str(httpx.get(f"{self.url}/readyz", timeout=10).json()["status"])
+            return str(httpx.get(f"{self.url}/readyz", timeout=10, verify=False).json()["status"])
         except httpx.HTTPError:
             return "away"
 

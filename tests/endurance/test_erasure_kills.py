@@ -42,6 +42,7 @@ def asked_until_answered(fleet: Fleet, subject: str) -> str:
                 json={"subject": subject},
                 headers={"Authorization": f"Bearer {fleet.admin_key}"},
                 timeout=30,
+                verify=False,
             )
             if answer.status_code == 202:
                 return str(answer.json()["id"])

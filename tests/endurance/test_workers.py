@@ -18,7 +18,7 @@ from core.versions.tables import Version
 from tests.endurance.fleet import Fleet, Process, children, gone, kill
 from tests.worker.house import problem
 
-LONG, SHORT = 1000, 100
+LONG, SHORT = 800, 100
 """Epochs: a second or two, and some tenths of one."""
 
 
