@@ -1,4 +1,5 @@
 PYTHON ?= python3
+# Processes that run tests: more than two cores can do at once, since many tests wait for something.
 JOBS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -20,7 +21,6 @@ $(STAMP): pyproject.toml
 
 # One thread in each process: test processes that compete for cores are slower, and one thread adds numbers in the same
 # order on every machine. Compiled modules are kept, whatever the environment says: hundreds of processes load them.
-# One more than most small machines have cores: some of the tests wait for others to do something.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 # What failed is run once more, alone: some tests kill and wait for real processes, and a busy machine may keep those
 # waiting for too long.
