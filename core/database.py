@@ -24,6 +24,8 @@ from sqlalchemy.types import TypeDecorator
 from core.errors import Invalid, Unavailable
 from core.settings import Settings
 
+READ_ONLY = "25006"
+"""SQLSTATE of a write to a server that takes none."""
 PAUSE = 2.0
 """Seconds after which a connection is asked whether it still lives: in a rush, that would be a tenth of the work."""
 
@@ -140,6 +142,7 @@ class Database:
         else:
             event.listen(self.engine, "checkin", note_pause)
             event.listen(self.engine, "checkout", ping_after_pause)
+            event.listen(self.engine, "handle_error", leave_standby)
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -222,6 +225,17 @@ def begin_sqlite(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
+def leave_standby(context: sa.engine.ExceptionContext) -> None:
+    """Leave a server that takes no writes any more, with all connections to it: another is in charge now."""
+    if says_standby(context.original_exception):
+        context.is_disconnect = True
+
+
+def says_standby(error: BaseException | None) -> bool:
+    """Whether PostgreSQL refuses to write, as after a failover."""
+    return getattr(error, "sqlstate", None) == READ_ONLY
+
+
 @contextmanager
 def told_when_busy() -> Iterator[None]:
     """Turn the many ways in which a database says "not now" into one error."""
@@ -231,3 +245,7 @@ def told_when_busy() -> Iterator[None]:
         raise Unavailable("database_busy", "All database connections are busy; try again.") from error
     except sa.exc.OperationalError as error:
         raise Unavailable("database_unavailable", "The database is busy or down; try again.") from error
+    except sa.exc.InternalError as error:
+        if not says_standby(error.orig):
+            raise
+        raise Unavailable("database_unavailable", "The database takes no writes now; try again.") from error

@@ -22,7 +22,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
-from core.database import now
+from core.database import now, says_standby
 from core.ledger.batch import Batch
 
 COLUMNS = "model_id, position, holdout, y, x, id, subject"
@@ -240,4 +240,9 @@ def told(connection: Connection) -> Iterator[None]:
     except dbapi.IntegrityError as error:
         raise IntegrityError("bulk path", None, type(error)("an id is in force already")) from None
     except dbapi.OperationalError as error:
+        raise OperationalError("bulk path", None, error) from error
+    except dbapi.InternalError as error:
+        if not says_standby(error):
+            raise
+        connection.invalidate()
         raise OperationalError("bulk path", None, error) from error

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from psycopg import sql
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -18,6 +19,7 @@ from core.ledger.append import Added
 from core.models.table import Model
 from tests.core.conftest import MakeSettings, migrated
 from tests.core.ledger.plain import HOLDOUT, Row, batch, contents, locked, new_model, runs, stored
+from tests.servers import PostgresServer
 
 ABC = [Row("a", (1.5, -2.0), 1.0, "s", False), Row("bcd", (0.0, 7.0), 0.0, None, True), Row("\u00e9", split=False)]
 
@@ -131,3 +133,38 @@ def test_a_connection_that_is_lost_is_unavailable_and_replaced(database: Databas
             time.sleep(0.01)
 
     while_held(database, model, lose)
+
+
+@pytest.fixture
+def standby(database: Database, postgres: PostgresServer) -> Iterator[Callable[[bool], None]]:
+    """Has connections from now on take no writes, or take them again, as if another server were in charge."""
+    name = sql.Identifier(database.engine.url.database or "")
+
+    def be(on: bool) -> None:
+        value = sql.SQL("on" if on else "off")
+        postgres.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = {}").format(name, value))
+
+    yield be
+    be(False)
+
+
+def test_a_server_that_takes_no_writes_is_unavailable_and_left(
+    request: pytest.FixtureRequest, database: Database, model: Model
+) -> None:
+    if database.sqlite:
+        pytest.skip("SQLite has no server")
+    be_standby: Callable[[bool], None] = request.getfixturevalue("standby")
+
+    def written() -> None:
+        with database.write() as session:
+            session.get_one(Model, model.id, with_for_update=True)
+
+    for write in (lambda: alone(database, model, ABC), written):
+        be_standby(True)
+        database.close()
+        with pytest.raises(Unavailable) as told:
+            write()
+        assert told.value.code == "database_unavailable"
+        be_standby(False)
+        write()  # by another connection: that one would go on refusing
+    assert stored(database, model).head == 3
