@@ -22,7 +22,8 @@ if TYPE_CHECKING:  # they load torch, which the process that hands out the tests
 gc.disable()  # looking for garbage while modules are loaded takes seconds
 
 BACKENDS = ("sqlite", "postgresql")
-ORDER = ("tests/core/kprior", "house", "mlflow", "tests/endurance", "tests/client", "tests/production", "stack")
+LONG = ("endurance", "client", "production", "worker", "service")
+ORDER = ("tests/core/kprior", "house", "mlflow", "dashboard", *(f"tests/{name}" for name in LONG), "stack")
 """The mathematics first, which is soon done. Then what takes long, so that the last test is not a long one."""
 SHARED = {
     "tests/service/": "stack",
@@ -77,6 +78,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
+@pytest.hookimpl(tryfirst=True)  # where there are several processes, no other is asked after that of pytest-xdist
 def pytest_runtestloop() -> None:
     gc.freeze()
     gc.enable()

@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -37,7 +38,10 @@ class Forked(subprocess.Popen[bytes]):
         self.args, self.teller = args, teller
         self.stdin = self.stdout = self.stderr = None
         self.returncode: int | None = None  # type: ignore[assignment]
-        self.pid = int(teller.recv(LONGEST))
+        answer = teller.recv(LONGEST)
+        if not answer:
+            raise RuntimeError("the process from which others are forked has ended")
+        self.pid = int(answer)
 
     def poll(self) -> int | None:
         return self.ended_in(0)
@@ -60,9 +64,11 @@ class Forked(subprocess.Popen[bytes]):
 
 def fork(command: list[str], environment: dict[str, str], log: Path) -> Forked:
     """Run `python -m <module>`."""
+    message = json.dumps([command[-1], environment, str(log)]).encode()
+    assert len(message) <= LONGEST
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        socket.send_fds(nursery(), [json.dumps([command[-1], environment, str(log)]).encode()], [theirs.fileno()])
+        socket.send_fds(nursery(), [message], [theirs.fileno()])
     return Forked(command, ours)
 
 
@@ -79,7 +85,7 @@ def nursery() -> socket.socket:
 
 def serve() -> tuple[str, dict[str, str], str]:
     """Fork for each request until nobody is there who could ask; in a forked process: what it is to run."""
-    requests = socket.socket(fileno=0)
+    requests = socket.socket(fileno=os.dup(0))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         message, fds, _, _ = socket.recv_fds(requests, LONGEST, 1)
@@ -101,9 +107,10 @@ def tend(teller: int) -> bool:
         die_with_parent()
         os.close(teller)
         return True
-    os.write(teller, str(child).encode())
-    _, status = os.waitpid(child, 0)
-    os.write(teller, str(os.waitstatus_to_exitcode(status)).encode())
+    with suppress(BrokenPipeError):  # nobody wants to know
+        os.write(teller, str(child).encode())
+        _, status = os.waitpid(child, 0)
+        os.write(teller, str(os.waitstatus_to_exitcode(status)).encode())
     os._exit(0)
 
 
@@ -122,6 +129,8 @@ def settle(environment: dict[str, str], log: str) -> None:
     nothing, output = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     for old, new in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(old, new)
+    os.close(nothing)
+    os.close(output)
 
 
 if __name__ == "__main__":

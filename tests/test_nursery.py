@@ -16,10 +16,13 @@ from tests.nursery import Forked, fork
 
 ROOT = Path(__file__).parents[1]
 ASKS_AND_DIES = """
-import os, signal, sys
+import os, signal, sys, time
 from pathlib import Path
 from tests.nursery import fork
-process = fork([sys.executable, "-m", "worker.broker"], dict(os.environ), Path(os.environ["AMEND_HOME"]) / "log")
+home = Path(os.environ["AMEND_HOME"])
+process = fork([sys.executable, "-m", "worker.broker"], dict(os.environ), home / "log")
+while not any(home.glob("broker/*")):  # it runs
+    time.sleep(0.02)
 print(process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

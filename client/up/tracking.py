@@ -26,10 +26,10 @@ HERE = "127.0.0.1"
 def main(folder: Path, port: str) -> None:
     gc.disable()  # looking for garbage while modules are loaded takes half a second
     # not above: it takes seconds, and tests of docstrings import all modules
+    import uvicorn.main  # noqa: F401  first: MLflow's server is on its guard where it sees who will serve it
     from mlflow import server
     from mlflow.cli import cli
 
-    # where a later MLflow has no such name, it serves in its own way
     server._exec_cmd = serve  # type: ignore[attr-defined, assignment]
     database = folder / "mlflow.db"
     bring_up_to_date(database, cli)
