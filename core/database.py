@@ -142,7 +142,7 @@ class Database:
         else:
             event.listen(self.engine, "checkin", note_pause)
             event.listen(self.engine, "checkout", ping_after_pause)
-            event.listen(self.engine, "handle_error", leave_standby)
+            event.listen(self.engine, "handle_error", leave_standby, retval=True)
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -225,10 +225,13 @@ def begin_sqlite(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def leave_standby(context: sa.engine.ExceptionContext) -> None:
+def leave_standby(context: sa.engine.ExceptionContext) -> sa.exc.OperationalError | None:
     """Leave a server that takes no writes any more, with all connections to it: another is in charge now."""
-    if says_standby(context.original_exception):
-        context.is_disconnect = True
+    error = context.original_exception
+    if not says_standby(error):
+        return None
+    context.is_disconnect = True
+    return sa.exc.OperationalError(context.statement, None, error)
 
 
 def says_standby(error: BaseException | None) -> bool:
@@ -245,7 +248,3 @@ def told_when_busy() -> Iterator[None]:
         raise Unavailable("database_busy", "All database connections are busy; try again.") from error
     except sa.exc.OperationalError as error:
         raise Unavailable("database_unavailable", "The database is busy or down; try again.") from error
-    except sa.exc.InternalError as error:
-        if not says_standby(error.orig):
-            raise
-        raise Unavailable("database_unavailable", "The database takes no writes now; try again.") from error

@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Literal
 
 import anyio
-import httpx
 import redis
 from fastapi import APIRouter
 from pydantic import BaseModel
@@ -18,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 from core.database import now
 from core.errors import Unavailable
 from core.jobs.tables import Worker
+from core.tracking import publisher
 from core.versions import marker
 from service import metrics
 from service.auth import Reader
@@ -93,9 +93,7 @@ def worker(context: Context) -> str:
 def mlflow(context: Context) -> str:
     if not context.settings.mlflow_url:
         raise LookupError("not configured")
-    url = f"{context.settings.mlflow_url.rstrip('/')}/health"
-    # where there is no TLS, preparing for it would take longer than all else here
-    httpx.get(url, timeout=SOON, verify=httpx.URL(url).scheme != "http").raise_for_status()
+    publisher.ask(context.settings.mlflow_url, SOON)
     return "answers"
 
 

@@ -24,8 +24,6 @@ import httpx
 
 from tests.servers import START_SECONDS, STOP_SECONDS, die_with_parent, free_port
 
-ENVIRONMENT = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-
 
 class MlflowServer:
     """A server with a folder of its own. It can be stopped and started again, and then still knows everything."""
@@ -43,7 +41,6 @@ class MlflowServer:
             self.process = subprocess.Popen(
                 command,
                 cwd=self.folder,
-                env={**os.environ, **ENVIRONMENT},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -14,6 +14,7 @@ import pytest
 from redis import Redis
 
 from tests import servers
+from tests.endurance.fleet import gone
 
 ROOT = Path(__file__).parents[1]
 
@@ -22,14 +23,6 @@ ROOT = Path(__file__).parents[1]
 def _own_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AMEND_TEST_POSTGRES_URL", raising=False)
     monkeypatch.delenv("AMEND_TEST_REDIS_URL", raising=False)
-
-
-def is_running(process: int) -> bool:
-    """Whether the process exists and is more than a zombie that waits to be reaped."""
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
-    except FileNotFoundError:
-        return False
 
 
 def test_databases_are_separate_and_nothing_stays_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +91,7 @@ def test_server_dies_with_a_killed_parent() -> None:
     answer = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=os.environ, capture_output=True, text=True)
     process, folder = answer.stdout.split()
     end = time.monotonic() + 10
-    while is_running(int(process)) and time.monotonic() < end:
+    while not gone(int(process)) and time.monotonic() < end:
         time.sleep(0.02)
-    assert not is_running(int(process))
+    assert gone(int(process))
     shutil.rmtree(folder)

@@ -12,9 +12,6 @@ from client.up.part import Part
 HERE = "127.0.0.1"
 SECRETS = Path(os.environ.get("AMEND_SECRETS", "/run/secrets"))
 """Where the parts look for settings that are not in the environment."""
-MLFLOW = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-SERVING = ("MLFLOW_GUNICORN_OPTS", "MLFLOW_STATIC_PREFIX", "MLFLOW_EXPOSE_PROMETHEUS")
-"""Settings of other ways to serve MLflow."""
 
 
 class Stack:
@@ -61,9 +58,8 @@ class Stack:
             raise CannotStart(f"AMEND_HOME: MLflow misreads a % in the name of a folder: {self.home}")
         folder.mkdir(exist_ok=True)
         command = [sys.executable, "-P", "-m", "client.up.tracking", str(folder), str(port)]
-        # our secrets are none of its business, and it is served in our way
-        others = {name: v for name, v in self.environment.items() if not name.startswith("AMEND_")}
-        environment = {name: v for name, v in others.items() if name not in SERVING} | MLFLOW
+        # our secrets are none of its business
+        environment = {name: v for name, v in self.environment.items() if not name.startswith("AMEND_")}
         return Part("mlflow", command, self.logs / "mlflow.log", environment, folder)
 
 

@@ -21,9 +21,15 @@ from typing import Any
 from urllib.parse import quote
 
 HERE = "127.0.0.1"
+SETTINGS = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+OTHERS = ("MLFLOW_GUNICORN_OPTS", "MLFLOW_STATIC_PREFIX", "MLFLOW_EXPOSE_PROMETHEUS")
+"""Settings of other ways to serve it."""
 
 
 def main(folder: Path, port: str) -> None:
+    for name in OTHERS:
+        os.environ.pop(name, None)
+    os.environ.update(SETTINGS)
     gc.disable()  # looking for garbage while modules are loaded takes half a second
     # not above: it takes seconds, and tests of docstrings import all modules
     import uvicorn.main  # noqa: F401  first: MLflow's server is on its guard where it sees who will serve it

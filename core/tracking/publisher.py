@@ -100,10 +100,16 @@ def following(database: Database, last: int) -> Entry | None:
 def require(url: str) -> None:
     """Unavailable, if MLflow does not answer."""
     try:
-        # where there is no TLS, preparing for it would take longer than the call
-        httpx.get(f"{url.rstrip('/')}/health", timeout=2.0, verify=httpx.URL(url).scheme != "http").raise_for_status()
+        ask(url, 2.0)
     except httpx.HTTPError as error:
         raise Unavailable("mlflow_unavailable", "MLflow does not answer; what it missed is told later.") from error
+
+
+def ask(url: str, seconds: float) -> None:
+    """HTTPError, if MLflow does not answer."""
+    # where there is no TLS, preparing for it would take longer than the call
+    verify = httpx.URL(url).scheme != "http"
+    httpx.get(f"{url.rstrip('/')}/health", timeout=seconds, verify=verify).raise_for_status()
 
 
 def tell(database: Database, teller: Teller, entry: Entry, url: str) -> bool:
