@@ -33,11 +33,11 @@ from core.kprior import (
     Training,
     adapt,
     certify,
-    objective,
     refine,
     reselect,
     train,
 )
+from core.kprior.objective import terms
 from core.kprior.training import summarise
 
 FULL_BATCH = Training(learning_rate=0.005, batch_size=None, max_epochs=1000, patience=None)
@@ -110,7 +110,7 @@ def measure(part: str, data: Path, task: str, seed: int, repeats: int) -> list[F
         retrain.cache_clear()
         return [item for task in TASKS for item in work(usps(data, task, network=True), seed)]
     if part == "usps-linear":
-        objective.CACHE_BYTES = 2**32  # degree 2 of 256 inputs is 2 GB, and L-BFGS reads it some hundred times
+        terms.CACHE_BYTES = 2**32  # degree 2 of 256 inputs is 2 GB, and L-BFGS reads it some hundred times
         return list(compare_linear(usps(data, task, network=False), range(repeats)))
     return list(compare_linear(adult(data, task, seed), [seed]))
 

@@ -20,7 +20,7 @@ from core.errors import Conflict, Unavailable
 from core.jobs import leases, queue
 from core.jobs.tables import JobKind, JobState
 from core.kprior import State
-from core.kprior.audit import auc, losses
+from core.kprior.certificate.membership import auc, losses
 from core.ledger import passes
 from core.ledger.append import few
 from core.ledger.tables import Example
@@ -295,7 +295,7 @@ def champion_memory(session: Session, store: Store, model: Model) -> set[int]:
 
 
 def look(task: Task, verified: set[str]) -> None:
-    """Look whether all is gone, and complete the erasures; the last model's job writes the receipt."""
+    """Statistics whether all is gone, and complete the erasures; the last model's job writes the receipt."""
     task.progress(0.9, "looking whether all is gone")
     database, store = task.context.database, task.context.store
     with database.write() as session:  # without the model's lock: it may take those of several, in their order

@@ -15,7 +15,8 @@ from core.jobs import stretches
 from core.jobs.leases import Lost
 from core.jobs.queue import QUEUES
 from core.jobs.tables import Stretch
-from core.kprior.gathering import Sum, packed, total_of, unpacked
+from core.kprior.data.codec import pack, unpack
+from core.kprior.passes.accumulator import Accumulator, accumulator_of
 from core.ledger import passes
 from core.ledger.digest import Digest
 from core.versions import history, marker
@@ -59,7 +60,7 @@ class Helper:
         self.owner = f"{context.name}:{uuid.uuid4().hex[:8]}"
         self.kept = Kept()
         self._file = ""
-        self._question: tuple[dict[str, Any], Sum] | None = None
+        self._question: tuple[dict[str, Any], Accumulator] | None = None
 
     def take(self) -> Stretch | None:
         """A stretch that nobody has: if it can be, one whose rows are at hand."""
@@ -108,13 +109,13 @@ class Helper:
                 one.add(chunk)
         finally:
             torch.set_num_threads(threads)
-        return packed({}, one.sums())
+        return pack({}, one.sums())
 
-    def question(self, stretch: Stretch) -> tuple[dict[str, Any], Sum]:
+    def question(self, stretch: Stretch) -> tuple[dict[str, Any], Accumulator]:
         """What is to be added up: the same for all stretches of a pass."""
         if self._question is None or self._file != stretch.question:
-            header, tensors = unpacked(self.store.get(stretch.question))
+            header, tensors = unpack(self.store.get(stretch.question))
             self._file = stretch.question
             brought = Digest(self.context.settings.secret)
-            self._question = header, total_of(header["asked"], tensors, self.context.device, brought)
+            self._question = header, accumulator_of(header["asked"], tensors, self.context.device, brought)
         return self._question

@@ -26,8 +26,9 @@ from core.kprior import (
     train,
 )
 from core.kprior import Task as Change
-from core.kprior.certificate import within
+from core.kprior.certificate.certificate import within
 from core.kprior.curvature import FULL_LIMIT
+from core.kprior.passes.moments import encoder_fits
 from core.kprior.training import Result
 from core.ledger import passes
 from core.ledger.digest import Digesting, changed
@@ -132,7 +133,7 @@ def adapted(task: Task, subject: Subject, tip: Version) -> tuple[Made, str]:
     if subject.erasing or (subject.removal and rows(removed)):
         measured.data_passes += bool(parent.predictor.encoder.state_dict())
         reading = Reading(task, subject.in_force(), task.part(0.02, 0.05), "reading the examples")
-        if not parent.predictor.encoder.fits(reading):
+        if not encoder_fits(parent.predictor.encoder, reading):
             raise Unadaptable("the units of its columns are not those of the examples that are left")
     memory = subject.remembered(parent)
     if tip.position == at:  # all that is wanted is a certificate

@@ -21,9 +21,10 @@ from torch import Tensor
 from core import logs
 from core.database import Database
 from core.kprior import Cost, Predictor, SolverError, Training
-from core.kprior.gathering import Tensors, below
-from core.kprior.objective import Objective, Term
-from core.kprior.solvers import adam
+from core.kprior.data.codec import Tensors, take_group
+from core.kprior.objective.objective import Objective
+from core.kprior.objective.terms import Term
+from core.kprior.solvers.adam import adam
 from core.ledger import passes
 from core.settings import from_environment
 from worker.together import Frame, read, write
@@ -105,7 +106,7 @@ def solved(header: dict[str, Any], tensors: Tensors, database: Database, news: N
     team = Member(header["rank"], header["world"], device, header["folder"])
     training, cost = Training(**header["training"]), Cost()
     predictor = Predictor(header["spec"], training.seed, device)
-    predictor.encoder.load_state_dict(below(here, "encoder"))
+    predictor.encoder.load_state_dict(take_group(here, "encoder"))
     data = passes.in_force(database, header["model"], header["spec"], header["at"])
     objective = Objective(predictor, here["delta"], here["linear"], [Term(predictor, data, past=True)])
     progress, watch = (None, None) if news is None else (news.progress, news.watch)

@@ -23,7 +23,9 @@ from core.errors import AmendError, NotFound, Unavailable
 from core.jobs import stretches
 from core.jobs.tables import Stretch, Worker
 from core.kprior import Data, Examples
-from core.kprior.gathering import Divided, S, Sum, Tensors, add_up, added, packed, question_of, unpacked
+from core.kprior.data.codec import Tensors, pack, unpack
+from core.kprior.data.partitioned import PartitionedData
+from core.kprior.passes.accumulator import A, Accumulator, add_chunks, add_parts, question_of
 from core.ledger.passes import Pass
 from core.versions import history
 from core.versions.sweeping import put_noted, remove_noted
@@ -73,7 +75,7 @@ class Kept:
             self.chunks[place], self._size = chunks, size
 
 
-class Reading(Divided):
+class Reading(PartitionedData):
     """The examples of a pass."""
 
     def __init__(self, task: Task, data: Pass, progress: Progress, phrase: str) -> None:
@@ -95,7 +97,7 @@ class Reading(Divided):
             self.progress(float(chunk.key[-1]) / self.data.values["at"], self.phrase)
             yield chunk
 
-    def shares(self, total: Sum) -> bool:
+    def shares(self, total: Accumulator) -> bool:
         seconds = len(self.data.span) * (READING + MULTIPLYING * total.work)
         enough = seconds > self.task.context.settings.share_seconds
         return enough and len(self.data.parts()) > 1 and self.others() > 0
@@ -114,18 +116,18 @@ class Reading(Divided):
             workers = session.scalar(select(func.count()).select_from(Worker).where(alive)) or 0
         return workers * context.settings.worker_processes - 1
 
-    def gather(self, total: S) -> S:
+    def accumulate(self, total: A) -> A:
         self.require_nobody_erased()
         if not self.shares(total):
-            return add_up(self.parts(), total)
-        Asker(self, total).add_up()
+            return add_parts(self.parts(), total)
+        Asker(self, total).add_parts()
         return total
 
 
 class Asker:
     """One pass that is shared."""
 
-    def __init__(self, reading: Reading, total: Sum) -> None:
+    def __init__(self, reading: Reading, total: Accumulator) -> None:
         self.reading, self.total, self.task = reading, total, reading.task
         self.database, self.store = self.task.context.database, self.task.context.store
         self.parts = reading.data.parts()
@@ -135,7 +137,7 @@ class Asker:
         self.waiting: tuple[int, float] | None = None
         """For which stretch of another's there is nothing to do but wait, and since when."""
 
-    def add_up(self) -> None:
+    def add_parts(self) -> None:
         folder = history.folder_of(self.task.model_id)
         question = put_noted(self.database, self.store, folder, self.question(), self.task.owner)
         try:
@@ -153,7 +155,7 @@ class Asker:
         spans = [[part.span.start, part.span.stop] for part in self.parts]
         where = {"model": data.model_id, "spec": data.spec, "at": data.values["at"], "spans": spans}
         how = {"tools": tools(self.task.context), "threads": torch.get_num_threads()}
-        return packed({**where, **how, "asked": asked}, tensors)
+        return pack({**where, **how, "asked": asked}, tensors)
 
     def go_on(self) -> None:
         """Add up a stretch, if one is left, and merge what is there by now."""
@@ -181,7 +183,7 @@ class Asker:
         if stretch.file is None:
             return self.sums(self.merged) if self.tired(stretch) else None
         try:
-            return unpacked(self.store.get(stretch.file, stretch.sha256))[1]
+            return unpack(self.store.get(stretch.file, stretch.sha256))[1]
         except (NotFound, Unavailable) as error:
             log.warning("the sums of a helper are gone or damaged", job=self.task.job_id, exc_info=error)
             return self.sums(self.merged)
@@ -201,7 +203,7 @@ class Asker:
                 self.reading.progress(self.merged / len(self.parts), self.reading.phrase)
                 yield chunk
 
-        return added(watched(), one).sums()
+        return add_chunks(watched(), one).sums()
 
     def tell(self, found: dict[int, Stretch]) -> None:
         self.reading.helpers |= {stretch.owner for stretch in found.values() if stretch.owner} - {self.task.owner}

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from core.errors import Unavailable
 from core.kprior import Cost, SolverError, Training
-from core.kprior.gathering import Tensors, packed, prefixed, unpacked
-from core.kprior.objective import Objective
+from core.kprior.data.codec import Tensors, join_groups, pack, unpack
+from core.kprior.objective.objective import Objective
 from core.kprior.solvers import Progress, Solution, Solve, Watch, solve
 from worker.heartbeat import HandedBack
 from worker.sharing import MULTIPLYING
@@ -69,7 +69,7 @@ def question(subject: Subject, objective: Objective, start: Tensor, training: Tr
     """All that a member needs to know: it reads the examples itself."""
     where = {"model": subject.model_id, "spec": subject.spec, "at": subject.at, "training": asdict(training)}
     tensors = {"start": start, "delta": objective.delta, "linear": objective.linear}
-    return where, tensors | prefixed({"encoder": objective.predictor.encoder.state_dict()})
+    return where, tensors | join_groups({"encoder": objective.predictor.encoder.state_dict()})
 
 
 @contextmanager
@@ -166,7 +166,7 @@ class Watcher:
 def write(pipe: IO[bytes] | None, header: dict[str, Any], tensors: Tensors) -> None:
     """Send a frame: its length, and a safetensors file."""
     assert pipe is not None
-    data = packed(header, tensors)
+    data = pack(header, tensors)
     pipe.write(len(data).to_bytes(8, "little") + data)
     pipe.flush()
 
@@ -179,4 +179,4 @@ def read(pipe: IO[bytes] | None) -> Frame | None:
         data = pipe.read(size) if size else b""
     except (OSError, ValueError):  # closed, by us
         return None
-    return unpacked(data) if size and len(data) == size else None
+    return unpack(data) if size and len(data) == size else None

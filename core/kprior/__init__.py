@@ -10,17 +10,17 @@ no files, no settings, no database.
 """
 
 from core.kprior.adaptation import adapt
-from core.kprior.audit import membership_auc
-from core.kprior.certificate import Certificate, Measurement, certify, refine
+from core.kprior.certificate.certificate import Certificate, Measurement, certify, refine
+from core.kprior.certificate.certified_removal import Removal
+from core.kprior.certificate.membership import membership_auc
 from core.kprior.cost import Cost
-from core.kprior.examples import Data, Examples
-from core.kprior.memory import Memory, MemoryPolicy, Select
-from core.kprior.methods import MODES, OURS, PAPER, REPLAY, WEIGHT_PRIOR, Method, Weights, distillation
-from core.kprior.predictor import Predictor
-from core.kprior.removal import Removal
+from core.kprior.data.examples import Data, Examples
+from core.kprior.memory.memory import Memory, MemoryPolicy, Select
+from core.kprior.model.predictor import Predictor
+from core.kprior.objective.methods import MODES, OURS, PAPER, REPLAY, WEIGHT_PRIOR, Method, Weights, distillation
+from core.kprior.objective.tasks import AddData, ChangeModel, ChangeRegularizer, RemoveData, Task
 from core.kprior.solvers import SolverError, Training
 from core.kprior.state import State, StateError
-from core.kprior.tasks import AddData, ChangeModel, ChangeRegularizer, RemoveData, Task
 from core.kprior.training import Result, reselect, train
 
 __all__ = [

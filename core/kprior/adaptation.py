@@ -13,14 +13,15 @@ from torch import Tensor
 
 from core.kprior.cost import Cost
 from core.kprior.curvature import Curvature, Full, curvature_for
-from core.kprior.examples import Examples
-from core.kprior.memory import MemoryPolicy, MemorySelection, remember
-from core.kprior.methods import OURS, Method
-from core.kprior.problem import Problem, pose
+from core.kprior.data.examples import Examples
+from core.kprior.memory.memory import MemoryPolicy, remember
+from core.kprior.memory.selection import MemorySelection
+from core.kprior.objective.build import Problem, build_objective
+from core.kprior.objective.methods import OURS, Method
+from core.kprior.objective.surrogate import Surrogate
+from core.kprior.objective.tasks import Task
 from core.kprior.solvers import Progress, Training, Watch, solve
 from core.kprior.state import State
-from core.kprior.surrogate import Surrogate
-from core.kprior.tasks import Task
 from core.kprior.training import Result, backend_for
 
 
@@ -39,13 +40,13 @@ def adapt(
     training, policy = training or Training(), policy or MemoryPolicy()
     cost = Cost()
     with cost.timed():
-        problem = pose(state, memory, tasks, method, training, cost)
+        problem = build_objective(state, memory, tasks, method, training, cost)
         solution = solve(problem.objective, problem.start, training, cost, progress, watch)
         if method.secant and (ratio := secant_ratio(state, problem, solution.w)) is not None:
             assert isinstance(problem.objective.curvature, Full)
             problem.objective.curvature = Full(problem.objective.curvature.matrix * ratio)
             solution = solve(problem.objective, solution.w, training, cost, progress, watch)
-        new_state, rows = settle(state, problem, solution.w, method, policy, training.seed, cost)
+        new_state, rows = next_state(state, problem, solution.w, method, policy, training.seed, cost)
     return Result(new_state, rows, cost, solution.converged)
 
 
@@ -74,7 +75,7 @@ def secant_ratio(state: State, problem: Problem, w: Tensor) -> float | None:
     return math.sqrt(secant / tangent)
 
 
-def settle(
+def next_state(
     state: State, problem: Problem, w: Tensor, method: Method, policy: MemoryPolicy, seed: int, cost: Cost
 ) -> tuple[State, Examples]:
     """The new version's whole state, from memory and added examples alone."""
@@ -88,7 +89,7 @@ def settle(
     if hessian is not None:
         curvature = Full(hessian - torch.diag(objective.delta))
     elif curvature is not None:
-        curvature = carried(problem, w, curvature)
+        curvature = carry_curvature(problem, w, curvature)
     gradient = settled_gradient(state, problem, w, gradient, method)
     surrogate = problem.surrogate if same else Surrogate.zeros(predictor)
     if surrogate is not None:
@@ -137,7 +138,7 @@ def settled_gradient(state: State, problem: Problem, w: Tensor, gradient: Tensor
     return gradient - (method.tau - 1) * pull
 
 
-def carried(problem: Problem, w: Tensor, empty: Curvature) -> Curvature:
+def carry_curvature(problem: Problem, w: Tensor, empty: Curvature) -> Curvature:
     """G of the new state where no Hessian is at hand: what was left over, plus all that is read anyway."""
     objective, predictor = problem.objective, problem.predictor
     curvature, weight = empty, problem.importance

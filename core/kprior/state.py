@@ -17,11 +17,11 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from core.kprior.curvature import BACKENDS, Curvature
-from core.kprior.examples import Examples
-from core.kprior.memory import Memory
-from core.kprior.predictor import Predictor
-from core.kprior.regularizers import L2
-from core.kprior.surrogate import Surrogate
+from core.kprior.data.examples import Examples
+from core.kprior.memory.memory import Memory
+from core.kprior.model.predictor import Predictor
+from core.kprior.model.regularizers import L2
+from core.kprior.objective.surrogate import Surrogate
 
 FORMAT = "amend.state"
 FORMAT_VERSION = 1

@@ -8,19 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from core.kprior.certificate.certified_removal import Removal
 from core.kprior.cost import Cost
 from core.kprior.curvature import Curvature, Full, curvature_for
-from core.kprior.examples import Data, Examples
-from core.kprior.gathering import Divided, gather
-from core.kprior.looks import Look
-from core.kprior.memory import Memory, MemoryPolicy, MemorySelection, Select
-from core.kprior.objective import Objective, Term
-from core.kprior.predictor import Predictor
-from core.kprior.regularizers import L2, regularizer_of
-from core.kprior.removal import Removal
+from core.kprior.data.examples import Data, Examples
+from core.kprior.data.partitioned import PartitionedData, accumulate
+from core.kprior.memory.memory import Memory, MemoryPolicy, Select
+from core.kprior.memory.selection import MemorySelection
+from core.kprior.model.predictor import Predictor
+from core.kprior.model.regularizers import L2, regularizer_of
+from core.kprior.objective.objective import Objective
+from core.kprior.objective.surrogate import Surrogate
+from core.kprior.objective.terms import Term
+from core.kprior.passes.moments import fit_encoder
+from core.kprior.passes.statistics import Statistics
 from core.kprior.solvers import Progress, Solve, Training, Watch, solve
 from core.kprior.state import State
-from core.kprior.surrogate import Surrogate
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def train(
     with cost.timed():
         predictor = Predictor(spec, training.seed, device)
         if encoder_of is None:
-            predictor.encoder.fit(data)
+            fit_encoder(predictor.encoder, data)
             cost.data_passes += len(predictor.encoder.state_dict()) > 0
         else:
             predictor.encoder.load_state_dict(encoder_of.predictor.encoder.state_dict())
@@ -148,27 +151,27 @@ def summarise(
     late = known is None and (policy.select is Select.LEVERAGE or kind == "full")
 
     def selection(scored_by: Curvature | None) -> MemorySelection:
-        bare = isinstance(data, Divided)
+        bare = isinstance(data, PartitionedData)
         return MemorySelection(policy, policy.size(count), predictor, w, scored_by, regularizer.delta, seed, bare)
 
     first = None if late else selection(known)
-    look = gather(data, Look(predictor, w, slope=True, curvature=kind, surrogate=True, selection=first))
+    look = accumulate(data, Statistics(predictor, w, slope=True, curvature=kind, surrogate=True, selection=first))
     cost.backward_passes += look.count
     cost.data_passes += 1
     selected = look.selection
     if selected is None:
-        again = gather(data, Look(predictor, w, selection=selection(look.curvature)))
+        again = accumulate(data, Statistics(predictor, w, selection=selection(look.curvature)))
         selected = again.selection
         cost.forward_passes += again.count
         cost.data_passes += 1
     assert selected is not None
-    memory, rows = selected.take(generation, data.rows if isinstance(data, Divided) else None)
+    memory, rows = selected.take(generation, data.rows if isinstance(data, PartitionedData) else None)
     return Summary(regularizer.gradient(w) + look.gradient, look.curvature, memory, rows, look.surrogate)
 
 
 def data_gradient(predictor: Predictor, w: Tensor, examples: Examples, weight: Tensor | None = None) -> Tensor:
     """sum_i v_i J_i' (h(f_i) - y_i): (P,)   (paper, Eq. 5, summed)."""
-    look = Look(predictor, w)
+    look = Statistics(predictor, w)
     z = predictor.features(examples.x) if predictor.linear else predictor.encode(examples.x)
     look.add_encoded(z, examples.y.to(z), weight)
     return look.gradient
@@ -180,10 +183,10 @@ def reselect(state: State, data: Data, policy: MemoryPolicy, seed: int = 0) -> R
     with cost.timed():
         generation = state.memory.generation + 1
         size, delta = policy.size(state.count), state.regularizer.delta
-        bare = isinstance(data, Divided)
+        bare = isinstance(data, PartitionedData)
         selection = MemorySelection(policy, size, state.predictor, state.w, state.curvature, delta, seed, bare)
-        look = gather(data, Look(state.predictor, state.w, selection=selection))
+        look = accumulate(data, Statistics(state.predictor, state.w, selection=selection))
         cost.forward_passes += look.count
         cost.data_passes += 1
-        memory, rows = selection.take(generation, data.rows if isinstance(data, Divided) else None)
+        memory, rows = selection.take(generation, data.rows if isinstance(data, PartitionedData) else None)
     return Result(replace(state, memory=memory), rows, cost, True)

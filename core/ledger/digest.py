@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 
 from core.kprior import Data, Examples
-from core.kprior.gathering import Divided, S, Sum, Tensors, Together
+from core.kprior.data.codec import Tensors
+from core.kprior.data.partitioned import PartitionedData
+from core.kprior.passes.accumulator import A, Accumulator, Combined
 
 SIZE = 2**256
 EMPTY = "0" * 64
@@ -49,7 +51,7 @@ def summed(secret: bytes, examples: Examples) -> int:
     return total
 
 
-class Digest(Sum):
+class Digest(Accumulator):
     """The digest of what is read, for passes whose parts are read by several. Whoever reads one brings the secret."""
 
     kind = "digest"
@@ -74,10 +76,10 @@ class Digest(Sum):
         return {}, {}
 
 
-class Digesting(Divided):
+class Digesting(PartitionedData):
     """Data that is digested while it is read for the first time, by whomever."""
 
-    def __init__(self, secret: bytes, data: Divided) -> None:
+    def __init__(self, secret: bytes, data: PartitionedData) -> None:
         self.secret, self.data = secret, data
         self.digest: str | None = None
 
@@ -91,14 +93,14 @@ class Digesting(Divided):
     def rows(self, key: Tensor) -> Examples:
         return self.data.rows(key)
 
-    def shares(self, total: Sum) -> bool:
-        return self.data.shares(total if self.digest is not None else Together(total, Digest(self.secret)))
+    def shares(self, total: Accumulator) -> bool:
+        return self.data.shares(total if self.digest is not None else Combined(total, Digest(self.secret)))
 
-    def gather(self, total: S) -> S:
+    def accumulate(self, total: A) -> A:
         if self.digest is not None:
-            return self.data.gather(total)
+            return self.data.accumulate(total)
         digest = Digest(self.secret)
-        self.data.gather(Together(total, digest))
+        self.data.accumulate(Combined(total, digest))
         self.finish(digest)
         return total
 

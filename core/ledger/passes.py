@@ -19,8 +19,8 @@ from torch import Tensor
 
 from core.database import Database
 from core.kprior import Data, Examples
-from core.kprior.examples import concatenate
-from core.kprior.gathering import Divided
+from core.kprior.data.examples import concatenate
+from core.kprior.data.partitioned import PartitionedData
 from core.ledger import storage
 from core.ledger.append import few
 from core.models.spec import shape_of
@@ -61,7 +61,7 @@ class Layout:
         return Examples(torch.from_numpy(block.position), x, y)
 
 
-class Pass(Divided):
+class Pass(PartitionedData):
     """Examples that meet a condition, chunk by chunk, anew on every iteration."""
 
     def __init__(

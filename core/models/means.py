@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from core.kprior.predictor import Predictor
+from core.kprior.model.predictor import Predictor
 
 Numbers = NDArray[Any]
 

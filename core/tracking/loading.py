@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from core.kprior.predictor import Predictor
+from core.kprior.model.predictor import Predictor
 from core.models.means import Means
 from core.models.outputs import outputs
 

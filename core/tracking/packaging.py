@@ -23,19 +23,9 @@ from safetensors.torch import save_file
 
 import core
 from core.kprior import State
-from core.kprior.architectures import ENTRY_POINTS
+from core.kprior.model.architectures import ENTRY_POINTS
 
-FILES = (
-    "kprior/architectures.py",
-    "kprior/encoders.py",
-    "kprior/examples.py",
-    "kprior/families.py",
-    "kprior/gathering.py",
-    "kprior/predictor.py",
-    "models/means.py",
-    "models/outputs.py",
-    "tracking/loading.py",
-)
+FILES = ("kprior/model/*.py", "models/means.py", "models/outputs.py", "tracking/loading.py")
 """All that predicting needs."""
 PACKAGES = ("torch", "numpy", "pandas", "safetensors", "mlflow")
 
@@ -80,7 +70,8 @@ def copy_code(folder: Path) -> str:
 @cache
 def sources() -> dict[str, str]:
     root = Path(str(core.__file__)).parent
-    return {file: (root / file).read_text() for file in FILES}
+    found = sorted(path for pattern in FILES for path in root.glob(pattern))
+    return {path.relative_to(root).as_posix(): path.read_text() for path in found}
 
 
 @cache

@@ -19,7 +19,7 @@ from core.kprior.curvature.diagonal import Diagonal
 from core.kprior.curvature.full import Full, balance, glm_hessian
 from core.kprior.curvature.kronecker import Kronecker
 from core.kprior.curvature.lowrank import LowRank
-from core.kprior.predictor import Predictor
+from core.kprior.model.predictor import Predictor
 
 __all__ = [
     "balance",

@@ -9,7 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from core.kprior.predictor import Predictor
+from core.kprior.model.predictor import Predictor
 
 ROW_BYTES = 2**27
 """Memory for the Jacobian rows of one step."""

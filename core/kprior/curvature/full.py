@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from core.kprior.curvature.base import Curvature, cholesky, ggn_rows, per_row, row_chunks
-from core.kprior.families import Family
-from core.kprior.predictor import Predictor
+from core.kprior.model.families import Family
+from core.kprior.model.predictor import Predictor
 
 
 class Full(Curvature):

@@ -7,9 +7,9 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from core.kprior.architectures import Linear
 from core.kprior.curvature.base import Curvature
-from core.kprior.predictor import Predictor
+from core.kprior.model.architectures import Linear
+from core.kprior.model.predictor import Predictor
 
 
 class Kronecker(Curvature):

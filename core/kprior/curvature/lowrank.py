@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from core.kprior.curvature.base import Curvature, cholesky, ggn_rows, per_row, row_chunks
-from core.kprior.predictor import Predictor
+from core.kprior.model.predictor import Predictor
 
 RANK = 200
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from core.kprior import Cost, Data, Examples, MemoryPolicy, State, train
-from core.kprior.examples import concatenate
-from core.kprior.gathering import Divided
-from core.kprior.shifts import shift_directions, without_shift
+from core.kprior.data.examples import concatenate
+from core.kprior.data.partitioned import PartitionedData
+from core.kprior.model.gauge import shift_directions, without_shift
 from core.kprior.training import summarise
 
 FAMILIES = ("binary", "classes", "number", "count")
@@ -75,7 +75,7 @@ def examples_of(kind: str, n: int, dim: int, seed: int = 0, first_key: int = 0) 
     return Examples(torch.arange(first_key, first_key + n), x, labels_for(kind, f, generator))
 
 
-class Cut(Divided):
+class Cut(PartitionedData):
     """Chunks of examples that are cut into parts."""
 
     def __init__(self, parts: Sequence[Sequence[Examples]]) -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from core.kprior import Cost, Examples, MemoryPolicy, Select, State
-from core.kprior.predictor import Predictor
-from core.kprior.regularizers import regularizer_of
+from core.kprior.model.predictor import Predictor
+from core.kprior.model.regularizers import regularizer_of
 from core.kprior.training import summarise
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import FAMILIES, LINEAR, l2, labels_for, outputs_of, spec_of

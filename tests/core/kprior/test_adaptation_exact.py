@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.kprior import OURS, Cost, Training, adapt
-from core.kprior.problem import pose
+from core.kprior.objective.build import build_objective
 from tests.core.kprior import oracles
 from tests.core.kprior.changes import Change, all_changes
 from tests.core.kprior.problems import EVERYTHING, FAMILIES, relative_distance
@@ -34,7 +34,7 @@ def test_full_memory_gives_the_retrain(change: Change, early: bool) -> None:
 @pytest.mark.parametrize("change", CHANGES)
 def test_full_memory_gradient_is_that_of_the_retained_objective(change: Change) -> None:
     state, memory = change.start(early=True)
-    problem = pose(state, memory, change.tasks(), OURS, Training(), Cost())
+    problem = build_objective(state, memory, change.tasks(), OURS, Training(), Cost())
     generator = torch.Generator().manual_seed(1)
     for size in (0.1, 1.0):
         w = size * torch.randn(problem.predictor.size, generator=generator, dtype=torch.float64)

@@ -22,7 +22,7 @@ from core.kprior import (
     refine,
     train,
 )
-from core.kprior.examples import concatenate
+from core.kprior.data.examples import concatenate
 from tests.core.kprior import oracles
 from tests.core.kprior.changes import SOME
 from tests.core.kprior.problems import (

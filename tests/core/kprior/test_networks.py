@@ -28,7 +28,7 @@ from core.kprior import (
     refine,
     train,
 )
-from core.kprior.problem import pose
+from core.kprior.objective.build import build_objective
 from core.kprior.training import data_gradient
 from tests.core.kprior.problems import EVERYTHING, FAMILIES, LINEAR, TENTH, examples_of, l2, rows, spec_of, without
 
@@ -143,7 +143,7 @@ def test_gradient_at_the_old_weights_is_known_exactly(kind: str, curvature: str 
     )
     state = trained.state
     tasks = [AddData([new]), RemoveData([gone])]
-    problem = pose(state, trained.memory, tasks, OURS, SHORT, Cost())
+    problem = build_objective(state, trained.memory, tasks, OURS, SHORT, Cost())
     _, gradient, _ = problem.objective.evaluate(state.w, Cost())
     predictor = state.predictor
     truth = state.gradient + data_gradient(predictor, state.w, new) - data_gradient(predictor, state.w, gone)
@@ -157,7 +157,7 @@ def test_full_memory_gradient_is_that_of_the_retained_objective_near_the_old_wei
     data = examples_of("classes", 120, 3)
     trained = train(spec_of("classes", 3, {"kind": "mlp", "hidden": [6]}), [data], policy=EVERYTHING, training=TRAINING)
     state = trained.state
-    problem = pose(state, trained.memory, [], OURS, SHORT, Cost())
+    problem = build_objective(state, trained.memory, [], OURS, SHORT, Cost())
     step = torch.randn(state.w.shape, generator=torch.Generator().manual_seed(0))
     errors = []
     for size in (0.1, 0.01):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.database import Database
 from core.kprior import Examples
-from core.kprior.gathering import Together
+from core.kprior.passes.accumulator import Combined
 from core.ledger import passes
 from core.ledger.digest import EMPTY, SIZE, Digest, Digesting, changed
 from tests.core.kprior.problems import Cut
@@ -115,9 +115,9 @@ def test_a_reading_that_breaks_off_is_no_digest() -> None:
 def test_data_is_digested_by_whoever_adds_it_up() -> None:
     data = Digesting(SECRET, Cut([[examples([1, 2])], [examples([3])]]))
     other = Digest(SECRET)
-    assert data.gather(other) is other
+    assert data.accumulate(other) is other
     assert data.digest == f"{other.total:064x}" == digest([1, 2, 3])
-    both = data.gather(Together(Digest(SECRET), Digest(SECRET)))
+    both = data.accumulate(Combined(Digest(SECRET), Digest(SECRET)))
     assert [f"{total.total:064x}" for total in both.totals] == [data.digest] * 2  # type: ignore[attr-defined]
 
 

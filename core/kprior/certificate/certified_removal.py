@@ -1,0 +1,42 @@
+"""Certified removal of data from L2-regularised GLMs (Guo, Goldstein, Hannun & van der Maaten, 2020).
+
+Training minimises L(w) + b'w with a random b ~ N(0, sigma^2 I) that nobody else knows. A model w with
+|grad L(w) + b| <= r on the retained data cannot be told from a retrain on them, up to (epsilon, delta), as long as
+
+    r <= sigma epsilon / sqrt(2 log(1.5 / delta))          (their Theorem 3)
+
+The residual r is what a certificate's pass measures, over all removals so far: nothing has to be added up.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from core.kprior.model.predictor import Predictor
+
+
+@dataclass(frozen=True)
+class Removal:
+    """The promise (epsilon, delta), and the noise that buys it."""
+
+    epsilon: float
+    delta: float
+    sigma: float
+
+    @property
+    def allowed(self) -> float:
+        """The largest residual gradient for which the promise holds."""
+        return self.sigma * self.epsilon / math.sqrt(2 * math.log(1.5 / self.delta))
+
+    def draw(self, predictor: Predictor) -> Tensor:
+        """A new b: from the system's randomness, since whoever knows the seed knows b."""
+        if not predictor.linear:
+            raise ValueError("certified removal exists for linear models only")
+        generator = torch.Generator().manual_seed(secrets.randbits(63))
+        noise = torch.randn(predictor.size, generator=generator, dtype=predictor.dtype)
+        return (self.sigma * noise).to(predictor.device)

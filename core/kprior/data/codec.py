@@ -1,0 +1,35 @@
+"""JSON and tensors as bytes, and groups of tensors by name. Nothing is pickled."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+Tensors = dict[str, Tensor]
+
+
+def join_groups(groups: dict[str, Tensors]) -> Tensors:
+    """Groups of tensors as one, each name after its group's."""
+    return {f"{group}.{name}": tensor for group, tensors in groups.items() for name, tensor in tensors.items()}
+
+
+def take_group(tensors: Tensors, group: str) -> Tensors:
+    """One group of them, under their own names."""
+    return {name.removeprefix(f"{group}."): t for name, t in tensors.items() if name.startswith(f"{group}.")}
+
+
+def pack(header: dict[str, Any], tensors: Tensors) -> bytes:
+    """JSON and tensors as one safetensors file."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    return bytes(save_tensors(plain, metadata={"amend": json.dumps(header)}))
+
+
+def unpack(data: bytes) -> tuple[dict[str, Any], Tensors]:
+    """The inverse of `pack`."""
+    size = int.from_bytes(data[:8], "little")
+    header: dict[str, Any] = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["amend"])
+    return header, load_tensors(data)

@@ -1,0 +1,121 @@
+"""From raw inputs to what an architecture reads. What an encoder learns from data lives in buffers.
+
+The buffers are part of a version's state, and they stay as they were when the model was first trained:
+an adapted model and the retrain it is compared with must mean the same thing by a weight.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Encoder(nn.Module):
+    """Raw inputs (n, ...) -> float tensor (n, *shape)."""
+
+    shape: tuple[int, ...]
+    raw_shape: tuple[int, ...]
+    """Of one input before the encoder."""
+
+
+class VectorEncoder(Encoder):
+    """A vector of numbers, as it comes."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.shape = self.raw_shape = (dim,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+class ImageEncoder(Encoder):
+    """Pixels: bytes become [0, 1], floats stay as they are."""
+
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.shape = self.raw_shape = shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / 255 if x.dtype == torch.uint8 else x
+
+
+class TableEncoder(Encoder):
+    """Columns of numbers and categories, one float each: category codes count from 0, NaN is missing.
+
+    A number becomes its value less about the column's mean, in units of about its deviation, and a flag that is 1 where
+    it is missing (the value is then 0).
+    A category of V values becomes V + 1 indicators, the last for unseen or missing values.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, columns: list[dict[str, Any]]) -> None:
+        super().__init__()
+        if not columns:
+            raise ValueError("a table needs at least one column")
+        for column in columns:
+            if column.get("type") == "category" and not column.get("values"):
+                raise ValueError(f"column {column.get('name')!r}: a category needs its 'values'")
+            if column.get("type") not in ("number", "category"):
+                raise ValueError(f"column {column.get('name')!r}: type must be 'number' or 'category'")
+        self.numbers = [i for i, c in enumerate(columns) if c["type"] == "number"]
+        self.categories = [(i, len(c["values"])) for i, c in enumerate(columns) if c["type"] == "category"]
+        self.shape = (2 * len(self.numbers) + sum(v + 1 for _, v in self.categories),)
+        self.raw_shape = (len(columns),)
+        self.register_buffer("mean", torch.zeros(len(self.numbers), dtype=torch.float64))
+        self.register_buffer("scale", torch.ones(len(self.numbers), dtype=torch.float64))
+
+    def set_units(self, mean: Tensor, deviation: Tensor) -> None:
+        """Take the units of the number columns from their means and deviations."""
+        # a constant column has the deviation that rounding gives it
+        deviation = torch.where(deviation > 1e-14 * mean.abs(), deviation, torch.ones_like(deviation))
+        # Rounded to a power of two, and the mean to a quarter of it: as good a unit, and nobody's value can be worked
+        # out from it after the example is gone.
+        scale = torch.exp2(torch.log2(deviation).round())
+        self.scale.copy_(scale)
+        self.mean.copy_((mean / (scale / 4)).round() * (scale / 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.double()
+        number = x[:, self.numbers]
+        missing = number.isnan()
+        parts = [torch.where(missing, 0.0, (number - self.mean) / self.scale), missing.double()]
+        for column, size in self.categories:
+            code = x[:, column]
+            known = (code >= 0) & (code < size)
+            index = torch.where(known, code, float(size)).long()
+            parts.append(nn.functional.one_hot(index, size + 1).double())
+        return torch.cat(parts, 1)
+
+
+def encoder_of(spec: dict[str, Any]) -> Encoder:
+    """The encoder of a model's input: vector, image or table."""
+    kind = spec.get("kind")
+    if kind == "vector":
+        if not isinstance(spec.get("dim"), int) or spec["dim"] < 1:
+            raise ValueError("a vector needs its 'dim', a whole number of at least 1")
+        return VectorEncoder(spec["dim"])
+    if kind == "image":
+        shape = spec.get("shape")
+        if (
+            not isinstance(shape, (list, tuple))
+            or len(shape) != 3
+            or not all(isinstance(v, int) and v > 0 for v in shape)
+        ):
+            raise ValueError("an image needs its 'shape': channels, height, width")
+        return ImageEncoder((shape[0], shape[1], shape[2]))
+    if kind == "table":
+        if not isinstance(spec.get("columns"), (list, tuple)):
+            raise ValueError("a table needs its 'columns'")
+        return TableEncoder(list(spec["columns"]))
+    raise ValueError(f"unknown input kind {kind!r}; known: vector, image, table")
+
+
+def size_of(shape: tuple[int, ...]) -> int:
+    """How many numbers one encoded example has."""
+    return math.prod(shape)

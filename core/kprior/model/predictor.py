@@ -1,0 +1,122 @@
+"""A predictor: encoder, body and family together, as a function f(w, x) of one flat weight vector.
+
+Weights are an argument, never hidden inside: the engine compares many of them on the same body.
+Linear predictors work in float64 (their solves are exact), networks in float32.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, jacrev, vmap
+
+from core.kprior.model.architectures import Linear, architecture_of
+from core.kprior.model.encoders import encoder_of
+from core.kprior.model.families import family_of
+
+if TYPE_CHECKING:  # predicting needs no rows of ours
+    from core.kprior.data.examples import Examples
+
+
+class Predictor:
+    """f(w, x) for one spec: {"input": ..., "target": ..., "architecture": ...}."""
+
+    def __init__(self, spec: dict[str, Any], seed: int = 0, device: torch.device | str = "cpu") -> None:
+        self.spec = {k: copy.deepcopy(spec[k]) for k in ("input", "target", "architecture")}
+        self.device = torch.device(device)
+        self.family = family_of(spec["target"])
+        self.encoder = encoder_of(spec["input"]).to(self.device)
+        with torch.random.fork_rng(devices=[]):
+            # not torch.manual_seed, which notes the stack for each kind of GPU that may come: more work than all else
+            torch.default_generator.manual_seed(seed)
+            self.body = architecture_of(spec["architecture"], self.encoder.shape, self.family.outputs)
+        self.dtype = torch.float64 if isinstance(self.body, Linear) else torch.float32
+        self.body.to(device=self.device, dtype=self.dtype).requires_grad_(False)
+        self._shapes = {name: p.shape for name, p in self.body.named_parameters()}
+        self.size = sum(shape.numel() for shape in self._shapes.values())
+
+    @property
+    def linear(self) -> bool:
+        """Whether this is a GLM: outputs linear in the weights, and so a convex objective."""
+        return isinstance(self.body, Linear)
+
+    def initial_weights(self) -> Tensor:
+        """The (P,) weights the body was built with: zeros for GLMs, the seed's draw for networks."""
+        return torch.cat([p.detach().reshape(-1) for p in self.body.parameters()]).clone()
+
+    def unflatten(self, w: Tensor) -> dict[str, Tensor]:
+        """(P,) -> the body's parameters by name, as views."""
+        parts = w.split([shape.numel() for shape in self._shapes.values()])
+        return {name: part.view(shape) for part, (name, shape) in zip(parts, self._shapes.items(), strict=True)}
+
+    def bias(self) -> Tensor:
+        """(P,) bool: which weights are biases (for a GLM, those of the constant feature)."""
+        flags = []
+        for name, shape in self._shapes.items():
+            flag = torch.full(shape, name.split(".")[-1] == "bias", device=self.device)
+            if self.linear:
+                flag[:, -1] = True
+            flags.append(flag.reshape(-1))
+        return torch.cat(flags)
+
+    def encode(self, x: Tensor) -> Tensor:
+        """Raw inputs -> the body's inputs, in the predictor's precision, on its device."""
+        x = x.to(self.device)
+        if x.is_floating_point() and x.dtype != torch.float64:
+            x = x.to(self.dtype)  # before the encoder: an image of floats is large
+        out: Tensor = self.encoder(x)
+        return out.to(self.dtype)
+
+    def check(self, examples: Examples) -> None:
+        """ValueError if rows cannot be this model's: inputs of another shape, targets outside the family."""
+        y, K = examples.y, self.family.outputs
+        if y.shape[1] != K:
+            raise ValueError(f"targets have {y.shape[1]} columns; this model has {K}")
+        if not self.family.admits(y):
+            raise ValueError(f"targets are not those of a {self.family.name} family, or not finite")
+        if tuple(examples.x.shape[1:]) != self.encoder.raw_shape:
+            raise ValueError(
+                f"inputs have shape {tuple(examples.x.shape[1:])}; this model reads {self.encoder.raw_shape}"
+            )
+
+    def features(self, x: Tensor) -> Tensor:
+        """phi(x) of a GLM: (n, D), the last column 1."""
+        if not isinstance(self.body, Linear):
+            raise TypeError("only linear predictors have features")
+        return self.body.features(self.encode(x))
+
+    def outputs(self, w: Tensor, x: Tensor, training: bool = False) -> Tensor:
+        """f(w, x): (n, K)."""
+        return self.outputs_of_encoded(w, self.encode(x), training)
+
+    def outputs_of_encoded(self, w: Tensor, z: Tensor, training: bool = False) -> Tensor:
+        """f for inputs that are encoded already; `training` switches dropout on."""
+        self.body.train(training)
+        out: Tensor = functional_call(self.body, self.unflatten(w), (z,))
+        return out
+
+    def jacobian(self, w: Tensor, x: Tensor) -> Tensor:
+        """d f / d w for each row: (n, K, P)."""
+        if self.linear:
+            phi = self.features(x)
+            eye = torch.eye(self.family.outputs, dtype=phi.dtype, device=phi.device)
+            return torch.einsum("kl,nd->nkld", eye, phi).reshape(len(phi), self.family.outputs, -1)
+        self.body.eval()
+
+        def single(weights: Tensor, z: Tensor) -> Tensor:
+            out: Tensor = functional_call(self.body, self.unflatten(weights), (z[None],))
+            return out[0]
+
+        rows: Tensor = vmap(jacrev(single), in_dims=(None, 0))(w, self.encode(x))
+        return rows
+
+    def layers(self) -> dict[str, nn.Module]:
+        """The body's modules that hold parameters, by name."""
+        return {
+            name: module
+            for name, module in self.body.named_modules()
+            if next(module.parameters(recurse=False), None) is not None
+        }

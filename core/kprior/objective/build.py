@@ -1,0 +1,190 @@
+"""The K-prior objective of a state, its memory and a set of tasks.
+
+    K(w) =  sum_M v_i l(h*_i, f_i(w))              function space, on the memory           (paper, Eq. 8)
+          + 1/2 (w-w*)' Q (w-w*)                   what memory leaves out, to second order (Eq. 12)
+          + B_GR(w || w*)                          weight space; new regularizer G, old R  (Eq. 20)
+          + g*' (w-w*)                             what the base had not converged
+          + sum_added l(y_j, f_j(w))               Add Data                                (Eq. 13)
+          + sum_removed (y_k - h*_k)' f_k(w)       Remove Data, with k out of M and out of Q
+
+The removal term is the paper's -l_k + l(h*_k, .) with the parts that cancel cancelled. For GLMs with everything in
+memory K differs from the retained objective by a constant, whatever the tasks (Theorems 1 and 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from core.kprior.cost import Cost
+from core.kprior.curvature import Curvature
+from core.kprior.data.examples import Data, Examples, rereadable
+from core.kprior.model.predictor import Predictor
+from core.kprior.model.regularizers import L2
+from core.kprior.objective.leftover import CurvatureSpace, Forgotten
+from core.kprior.objective.methods import Method, Weights
+from core.kprior.objective.objective import Objective
+from core.kprior.objective.surrogate import Surrogate
+from core.kprior.objective.tasks import Change, Task
+from core.kprior.objective.terms import InputMixer, Term
+from core.kprior.objective.transfer import new_regularizer, shared_parameters, successor
+from core.kprior.solvers import Training
+from core.kprior.state import State, aligned
+from core.kprior.training import data_gradient
+
+
+@dataclass
+class Problem:
+    """An adaptation ready to solve."""
+
+    objective: Objective
+    predictor: Predictor
+    regularizer: L2
+    start: Tensor
+    change: Change
+    kept: Examples
+    """Memory rows that stay."""
+    importance: Tensor
+    """What each of them stands for."""
+    counted: Tensor
+    """What each of them counts in the objective, v."""
+    count: int
+    past: Curvature | None
+    """G without the removed examples, where the model stays the same."""
+    surrogate: Surrogate | None
+
+
+def build_objective(
+    state: State, memory: Examples, tasks: Sequence[Task], method: Method, training: Training, cost: Cost
+) -> Problem:
+    """Build K for the given tasks; see the module's formula."""
+    old = state.predictor
+    change = Change.of(tasks)
+    forgotten = Forgotten.of(state, change.removed, cost)
+    stays = ~torch.isin(state.memory.key, forgotten.keys)
+    kept = aligned(state, memory).take(stays)
+    importance = state.memory.weight[stays.to(state.memory.weight.device)]
+    left = state.count - len(forgotten.keys)
+    count = left + counted_rows(change.added, forgotten.keys, state.memory.key)
+    if state.curvature is None and float(importance.sum()) > left:
+        importance = importance * (left / float(importance.sum()))  # what was removed outside memory stood for itself
+    if count <= 0:
+        raise ValueError("no examples are left: there is nothing a model could stand for")
+
+    new = old if change.architecture is None else successor(old, change.architecture, training.seed)
+    regularizer = new_regularizer(state, change, new)
+    shared = shared_parameters(old, new)
+    same = new is old
+
+    f_star = old.outputs(state.w, kept.x)
+    space = CurvatureSpace.of(state, forgotten, new, method, same, shared, kept, f_star)
+    v = weights_of(method, importance, space)
+    delta = regularizer.delta * (method.tau if method.anchor and shared is not None else 1.0)
+    linear = pull_of_the_past(state, new, shared, forgotten, kept, f_star, importance, method)
+    if regularizer.linear is not None:
+        linear = linear + regularizer.linear
+    # a state's own network may come from bytes, and so from no seed at all
+    cold = same and not training.warm_start
+    start = (Predictor(new.spec, training.seed, new.device) if cold else new).initial_weights()
+    if shared is not None and training.warm_start:
+        start[shared[0]] = state.w[shared[1]]
+
+    objective = Objective(new, delta, linear)
+    if same and method.anchor and not new.linear:
+        objective.removed = forgotten.removed
+    if len(kept) and method.memory:
+        root = None if forgotten.surrogate is None else forgotten.surrogate.input_root()
+        mixer = InputMixer(old, state.w, root) if method.mixing and not new.linear else None
+        objective.terms += memory_terms(new, old, kept, f_star, v, method, mixer)
+        if method.labels > 0 and method.anchor and method.gradient and same:
+            # g* has the labels already
+            objective.linear = objective.linear - method.labels * data_gradient(old, state.w, kept, v)
+    objective.terms += [Term(new, data) for data in change.added]
+    leftover = space.leftover(v if method.memory else torch.zeros_like(v))
+    if leftover is not None:
+        objective.curvature, objective.centre, offset = leftover
+        objective.linear = objective.linear + offset
+    past = forgotten.curvature if same else None
+    return Problem(objective, new, regularizer, start, change, kept, importance, v, count, past, forgotten.surrogate)
+
+
+def pull_of_the_past(
+    state: State,
+    new: Predictor,
+    shared: tuple[Tensor, Tensor] | None,
+    forgotten: Forgotten,
+    kept: Examples,
+    f_star: Tensor,
+    importance: Tensor,
+    method: Method,
+) -> Tensor:
+    """All of K that is linear in the weights: -grad R(w*) of B_GR, g*, and a GLM's removal term."""
+    linear = torch.zeros(new.size, dtype=new.dtype, device=new.device)
+    if shared is None or not method.anchor:
+        return linear
+    mine, theirs = shared
+    linear[mine] = forgotten.pull[theirs] - method.tau * state.regularizer.gradient(state.w)[theirs]
+    if method.gradient:
+        linear[mine] += state.gradient[theirs]
+    if method.gradient and len(mine) < new.size and bool((importance == 1).all()):
+        # Weights the old model did not have: their part of g* was never measured. A memory of all examples knows it;
+        # a small one only guesses, which did far more harm than to leave them where they are until a pass measures it.
+        fresh = torch.ones(new.size, dtype=torch.bool, device=new.device)
+        fresh[mine] = False
+        residual = (new.family.mean(f_star) - kept.y.to(f_star)) * importance[:, None]
+        linear[fresh] += (residual.T @ new.features(kept.x)).reshape(-1)[fresh]
+    return linear
+
+
+def memory_terms(
+    new: Predictor,
+    old: Predictor,
+    kept: Examples,
+    f_star: Tensor,
+    v: Tensor,
+    method: Method,
+    mixer: InputMixer | None,
+) -> list[Term]:
+    """(1 - lambda) T^2 sum_M v l(h(f*/T), f/T) + lambda sum_M v l(y, f)."""
+    T, share = method.temperature, method.labels
+    terms = []
+    if share < 1:
+        soft = old.family.mean(f_star / T)
+        itself = v if mixer is None else v.clamp(max=1)
+        terms.append(Term(new, [kept], soft, itself, scale=1 - share, temperature=T))
+        if mixer is not None and bool((v > 1).any()):
+            # an input in memory speaks for itself; mixed inputs for the others that it stands for
+            terms.append(Term(new, [kept], soft, v - itself, scale=1 - share, temperature=T, mixer=mixer))
+    if share > 0:
+        terms.append(Term(new, [kept], None, v, scale=share))
+    return terms
+
+
+def weights_of(method: Method, importance: Tensor, space: CurvatureSpace) -> Tensor:
+    """v: what each memory example counts."""
+    weights = method.weights
+    if weights is Weights.AUTO:
+        known = space.total is not None or space.surrogate is not None
+        weights = Weights.BALANCED if space.dense else Weights.ONE if known else Weights.IMPORTANCE
+    if weights is Weights.ONE:
+        return torch.ones_like(importance)
+    if weights is Weights.IMPORTANCE:
+        return importance
+    if not space.dense:
+        raise ValueError("balanced weights need a full curvature")
+    return space.balance(importance)
+
+
+def counted_rows(added: Sequence[Data], removed: Tensor, remembered: Tensor) -> int:
+    """How many rows are added; one that is removed as well, or there already, is a mistake of the caller's."""
+    count = 0
+    for chunk in (c for data in added for c in rereadable(data)):
+        count += len(chunk)
+        if bool(torch.isin(chunk.key.cpu(), removed).any()):
+            raise ValueError("an example is both added and removed: such changes cancel out before they come here")
+        if bool(torch.isin(chunk.key.cpu(), remembered).any()) or len(chunk.key.unique()) != len(chunk.key):
+            raise ValueError("an example is added that is there already")
+    return count

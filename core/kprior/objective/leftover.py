@@ -1,0 +1,187 @@
+"""The past without its removed examples, and the curvature of it that a memory leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from core.kprior.cost import Cost
+from core.kprior.curvature import Curvature, Full, balance, glm_hessian
+from core.kprior.data.examples import Data, Examples
+from core.kprior.model.architectures import Linear
+from core.kprior.model.predictor import Predictor
+from core.kprior.objective.methods import Method
+from core.kprior.objective.surrogate import Surrogate
+from core.kprior.state import State
+
+
+@dataclass
+class Forgotten:
+    """What removed examples leave behind, at w*: the pull of their absence, and a past without them."""
+
+    keys: Tensor
+    pull: Tensor
+    """(P,) sum_k J_k' (y_k - h*_k): for a GLM, the gradient of the removal term."""
+    removed: list[tuple[Tensor, Tensor]]
+    """For a network, encoded inputs and y_k - h*_k."""
+    curvature: Curvature | None
+    surrogate: Surrogate | None
+
+    @classmethod
+    def of(cls, state: State, removed: Sequence[Data], cost: Cost) -> Forgotten:
+        predictor, w = state.predictor, state.w
+        curvature = None if state.curvature is None else state.curvature.copy(predictor)
+        surrogate = None if state.surrogate is None else state.surrogate.copy()
+        keys, removed_rows = [torch.zeros(0, dtype=torch.long)], []
+        pull = torch.zeros_like(w)
+        for chunk in (c for data in removed for c in data):
+            predictor.check(chunk)
+            keys.append(chunk.key.cpu())
+            away = torch.full((len(chunk),), -1.0, dtype=predictor.dtype, device=predictor.device)
+            z = predictor.encode(chunk.x)
+            coefficient = chunk.y.to(z) - predictor.family.mean(predictor.outputs_of_encoded(w, z))
+            if predictor.linear:
+                pull += (coefficient.T @ predictor.features(chunk.x)).reshape(-1)
+            else:
+                removed_rows.append((z, coefficient))
+            if curvature is not None:
+                curvature.add(predictor, w, chunk.x, away)
+            if surrogate is not None:
+                surrogate.add(predictor, w, chunk.x, away)
+            cost.backward_passes += len(chunk)
+        if curvature is not None and len(keys) > 1:
+            # examples outside memory left with the curvature of earlier weights; at these it may have been more
+            curvature.clip()
+        if surrogate is not None and len(keys) > 1:
+            surrogate.clip()
+        all_keys = torch.cat(keys)
+        if len(all_keys.unique()) != len(all_keys):
+            raise ValueError("the same example is removed twice")
+        return cls(all_keys, pull, removed_rows, curvature, surrogate)
+
+
+@dataclass
+class CurvatureSpace:
+    """The curvature of the past in the new model's weights, before memory is taken out of it."""
+
+    new: Predictor
+    kept: Examples
+    total: Curvature | None = None
+    """G, where the new model has the old one's weights (or some of them)."""
+    centre: Tensor | None = None
+    offset: Tensor | None = None
+    surrogate: Surrogate | None = None
+    features: Tensor | None = None
+    """Columns of the surrogate that the new linear model has."""
+    f_star: Tensor | None = None
+    state: State | None = None
+
+    @classmethod
+    def of(
+        cls,
+        state: State,
+        forgotten: Forgotten,
+        new: Predictor,
+        method: Method,
+        same: bool,
+        shared: tuple[Tensor, Tensor] | None,
+        kept: Examples,
+        f_star: Tensor,
+    ) -> CurvatureSpace:
+        space = cls(new, kept, state=state)
+        if not method.curvature:
+            return space
+        G = forgotten.curvature
+        if same:
+            space.total, space.centre = G, state.w
+        elif isinstance(new.body, Linear) and new.body.degree == 1:
+            if (
+                shared is not None
+                and len(shared[0]) == new.size
+                and isinstance(G, Full)
+                and forgotten.surrogate is None
+            ):
+                # features dropped: G between the weights that stay, seen from where the dropped ones become zero
+                mine, theirs = shared
+                order = theirs[torch.argsort(mine)]
+                dropped = torch.ones_like(state.w, dtype=torch.bool)
+                dropped[theirs] = False
+                space.total = Full(G.matrix[order][:, order])
+                space.centre = state.w[order]
+                space.offset = -(G.matrix[order][:, dropped] @ state.w[dropped])
+                space.f_star = f_star
+            elif forgotten.surrogate is not None:
+                size = forgotten.surrogate.gram.shape[0] - 1
+                inputs = list(range(size)) if new.body.chosen is None else new.body.chosen.tolist()
+                space.surrogate = forgotten.surrogate
+                space.features = torch.tensor([*inputs, size], device=new.device)
+                space.f_star = f_star
+        return space
+
+    def memory_part(self, v: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What a memory with weights v has of a dense total, and of its offset."""
+        new, kept = self.new, self.kept
+        if self.surrogate is not None:
+            assert self.f_star is not None
+            f = self.f_star.double()
+            f = f - f.mean(1, keepdim=True) if f.shape[1] > 1 else f
+            part = Surrogate(*(torch.zeros_like(t) for t in vars(self.surrogate).values()))
+            assert self.state is not None
+            part.add(self.state.predictor, self.state.w, kept.x, v)
+            return part.gram[self.features][:, self.features], part.cross[self.features]
+        assert self.centre is not None
+        out = Full.zeros(new)
+        if self.offset is None:
+            out.add(new, self.centre, kept.x, v)
+            return out.matrix, None
+        # the old model's curvature on the new model's features, and its pull by what the dropped features said
+        assert self.f_star is not None
+        phi = new.features(kept.x)
+        gap = self.f_star - phi @ self.centre.view(new.family.outputs, -1).T
+        pull = torch.zeros(new.family.outputs, phi.shape[1], dtype=phi.dtype, device=phi.device)
+        for rows, hessian in new.family.hessians(self.f_star):
+            pull += torch.einsum("nkl,nl,n,nd->kd", hessian, gap[rows], v[rows], phi[rows])
+        return glm_hessian(phi, new.family, self.f_star, v), -pull.reshape(-1)
+
+    @property
+    def dense(self) -> bool:
+        """Whether the total is one matrix that memory weights can be balanced against."""
+        return self.surrogate is not None or isinstance(self.total, Full)
+
+    def balance(self, importance: Tensor) -> Tensor:
+        """c v with the largest c <= 1 for which G - c sum_M v J'LJ stays positive semi-definite."""
+        if len(importance) == 0:
+            return importance
+        part, _ = self.memory_part(importance)
+        if self.surrogate is not None:
+            total = self.surrogate.gram[self.features][:, self.features]
+        else:
+            assert isinstance(self.total, Full)
+            total = self.total.matrix
+        return importance * balance(total, part)
+
+    def leftover(self, v: Tensor) -> tuple[Curvature, Tensor, Tensor] | None:
+        """Q, the point it is centred at, and a linear term that goes with it; None where nothing is known."""
+        zero = torch.zeros(self.new.size, dtype=self.new.dtype, device=self.new.device)
+        if self.surrogate is not None:
+            gram, cross = self.memory_part(v)
+            assert cross is not None
+            K = self.new.family.outputs
+            gram = self.surrogate.gram[self.features][:, self.features] - gram
+            cross = self.surrogate.cross[self.features] - cross
+            matrix = torch.block_diag(*[gram] * K)
+            return Full(matrix.to(self.new.dtype)), zero, -cross.T.reshape(-1).to(self.new.dtype)
+        if self.total is None or self.centre is None:
+            return None
+        if isinstance(self.total, Full) and self.new.linear:
+            part, pull = self.memory_part(v)
+            offset = zero if self.offset is None or pull is None else self.offset - pull
+            return Full(self.total.matrix - part), self.centre, offset
+        left = self.total.copy(self.new)
+        if len(v):
+            left.add(self.new, self.centre, self.kept.x, -v)
+        left.clip()
+        return left, self.centre, zero

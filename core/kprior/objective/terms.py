@@ -1,0 +1,215 @@
+"""Sums of losses over rows: what an objective is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from core.kprior.data.examples import Data, rereadable
+from core.kprior.data.partitioned import PartitionedData, parts_of
+from core.kprior.model.predictor import Predictor
+from core.kprior.passes.statistics import Statistics
+
+CACHE_BYTES = 2**28
+"""Encoded inputs up to this size are kept between passes of one solve; beyond, every pass encodes anew."""
+WINDOW_BYTES = CACHE_BYTES // 8
+"""Rows beyond that are shuffled within windows of this size."""
+
+Batch = tuple[Tensor, Tensor, Tensor | None]
+"""Encoded inputs (GLM: features), targets, weights."""
+
+
+class Term:
+    """sum_i v_i l(t_i, f_i(w)) over rows that are read again in every pass."""
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        data: Data,
+        targets: Tensor | None = None,
+        weight: Tensor | None = None,
+        past: bool = False,
+        scale: float = 1.0,
+        temperature: float = 1.0,
+        mixer: InputMixer | None = None,
+    ) -> None:
+        """`targets` and `weight`, if given, follow the order of `data` and replace its labels and ones.
+
+        With a temperature T both sides are divided by it and the loss is multiplied by T^2 (paper, Eq. 27): targets
+        are then expected at that temperature. A `mixer` labels mixed inputs afresh in every minibatch.
+        """
+        self.predictor, self._data, self._targets, self._weight = predictor, rereadable(data), targets, weight
+        self.past, self.scale, self.temperature, self.mixer = past, scale, temperature, mixer
+        self._cache: list[tuple[int, Batch]] | None = None
+        self.count: int | None = None
+
+    def __iter__(self) -> Iterator[tuple[int, Batch]]:
+        """Encoded rows, each batch with the number of the part it is from."""
+        if self._cache is not None:
+            yield from self._cache
+            return
+        kept: list[tuple[int, Batch]] | None = []
+        total, start = 0, 0
+        for number, part in enumerate(parts_of(self._data)):
+            for chunk in part:
+                n = len(chunk)
+                if n == 0:
+                    continue
+                if self.count is None:
+                    self.predictor.check(chunk)
+                z = self.predictor.features(chunk.x) if self.predictor.linear else self.predictor.encode(chunk.x)
+                targets = chunk.y if self._targets is None else self._targets[start : start + n]
+                weight = None if self._weight is None else self._weight[start : start + n].to(z)
+                start += n
+                batch = (z, targets.to(z), weight)
+                total += z.numel() * z.element_size()
+                if total > CACHE_BYTES and self.mixer is None:
+                    kept = None
+                if kept is not None:
+                    kept.append((number, batch))
+                yield number, batch
+        self._cache, self.count = kept, start
+
+    def look(self, w: Tensor, hessian: bool = False) -> Statistics:
+        """Value, gradient and (GLM, on demand) Hessian of all rows, before the scale; shared with others if they help.
+
+        Rows that are cached are added up part by part, too: who adds them up must not matter.
+        """
+        total = Statistics(
+            self.predictor, w, slope=True, curvature="full" if hessian else None, temperature=self.temperature
+        )
+        if (data := self._shared(total)) is not None:
+            total = data.accumulate(total)
+            self.count = total.count
+            return total
+        single = len(parts_of(self._data)) == 1
+        for _, batches in groupby(self, lambda numbered: numbered[0]):
+            one = total if single else total.empty()
+            for _, batch in batches:
+                one.add_encoded(*batch)
+            if not single:
+                total.merge(one.sums())
+        return total
+
+    def _shared(self, total: Statistics) -> PartitionedData | None:
+        """The data, if its rows are to be looked at as they are, and others would help."""
+        plain = self.predictor.linear and self._targets is None and self._weight is None
+        shared = plain and isinstance(self._data, PartitionedData) and self._data.shares(total)
+        return self._data if shared else None  # type: ignore[return-value]
+
+    @property
+    def cached(self) -> bool:
+        """Whether the rows are kept between passes."""
+        return self._cache is not None
+
+    def whole(self) -> Batch:
+        """All cached rows as one batch."""
+        assert self._cache is not None
+        if len(self._cache) > 1:
+            self._cache = [(0, join([batch for _, batch in self._cache]))]
+        return self._cache[0][1]
+
+    def stands_for(self) -> int:
+        """How many examples an epoch of this term has: mixed inputs are as many as the past they stand for."""
+        if self.mixer is not None and self._weight is not None:
+            return max(1, round(float(self._weight.sum())))
+        return self.rows()
+
+    def rows(self) -> int:
+        """How many rows there are; a pass over the data if none was made yet."""
+        if self.count is None:
+            look = Statistics(self.predictor, self.predictor.initial_weights())
+            if (data := self._shared(look)) is not None:
+                self.count = data.accumulate(look).count
+            else:
+                for _ in self:
+                    pass
+        assert self.count is not None
+        return self.count
+
+    def loss(self, f: Tensor, targets: Tensor, weight: Tensor | None) -> Tensor:
+        """The term's value on some of its rows, given their outputs."""
+        T = self.temperature
+        loss = self.predictor.family.loss(targets, f / T) * (T * T)
+        return self.scale * (loss if weight is None else loss * weight).sum()
+
+    def minibatches(self, steps: int, size: int | None, generator: torch.Generator) -> Iterator[tuple[Batch, float]]:
+        """`steps` batches that cover the rows once, each with the factor that makes its sum unbiased.
+
+        Mixed inputs are new in every step, however few rows they are mixed from: of them each batch has `size`.
+        """
+        n = self.rows()
+        if self.cached:
+            z, targets, v = self.whole()
+            if self.mixer is not None:
+                for _ in range(steps):
+                    yield self.mixer.mix(z, v, size or n, self.temperature, generator)
+                return
+            order = torch.randperm(n, generator=generator)
+            for part in order.tensor_split(steps) if steps <= n else (order[i % n, None] for i in range(steps)):
+                yield (z[part], targets[part], None if v is None else v[part]), n / len(part)
+            return
+        # streamed: shuffled within windows only, and cut so that every row is in one of the steps
+        ends = [round(n * (i + 1) / steps) for i in range(steps)]
+        held: list[Batch] = []
+        have, read, step = 0, 0, 0
+        for z, targets, v in self._windows():
+            order = torch.randperm(len(z), generator=generator)
+            while len(order):
+                part, order = order[: ends[step] - read], order[ends[step] - read :]
+                held.append((z[part], targets[part], None if v is None else v[part]))
+                have, read = have + len(part), read + len(part)
+                if read == ends[step]:
+                    yield join(held), n / have
+                    held, have, step = [], 0, step + 1
+
+    def _windows(self) -> Iterator[Batch]:
+        """The rows, many chunks at a time: neighbours in the data are often alike."""
+        held: list[Batch] = []
+        for _, batch in self:
+            held.append(batch)
+            if sum(z.numel() * z.element_size() for z, _, _ in held) >= WINDOW_BYTES:
+                yield join(held)
+                held = []
+        if held:
+            yield join(held)
+
+
+def join(batches: list[Batch]) -> Batch:
+    """Several batches as one."""
+    weights = [b[2] for b in batches if b[2] is not None]
+    return (
+        torch.cat([b[0] for b in batches]),
+        torch.cat([b[1] for b in batches]),
+        torch.cat(weights) if weights else None,
+    )
+
+
+@dataclass(frozen=True)
+class InputMixer:
+    """The old model, kept during a job so that it can be asked anywhere."""
+
+    predictor: Predictor
+    w: Tensor
+    input_root: Tensor | None = None
+    """A root of the inputs' covariance, where it is known."""
+
+    def mix(
+        self, pool: Tensor, weight: Tensor | None, size: int, temperature: float, generator: torch.Generator
+    ) -> tuple[Batch, float]:
+        """`size` inputs x = a u_i + (1 - a) u_j + noise, a uniform, i and j drawn by weight, old labels."""
+        odds = torch.ones(len(pool)) if weight is None else weight.cpu()
+        i, j = torch.multinomial(odds, 2 * size, replacement=True, generator=generator).view(2, size)
+        a = torch.rand(size, generator=generator).to(pool).reshape(-1, *[1] * (pool.ndim - 1))
+        mixed = a * pool[i] + (1 - a) * pool[j]
+        if self.input_root is not None:
+            noise = torch.randn(size, len(self.input_root), generator=generator).to(pool)
+            mixed = mixed + (noise @ self.input_root.T.to(pool) * 3**-0.5).view_as(mixed)
+        with torch.no_grad():
+            f = self.predictor.outputs_of_encoded(self.w, mixed.to(self.w)).to(mixed)
+        targets = self.predictor.family.mean(f / temperature)
+        return (mixed, targets, None), float(odds.sum()) / size

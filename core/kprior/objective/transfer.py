@@ -1,0 +1,52 @@
+"""What a new model takes over from the old one when the architecture changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from core.kprior.model.architectures import Linear
+from core.kprior.model.predictor import Predictor
+from core.kprior.model.regularizers import L2, regularizer_of
+from core.kprior.objective.tasks import Change
+from core.kprior.state import State
+
+
+def successor(old: Predictor, architecture: dict[str, Any], seed: int) -> Predictor:
+    """The same inputs and targets behind another architecture; the encoder is taken over."""
+    new = Predictor({**old.spec, "architecture": architecture}, seed, old.device)
+    if isinstance(old.body, Linear) and isinstance(new.body, Linear) and old.body.monomials == new.body.monomials:
+        return old
+    if old.spec["architecture"] == architecture:
+        return old
+    new.encoder.load_state_dict(old.encoder.state_dict())
+    return new
+
+
+def new_regularizer(state: State, change: Change, new: Predictor) -> L2:
+    """The regularizer after the change; a delta per parameter cannot outlive its parameters."""
+    if change.regularizer is not None:
+        kept = state.regularizer.linear if new is state.predictor else None
+        return replace(regularizer_of(change.regularizer, new), linear=kept)
+    if new is state.predictor:
+        return state.regularizer
+    return regularizer_of(state.regularizer_spec, new)
+
+
+def shared_parameters(old: Predictor, new: Predictor) -> tuple[Tensor, Tensor] | None:
+    """Which weights of the new model are which of the old one's (A w* of the paper, Eq. 22); None if none are."""
+    if new is old:
+        every = torch.arange(new.size, device=new.device)
+        return every, every
+    if not isinstance(old.body, Linear) or not isinstance(new.body, Linear):
+        return None
+    where = {m: i for i, m in enumerate(old.body.monomials)}
+    pairs = [(i, where[m]) for i, m in enumerate(new.body.monomials) if m in where]
+    a = torch.tensor([p[0] for p in pairs], device=new.device)
+    b = torch.tensor([p[1] for p in pairs], device=new.device)
+    K = new.family.outputs
+    rows = torch.arange(K, device=new.device)[:, None]
+    return (rows * len(new.body.monomials) + a).reshape(-1), (rows * len(old.body.monomials) + b).reshape(-1)

@@ -1,0 +1,68 @@
+"""Means and deviations of columns, and the units of an encoder that follow from them."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, Self
+
+import torch
+
+from core.kprior.data.codec import Tensors
+from core.kprior.data.examples import Data, Examples
+from core.kprior.data.partitioned import accumulate
+from core.kprior.model.encoders import Encoder, TableEncoder
+from core.kprior.passes.accumulator import Accumulator
+
+
+class Moments(Accumulator):
+    """How many values some columns have, their mean, and the sum of the squares around it."""
+
+    kind = "moments"
+
+    def __init__(self, columns: list[int]) -> None:
+        self.columns = columns
+        self.count, self.mean, self.square = torch.zeros(3, len(columns), dtype=torch.float64)
+
+    def empty(self) -> Self:
+        return type(self)(self.columns)
+
+    def add(self, chunk: Examples) -> None:
+        x = chunk.x[:, self.columns].double().cpu()
+        there = ~x.isnan()
+        n = there.sum(0)
+        m = torch.where(there, x, 0.0).sum(0) / n.clamp(min=1)
+        self.merge({"count": n, "mean": m, "square": torch.where(there, (x - m) ** 2, 0.0).sum(0)})
+
+    def sums(self) -> Tensors:
+        return {"count": self.count, "mean": self.mean, "square": self.square}
+
+    def merge(self, sums: Tensors) -> None:
+        # Chan's pairwise update: a plain sum of squares loses all digits of a column like 1e9 + noise
+        n, m = sums["count"], sums["mean"]
+        total = (self.count + n).clamp(min=1)
+        self.square = self.square + sums["square"] + (m - self.mean) ** 2 * self.count * n / total
+        self.mean = self.mean + (m - self.mean) * n / total
+        self.count = self.count + n
+
+    def question(self) -> tuple[dict[str, Any], Tensors]:
+        return {"columns": self.columns}, {}
+
+    @classmethod
+    def from_question(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Moments:
+        return cls(header["columns"])
+
+
+def fit_encoder(encoder: Encoder, data: Data) -> None:
+    """Learn an encoder's buffers in one pass; for encoders without buffers nothing is read."""
+    if isinstance(encoder, TableEncoder):
+        seen = accumulate(data, Moments(encoder.numbers))
+        encoder.set_units(seen.mean, (seen.square / seen.count.clamp(min=1)).sqrt())
+
+
+def encoder_fits(encoder: Encoder, data: Data) -> bool:
+    """Whether the data alone would give the same buffers: then no other example has left a trace in them."""
+    if not encoder.state_dict():
+        return True
+    fresh = deepcopy(encoder)
+    fit_encoder(fresh, data)
+    return all(torch.equal(mine, theirs) for mine, theirs in zip(encoder.buffers(), fresh.buffers(), strict=True))

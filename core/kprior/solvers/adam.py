@@ -1,0 +1,109 @@
+"""Adam on minibatches, for networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from core.kprior.cost import Cost
+from core.kprior.objective.objective import Objective
+from core.kprior.objective.terms import Batch
+from core.kprior.solvers.base import Progress, Solution, SolverError, Team, Training, Watch
+from core.kprior.solvers.schedule import Schedule
+
+
+def adam(
+    objective: Objective,
+    start: Tensor,
+    training: Training,
+    cost: Cost,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+    team: Team | None = None,
+) -> Solution:
+    """Adam on minibatches of all terms at once; the learning rate falls when the objective stops falling.
+
+    The members of a team draw the same minibatches and add up the gradients of their shares: the steps are those of
+    one process, but for rounding and for what dropout draws.
+    """
+    predictor = objective.predictor
+    rank, world = (0, 1) if team is None else (team.rank, team.world)
+    if training.batch_size is not None and training.batch_size < 1:
+        raise ValueError("batch_size must be at least 1, or None for all rows")
+    w = start.clone().requires_grad_()
+    terms = [term for term in objective.terms if term.rows()]
+    removals = [(z, c) for z, c in objective.removed if len(z)]
+    rows = sum(term.stands_for() for term in terms) + sum(len(z) for z, _ in removals)
+    steps = 1 if training.batch_size is None else max(1, round(rows / training.batch_size))
+    optimizer = torch.optim.Adam([w], lr=training.learning_rate)
+    generator = torch.Generator().manual_seed(training.seed)
+    schedule = Schedule(training, steps)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(training.seed + rank)  # dropout draws from the global generator
+        for epoch in range(training.max_epochs):
+            for group in optimizer.param_groups:
+                group["lr"] = schedule.learning_rate(epoch)
+            total = 0.0
+            streams = [term.minibatches(steps, training.batch_size, generator) for term in terms]
+            removed = [removed_batches(z, c, steps, generator) for z, c in removals]
+            for _ in range(steps):
+                loss = objective.smooth_part(w) / world
+                for term, stream in zip(terms, streams, strict=True):
+                    drawn = next(stream, None)
+                    if drawn is None:
+                        continue
+                    batch, factor = drawn
+                    cost.backward_passes += len(batch[0])
+                    cost.forward_passes += len(batch[0]) if term.mixer is not None else 0
+                    z, targets, weight = share_of(batch, rank, world)
+                    f = predictor.outputs_of_encoded(w, z, training=True)
+                    loss = loss + factor * term.loss(f, targets, weight)
+                for part in removed:
+                    z, coefficient, factor = next(part)
+                    cost.backward_passes += len(z)
+                    f = predictor.outputs_of_encoded(w, z[rank::world], training=True)
+                    loss = loss + factor * (f * coefficient[rank::world]).sum()
+                optimizer.zero_grad()
+                loss.backward()
+                value = loss.detach()
+                if team is not None and w.grad is not None:
+                    together = team.sum(torch.cat([w.grad, value[None]]))
+                    w.grad, value = together[:-1], together[-1]
+                optimizer.step()
+                total += float(value)
+                if watch and watch(cost.backward_passes, w.detach()):
+                    return Solution(finite(w.detach().clone()), False)
+            cost.data_passes += sum(term.past for term in terms)
+            finite(torch.cat([w.detach(), w.detach().new_tensor([total])]))
+            if progress:
+                progress((epoch + 1) / training.max_epochs, f"epoch {epoch + 1} of at most {training.max_epochs}")
+            if schedule.over(epoch, total / steps):
+                break
+    return Solution(w.detach().clone(), schedule.stalled or training.patience is None)
+
+
+def share_of(batch: Batch, rank: int, world: int) -> Batch:
+    """What one member of a team takes of a minibatch."""
+    if world == 1:
+        return batch
+    z, targets, weight = batch
+    return z[rank::world], targets[rank::world], None if weight is None else weight[rank::world]
+
+
+def finite(values: Tensor) -> Tensor:
+    """The values, if all are finite."""
+    if not bool(values.isfinite().all()):
+        raise SolverError("training diverged: nothing finite is left; lower the learning rate or check the examples")
+    return values
+
+
+def removed_batches(
+    z: Tensor, coefficient: Tensor, steps: int, generator: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor, float]]:
+    """Minibatches of removed examples, as `Term.minibatches` gives them."""
+    n = len(z)
+    order = torch.randperm(n, generator=generator)
+    for part in order.tensor_split(steps) if steps <= n else (order[i % n, None] for i in range(steps)):
+        yield z[part], coefficient[part], n / len(part)

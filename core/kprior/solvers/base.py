@@ -1,0 +1,61 @@
+"""What every solver takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from core.kprior.cost import Cost
+from core.kprior.objective.objective import Objective
+
+Progress = Callable[[float, str], None]
+"""Called with a share of 0..1 and a phrase; may raise to stop the work."""
+Watch = Callable[[int, Tensor], bool]
+"""Called with the backward passes so far and a network's weights after each step; True ends the solve."""
+
+
+class Team(Protocol):
+    """Processes that take every step of a network's training together, each on its share of the minibatch."""
+
+    rank: int
+    world: int
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum of what all of them give, the same in each."""
+
+
+class SolverError(ArithmeticError):
+    """A solve that cannot give weights: the message says why in words a person can use."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How networks are trained. GLMs have one optimum and need none of this but the tolerance."""
+
+    learning_rate: float = 0.003
+    batch_size: int | None = 256
+    """None: all rows in every step."""
+    max_epochs: int = 100
+    patience: int | None = 5
+    """Rounds of about 20 steps without progress before the learning rate falls to zero; None: at the end only."""
+    seed: int = 0
+    warm_start: bool = True
+    tolerance: float = 1e-12
+    """Newton stops when half the squared decrement, a bound on what is left to gain, is this share of the value."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Where a solver stopped."""
+
+    w: Tensor
+    converged: bool
+    hessian: Tensor | None = None
+    """The Hessian at (or one quadratic step before) w, where Newton knows it."""
+
+
+Solve = Callable[[Objective, Tensor, Training, Cost, Progress | None, Watch | None], Solution]
+"""What `solve` is: from an objective and a start to where it stopped."""

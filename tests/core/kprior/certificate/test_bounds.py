@@ -1,0 +1,58 @@
+"""The bound's formulas where they can do no better: a curvature that falls as fast as self-concordance allows."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from core.kprior import certify, train
+from core.kprior.certificate.bounds import bounds
+from tests.core.kprior.problems import EVERYTHING, distance, examples_of, l2, moved, spec_of
+
+
+@pytest.mark.parametrize("step", [0.01, 0.1, 0.3, 0.6])
+def test_bounds_are_the_truth_for_one_rate(step: float) -> None:
+    """Counts with one free weight: A''' = A'', so every inequality is an equality on the way down."""
+    data = examples_of("count", 80, 1)
+    spec = spec_of("count", 1, regularizer=l2(1e12))
+    state = train(spec, [data], policy=EVERYTHING).state
+    truth = math.log(float(data.y.mean()))
+    assert float(state.w[1]) == pytest.approx(truth, rel=1e-6)
+    there, memory = moved(state, data, torch.tensor([0.0, truth + step]).double())
+    measured = certify(there, memory, [data], look_at=[data])
+    refined, after = measured.refined, measured.refined_certificate
+    assert refined is not None
+    assert after is not None
+    change = math.exp(truth + step) - math.exp(truth)
+    assert measured.certificate.bound == pytest.approx(step, rel=1e-3)
+    assert measured.certificate.prediction_bound == pytest.approx(change, rel=1e-3)
+    left = distance(refined, torch.tensor([0.0, truth]))
+    assert left == pytest.approx(step - 1 + math.exp(-step), rel=1e-3)
+    assert after.bound == pytest.approx(left, rel=1e-3)
+    # a bound has two sides: the lower one, where the truth is, need not be the larger
+    below = math.exp(float(refined.w[1])) - math.exp(truth)
+    above = math.exp(float(refined.w[1])) * math.expm1(left)
+    assert after.prediction_bound == pytest.approx(max(abs(below), above), rel=1e-3)
+
+
+def test_far_or_flat_is_infinite_and_a_quadratic_is_exact() -> None:
+    assert bounds(1.0, 1.0, 1.0, 1.0).distance == math.inf
+    assert bounds(0.9999, 1.0, 1.0, 1.0).distance < math.inf
+    assert bounds(0.1, 1.0, 0.0, 1.0).radius == math.inf
+    assert bounds(0.1, 1.0, -1.0, 1.0).radius == math.inf
+    quadratic = bounds(3.0, 100.0, 4.0, 0.0)
+    assert (quadratic.radius, quadratic.distance) == (0.0, 1.5)
+
+
+@pytest.mark.parametrize("power", range(-14, 0))
+def test_formula_has_no_seam_where_it_changes(power: int) -> None:
+    """Series for tiny products, logarithms for others: never below the exact value, and near it."""
+    n = 10.0**power
+    exact = -math.log1p(-n)
+    figures = bounds(n, 1.0, 1.0, 1.0)
+    assert exact * (1 - 1e-15) <= figures.distance <= exact * (1 + 1e-9)
+    # S/(1 - e^-S) - 1 = S/2 + S^2/12 - ..., with S near n
+    assert figures.radius >= n * n / 2 * (1 - 1e-3)
+    assert figures.radius <= 1.2 * n * n

@@ -1,0 +1,136 @@
+"""Sums over parts: the same bits whoever adds up which part, and the truth whatever the parts are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.kprior import Examples, MemoryPolicy, Result, Select, Training, certify, reselect, train
+from core.kprior.curvature import BACKENDS
+from core.kprior.data.codec import pack, unpack
+from core.kprior.data.partitioned import accumulate
+from core.kprior.model.encoders import TableEncoder
+from core.kprior.model.predictor import Predictor
+from core.kprior.objective import terms
+from core.kprior.passes.accumulator import A, Accumulator, accumulator_of, add_chunks, question_of
+from core.kprior.passes.moments import fit_encoder
+from core.kprior.passes.statistics import Statistics
+from tests.core.kprior.problems import FAMILIES, LINEAR, QUADRATIC, TENTH, Cut, examples_of, spec_of
+
+MLP = {"kind": "mlp", "hidden": [4]}
+CPU = torch.device("cpu")
+
+
+class Elsewhere(Cut):
+    """Data whose parts are added up by strangers, in any order, who know nothing but bytes."""
+
+    seed = 0
+    asked = 0
+
+    def shares(self, total: Accumulator) -> bool:
+        return True
+
+    def accumulate(self, total: A) -> A:
+        self.asked += 1
+        question = pack(*question_of(total))
+        order = list(range(len(self._parts)))
+        random.Random(self.seed + self.asked).shuffle(order)
+        answers = {}
+        for i in order:
+            stranger = accumulator_of(*unpack(question), CPU)
+            answers[i] = pack({}, add_chunks(self._parts[i], stranger).sums())
+        for i in sorted(answers):
+            total.merge(unpack(answers[i])[1])
+        return total
+
+
+def cut(data: Examples, ends: Sequence[int], chunk: int = 7) -> list[list[Examples]]:
+    """Parts that end at these rows, in chunks."""
+    edges = [0, *sorted({end for end in ends if 0 < end < len(data)}), len(data)]
+    return [data.take(torch.arange(a, b)).chunks(chunk) for a, b in zip(edges, edges[1:], strict=False)]
+
+
+def finished(spec: dict[str, Any], data: Cut, **options: Any) -> list[Any]:
+    """All that training, another selection and a certificate give."""
+    trained = train(spec, data, training=Training(max_epochs=2, batch_size=16), **options)
+    policy = options["policy"]
+    again: Result = reselect(trained.state, data, policy, seed=3)
+    measured = certify(trained.state, trained.memory, data, look_at=[next(iter(data))])
+    figures = [vars(measured.certificate), measured.value]
+    states = [trained.state, again.state, measured.state, measured.refined]
+    figures += [None if state is None else state.to_bytes() for state in states]
+    return [*figures, trained.memory.key.tolist(), trained.cost.backward_passes]
+
+
+@settings(max_examples=3)
+@given(st.lists(st.integers(1, 79), min_size=1, max_size=6, unique=True), st.integers(0, 100))
+@pytest.mark.parametrize("architecture", [LINEAR, QUADRATIC, MLP], ids=["linear", "quadratic", "mlp"])
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_strangers_give_the_bits_that_one_alone_gives(
+    kind: str, architecture: dict[str, Any], ends: list[int], seed: int
+) -> None:
+    parts = cut(examples_of(kind, 80, 3), ends)
+    spec = spec_of(kind, 3, architecture)
+    strangers = Elsewhere(parts)
+    strangers.seed = seed
+    assert finished(spec, strangers, policy=TENTH) == finished(spec, Cut(parts), policy=TENTH)
+    assert strangers.asked > 2
+
+
+@pytest.mark.parametrize("select", Select)
+@pytest.mark.parametrize("curvature", BACKENDS)
+def test_so_they_do_with_every_selection_and_curvature(select: Select, curvature: str) -> None:
+    parts = cut(examples_of("classes", 80, 3), [13, 40, 66])
+    known = select is not Select.LEVERAGE or curvature != "kronecker"  # which knows no leverage
+    for balance in (False, True):
+        options = {"policy": MemoryPolicy(0.2, select=select if known else Select.RANDOM, balance=balance)}
+        options |= {"curvature": curvature}
+        spec = spec_of("classes", 3, MLP)
+        assert finished(spec, Elsewhere(parts), **options) == finished(spec, Cut(parts), **options)
+
+
+def test_rows_that_are_not_cached_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts, spec = cut(examples_of("binary", 80, 3), [13, 40, 66]), spec_of("binary", 3)
+    cached = finished(spec, Cut(parts), policy=TENTH)
+    monkeypatch.setattr(terms, "CACHE_BYTES", 0)
+    assert finished(spec, Cut(parts), policy=TENTH) == cached
+
+
+@pytest.mark.parametrize("kind", BACKENDS)
+def test_any_cut_gives_the_sums_of_the_whole(kind: str) -> None:
+    data = examples_of("classes", 60, 3)
+    predictor = Predictor(spec_of("classes", 3, MLP), seed=1)
+    w = predictor.initial_weights()
+
+    def looked(parts: list[list[Examples]]) -> Statistics:
+        return accumulate(Cut(parts), Statistics(predictor, w, slope=True, curvature=kind, surrogate=True))
+
+    whole, apart = looked([[data]]), looked(cut(data, [1, 2, 30, 59]))
+    assert whole.count == apart.count == 60
+    assert apart.value == pytest.approx(whole.value)
+    assert whole.surrogate is not None
+    assert apart.surrogate is not None
+    assert whole.curvature is not None
+    assert apart.curvature is not None
+    torch.testing.assert_close(apart.gradient, whole.gradient)
+    torch.testing.assert_close(apart.surrogate.gram, whole.surrogate.gram)
+    dense = whole.curvature.dense(predictor.size)
+    torch.testing.assert_close(apart.curvature.dense(predictor.size), dense, rtol=1e-3, atol=1e-3)
+
+
+def test_strangers_fit_an_encoder() -> None:
+    x = 1e6 + examples_of("number", 50, 2).x
+    x[::3, 0] = torch.nan
+    data = Examples(torch.arange(50), x, x[:, 1:])
+    columns = [{"name": "a", "type": "number"}, {"name": "b", "type": "number"}]
+    alone, shared = TableEncoder(columns), TableEncoder(columns)
+    fit_encoder(alone, Cut(cut(data, [3, 20])))
+    fit_encoder(shared, Elsewhere(cut(data, [3, 20])))
+    assert torch.equal(alone.mean, shared.mean)
+    assert torch.equal(alone.scale, shared.scale)

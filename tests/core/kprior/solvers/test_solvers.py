@@ -1,0 +1,220 @@
+"""Solvers: they agree with each other, end in an error rather than in NaN, and can be watched and stopped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from core.kprior import AddData, Cost, Examples, SolverError, State, Training, adapt, solvers, train
+from core.kprior.model.predictor import Predictor
+from core.kprior.model.regularizers import regularizer_of
+from core.kprior.objective.objective import Objective
+from core.kprior.objective.terms import Term
+from core.kprior.solvers.lbfgs import lbfgs
+from core.kprior.solvers.newton import newton
+from core.kprior.solvers.schedule import Schedule
+from tests.core.kprior import oracles
+from tests.core.kprior.problems import (
+    FAMILIES,
+    QUADRATIC,
+    TENTH,
+    examples_of,
+    l2,
+    relative_distance,
+    rows,
+    spec_of,
+)
+
+MLP = {"kind": "mlp", "hidden": [8]}
+
+
+def objective_of(kind: str, penalize_bias: bool, data: Examples) -> tuple[Objective, Tensor]:
+    spec = spec_of(kind, data.x.shape[1], regularizer=l2(0.8, penalize_bias))
+    predictor = Predictor(spec)
+    w = predictor.initial_weights()
+    delta = regularizer_of(spec["regularizer"], predictor).delta
+    return Objective(predictor, delta, torch.zeros_like(w), [Term(predictor, data.chunks(64), past=True)]), w
+
+
+@pytest.mark.parametrize("penalize_bias", [False, True])
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_lbfgs_and_newton_agree(kind: str, penalize_bias: bool) -> None:
+    objective, start = objective_of(kind, penalize_bias, examples_of(kind, 200, 4))
+    costs = Cost(), Cost()
+    first = newton(objective, start, Training(), costs[0])
+    second = lbfgs(objective, start, costs[1])
+    assert first.converged
+    assert second.converged
+    # a softmax's shift is nobody's: compare what is predicted
+    x = examples_of(kind, 50, 4, seed=9).x
+    f, g = (objective.predictor.outputs(s.w, x) for s in (first, second))
+    mean = objective.predictor.family.mean
+    torch.testing.assert_close(mean(f), mean(g), rtol=1e-5, atol=1e-6)
+    assert 0 < costs[0].data_passes < costs[1].data_passes
+    assert costs[0].backward_passes == 200 * costs[0].data_passes
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_large_models_are_solved_without_a_hessian(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = examples_of(kind, 200, 4)
+    spec = spec_of(kind, 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(solvers, "FULL_LIMIT", 0)
+        patch.setattr(solvers, "newton", None)
+        trained = train(spec, rows(data, 0, 180).chunks(64), policy=TENTH, curvature="lowrank")
+        assert trained.converged
+        assert relative_distance(trained.state, oracles.retrain(spec, rows(data, 0, 180))) < 1e-5
+        adapted = adapt(trained.state, trained.memory, [AddData([rows(data, 180, 200)])], policy=TENTH)
+    assert adapted.state.curvature is not None
+    assert adapted.state.curvature.kind == "lowrank"
+    # 200 directions are all there are here, so nothing is lost but what memory's weights round
+    assert relative_distance(adapted.state, oracles.retrain(spec, data)) < 0.05
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e6, 1e150])
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_extreme_inputs_end_in_an_error_or_in_finite_weights(kind: str, scale: float) -> None:
+    data = examples_of(kind, 40, 2)
+    data = replace(data, x=data.x * scale)
+    try:
+        state = train(spec_of(kind, 2), [data], policy=TENTH).state
+    except SolverError:
+        return
+    assert bool(state.w.isfinite().all())
+    assert bool(state.gradient.isfinite().all())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("where", ["x", "y"])
+@pytest.mark.parametrize("architecture", [{"kind": "linear"}, MLP], ids=["linear", "mlp"])
+def test_examples_that_are_not_finite_end_in_an_error(
+    architecture: dict[str, object], where: str, value: float
+) -> None:
+    data = examples_of("number", 40, 2)
+    spoilt = getattr(data, where).clone()
+    spoilt[7, 0] = value
+    with pytest.raises(SolverError if where == "x" else ValueError, match="finite"):
+        train(spec_of("number", 2, architecture), [replace(data, **{where: spoilt})], training=Training(max_epochs=3))
+
+
+@pytest.mark.parametrize("rate", [1e6, 1e20, 1e30])
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_diverging_network_ends_in_an_error_or_in_finite_weights(kind: str, rate: float) -> None:
+    data = examples_of(kind, 60, 3)
+    try:
+        state = train(spec_of(kind, 3, MLP), [data], training=Training(learning_rate=rate, max_epochs=20)).state
+    except SolverError:
+        return
+    assert bool(state.w.isfinite().all())
+
+
+def test_diverging_network_that_is_stopped_by_its_watcher_gives_no_broken_weights() -> None:
+    data = examples_of("number", 600, 3)
+    seen = []
+
+    def watch(_passes: int, w: Tensor) -> bool:
+        seen.append(bool(w.isfinite().all()))
+        return not seen[-1]
+
+    training = Training(learning_rate=1e30, batch_size=10, max_epochs=1)
+    with pytest.raises(SolverError):
+        train(spec_of("number", 3, MLP), [data], training=training, watch=watch)
+    assert not seen[-1]  # the watcher did stop it in the middle of an epoch
+
+
+@pytest.mark.parametrize("architecture", [{"kind": "linear"}, MLP], ids=["linear", "mlp"])
+def test_progress_is_told_and_can_stop_the_work(architecture: dict[str, object]) -> None:
+    data = examples_of("binary", 80, 3)
+    told: list[tuple[float, str]] = []
+    training = Training(max_epochs=5)
+    train(spec_of("binary", 3, architecture), [data], training=training, progress=lambda s, p: told.append((s, p)))
+    shares = [share for share, _ in told]
+    assert len(shares) >= 2
+    assert shares == sorted(shares)
+    assert all(0 <= share <= 1 for share in shares)
+    assert all(phrase for _, phrase in told)
+
+    class Cancelled(Exception):  # noqa: N818
+        pass
+
+    def cancel(_share: float, _phrase: str) -> None:
+        raise Cancelled
+
+    with pytest.raises(Cancelled):
+        train(spec_of("binary", 3, architecture), [data], training=training, progress=cancel)
+
+
+def test_progress_of_lbfgs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solvers, "FULL_LIMIT", 0)
+    told: list[float] = []
+    data = examples_of("count", 300, 6)
+    train(spec_of("count", 6, QUADRATIC), [data], curvature=None, progress=lambda share, _: told.append(share))
+    assert told
+    assert told == sorted(told)
+
+
+def test_watch_sees_weights_and_ends_the_solve() -> None:
+    data = examples_of("binary", 100, 3)
+    seen: list[int] = []
+
+    def watch(passes: int, w: Tensor) -> bool:
+        assert not w.requires_grad
+        seen.append(passes)
+        return len(seen) == 3
+
+    training = Training(max_epochs=50, batch_size=20)
+    result = train(spec_of("binary", 3, MLP), [data], training=training, watch=watch)
+    assert seen == [20, 40, 60]
+    assert not result.converged
+    assert bool(result.state.w.isfinite().all())
+
+
+def test_network_that_ran_out_of_epochs_has_not_converged() -> None:
+    data = examples_of("binary", 100, 3)
+    assert not train(spec_of("binary", 3, MLP), [data], training=Training(max_epochs=1)).converged
+
+
+def test_schedule_falls_to_zero_and_ends_early_when_nothing_is_gained() -> None:
+    patient = Schedule(Training(max_epochs=110, patience=None), steps=20)
+    rates = []
+    for epoch in range(1000):
+        rates.append(patient.learning_rate(epoch))
+        if patient.over(epoch, 1.0):
+            break
+    assert len(rates) == 110
+    assert rates[0] == rates[90] == 0.003
+    assert 0 < rates[-1] < 0.003 * 0.2
+    assert rates == sorted(rates, reverse=True)
+    hasty = Schedule(Training(max_epochs=110, patience=3), steps=20)
+    ended = next(epoch for epoch in range(1000) if hasty.over(epoch, 1.0))
+    assert ended < 10
+
+
+def test_nothing_to_train_on_is_refused() -> None:
+    with pytest.raises(ValueError, match="no examples"):
+        train(spec_of("binary", 3), [])
+    with pytest.raises(ValueError, match="no examples"):
+        train(spec_of("binary", 3), [rows(examples_of("binary", 5, 3), 0, 0)])
+
+
+def test_cold_start_forgets_the_old_weights() -> None:
+    data = examples_of("binary", 120, 3)
+    spec = spec_of("binary", 3, MLP)
+    trained = train(spec, [rows(data, 0, 100)], training=Training(max_epochs=30))
+    starts: list[Tensor] = []
+
+    def first(_passes: int, w: Tensor) -> bool:
+        starts.append(w.clone())
+        return True
+
+    def state_after(warm: bool) -> State:
+        options = Training(warm_start=warm, learning_rate=1e-9)
+        return adapt(
+            trained.state, trained.memory, [AddData([rows(data, 100, 120)])], training=options, watch=first
+        ).state
+
+    assert float((state_after(True).w - trained.state.w).abs().max()) < 1e-6
+    assert float((state_after(False).w - Predictor(spec).initial_weights()).abs().max()) < 1e-6
