@@ -27,7 +27,7 @@ from service.erasures import endpoints as erasures
 from service.examples import endpoints as examples
 from service.express import Express
 from service.jobs import endpoints as jobs
-from service.middleware import Limited, Observed
+from service.middleware import Limited, MonotonicReads, Observed
 from service.models import endpoints as models
 from service.predictions import endpoints as predictions
 from service.predictions.champions import Champions
@@ -109,6 +109,7 @@ def build(settings: Settings) -> FastAPI:
     )
     problems.install(app)
     app.add_middleware(Limited, limit=settings.max_body_bytes)
+    app.add_middleware(MonotonicReads)
     app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
     app.openapi = lambda: with_problems(app)  # type: ignore[method-assign]
     for resource in (models, examples, removals, jobs, versions, predictions, erasures, keys, operations):

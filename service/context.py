@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -27,18 +28,27 @@ class Recent(Generic[K, V]):
     def __init__(self, seconds: float, size: int = 1000) -> None:
         self.seconds, self.size = seconds, size
         self._values: dict[K, tuple[float, V]] = {}
+        self._outdated = -math.inf
 
     def get(self, key: K) -> V | None:
         found = self._values.get(key)
-        if found is None or time.monotonic() < found[0]:
-            return found and found[1]
+        if found is None:
+            return None
+        asked, value = found
+        if asked > self._outdated and time.monotonic() < asked + self.seconds:
+            return value
         self._values.pop(key, None)
         return None
 
-    def put(self, key: K, value: V) -> None:
+    def put(self, key: K, value: V, asked: float | None = None) -> None:
+        """Keep a value; `asked` is when the database began to be asked for it, now if not given."""
         if len(self._values) >= self.size:
             self._values.clear()
-        self._values[key] = (time.monotonic() + self.seconds, value)
+        self._values[key] = (time.monotonic() if asked is None else asked, value)
+
+    def outdate(self) -> None:
+        """Use nothing any more that was asked for before now: also what somebody else, who asked, has yet to put."""
+        self._outdated = time.monotonic()
 
     def clear(self) -> None:
         self._values.clear()

@@ -1,4 +1,5 @@
-"""What happens around every request: an id, a log line, a measurement, and a limit on the size of its body."""
+"""What happens around every request: an id, a log line, a measurement, a limit on the size of its body; and what callers
+were told holds."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from service import metrics, problems
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 QUIET = {"/healthz", "/readyz", "/metrics"}
 """Asked for every few seconds by machines; logged only when something is wrong."""
-
+SILENT = re.compile(r"/v1/models/[^/]+/(predictions|examples)")
+"""Answers that tell of no job and no champion."""
 
 log = structlog.get_logger("service")
 
@@ -64,6 +66,28 @@ class Observed:
             metrics.count_request(scope["method"], route, status, seconds)
             if route not in QUIET or status >= 400:
                 request_line(request_id, scope["method"], route, status, seconds)
+
+
+class MonotonicReads:
+    """Once a caller was told of a job's end, a champion or an erasure, this process predicts with nothing older.
+
+    Every answer counts but those to predictions and examples, which tell of none and come by the thousand: a list of
+    those that do would soon lack one. All it costs is a look at the database by the next prediction.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not scope.get("path", "").startswith("/v1/") or SILENT.fullmatch(scope["path"]):
+            return await self.app(scope, receive, send)
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":  # what is told was read before that
+                scope["app"].state.context.champions.outdate()
+            await send(message)
+
+        return await self.app(scope, receive, sending)
 
 
 class Limited:

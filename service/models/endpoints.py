@@ -106,7 +106,6 @@ def delete_model(name: Name, caller: Admin, context: Shared) -> None:
         session.delete(model)
         session.add(Litter(path=folder))
         due_to_tidy(session)
-    context.champions.clear()
     context.models.clear()
     # after the commit: files without a model are litter, a model without its files would be broken
     sweep(context.database, context.store)

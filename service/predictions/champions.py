@@ -1,7 +1,8 @@
 """The versions that this process has in memory, and which of them is the champion.
 
-Who is champion is asked of the database at most once in `cache_seconds`; weights are read once. Weights that nobody
-asked for lately are dropped, so that those of a purged version do not linger.
+Who is champion is asked of the database at most once in `cache_seconds`, and again after any answer that may have told
+of a new one (`service/middleware.py`); weights are read once. Weights that nobody asked for lately are dropped, so that
+those of a purged version do not linger.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Champions:
 
     def find(self, name: str, version: int | None, caller: Caller) -> Loaded:
         """The version asked for, or the champion; Conflict if there is none."""
+        asked = time.monotonic()
         with self.context.database.read() as session:
             model = catalog.find(session, name, caller.models)
             if version is None and model.champion is None:
@@ -73,7 +75,7 @@ class Champions:
                 self.loaded[key] = loaded
             self._loading.pop(key, None)
         loaded.confirmed = time.monotonic()
-        self.context.champions.put((name, version), key)
+        self.context.champions.put((name, version), key, asked)
         self.forget(loaded.confirmed)
         return loaded
 

@@ -75,7 +75,7 @@ def show_version(name: Name, n: Number, caller: Reader, context: Shared) -> Vers
 
 
 @router.post("/versions/{n}/promote", response_model=VersionAnswer, responses=documented(404, 409))
-def promote_version(name: Name, n: Number, caller: Admin, context: Shared, write: Write) -> Response:
+def promote_version(name: Name, n: Number, caller: Admin, write: Write) -> Response:
     """Make a version the champion. Promoting an older one is the rollback; what changed since is adapted to again: at
     once if examples were removed, else by the policy. Set its `promote` to manual first to stay with the older one.
     """
@@ -90,9 +90,7 @@ def promote_version(name: Name, n: Number, caller: Admin, context: Shared, write
             queue.due(session, model, JobKind.ADAPT, write.request_id)
         return of_version(version)
 
-    answer = write(caller.credential, 200, promote)
-    context.champions.clear()
-    return answer
+    return write(caller.credential, 200, promote)
 
 
 @router.get(

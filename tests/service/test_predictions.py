@@ -11,6 +11,7 @@ from safetensors import numpy as safetensors
 from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 
+from core.jobs.tables import Job, JobState
 from core.models import catalog
 from core.versions import history
 from core.versions.tables import VersionState
@@ -192,6 +193,32 @@ def test_a_champion_made_by_another_process_is_served_soon(stack: Stack, api: ht
     add(api, name, rows(4))
     stack.train(name)
     assert soon(lambda: api.post(path, json={"inputs": [[1, 1]]}).json()["version"] == 2, 2.0)
+
+
+TOLD = {
+    "the model": "/v1/models/{name}",
+    "the models": "/v1/models?limit=1000",
+    "the version": "/v1/models/{name}/versions/2",
+    "the versions": "/v1/models/{name}/versions",
+    "the promotions": "/v1/models/{name}/promotions",
+    "the job": "/v1/jobs/{job}",
+    "the job, waited for": "/v1/jobs/{job}?wait=5",
+    "the jobs": "/v1/jobs?model={name}",
+}
+
+
+@pytest.mark.parametrize("told", TOLD)
+def test_who_was_told_of_a_new_champion_is_answered_by_it(stack: Stack, api: httpx.Client, told: str) -> None:
+    name = small_model(stack, api)
+    path = f"/v1/models/{name}/predictions"
+    job = api.post(f"/v1/models/{name}/adaptations").raise_for_status().json()["id"]
+    add(api, name, rows(4))
+    assert api.post(path, json={"inputs": [[1, 1]]}).json()["version"] == 1
+    stack.train(name)
+    with stack.database.write() as session:
+        session.get_one(Job, job).state = JobState.SUCCEEDED
+    api.get(TOLD[told].format(name=name, job=job)).raise_for_status()
+    assert api.post(path, json={"inputs": [[1, 1]]}).json()["version"] == 2
 
 
 def test_a_model_without_a_champion_cannot_answer(stack: Stack, api: httpx.Client) -> None:

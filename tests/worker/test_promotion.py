@@ -49,6 +49,18 @@ def near(house: House, name: str, first: int, last: int) -> bool:
     return bool(distance <= house.champion(name)["certificate"]["bound"] + 1e-4)
 
 
+def test_whoever_waited_for_a_job_is_answered_by_its_version(house: House) -> None:
+    """Though the service had just looked who is champion."""
+    name = trained(house)
+    for first in (200, 220, 240):
+        house.post(f"/v1/models/{name}/predictions", {"inputs": X[:1].tolist()})
+        house.add_examples(name, X[first : first + 20], Y[first : first + 20], first=first, **TRAIN)
+        job = house.adapted(name)
+        predicted = house.post(f"/v1/models/{name}/predictions", {"inputs": X[:1].tolist()})
+        assert predicted["version"] == job["version"]
+
+
+
 def test_an_automatic_policy_promotes_each_version(house: House) -> None:
     name = trained(house)
     grown(house, name, 200, 250)
