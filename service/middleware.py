@@ -1,5 +1,5 @@
-"""What happens around every request: an id, a log line, a measurement, a limit on the size of its body; and what callers
-were told holds."""
+"""What happens around every request: an id, a log line, a measurement, a limit on the size of its body; and that what
+callers were told holds."""
 
 from __future__ import annotations
 
