@@ -33,12 +33,12 @@ from core.kprior import (
     Training,
     adapt,
     certify,
+    measurement,
     refine,
     reselect,
     train,
 )
 from core.kprior.objective import terms
-from core.kprior.training import summarise
 
 FULL_BATCH = Training(learning_rate=0.005, batch_size=None, max_epochs=1000, patience=None)
 """The paper's training of networks: Adam 0.005, 1000 epochs of all rows at once."""
@@ -182,11 +182,12 @@ def retrain(whole: Whole, training: Training) -> Result:
 
 
 def weight_prior(base: State, problem: Problem, seed: int) -> Result:
-    """A network's quadratic around w*, with the leading directions of the GGN (one pass makes them)."""
+    """A network's quadratic around w*, with Kronecker factors of the GGN (one pass makes them)."""
     policy = MemoryPolicy(0.02, select=Select.RANDOM)
     data = problem.base.chunks(512)
-    past = summarise(base.predictor, base.regularizer, base.w, data, base.count, policy, "lowrank", Cost())
-    state = replace(base, gradient=past.gradient, curvature=past.curvature, memory=past.memory)
+    asked = (base.predictor, base.regularizer, base.w, data, policy.size(base.count), policy, "kronecker", Cost())
+    past = measurement.measure(*asked)
+    state = replace(base, anchor=past.anchor, memory=past.memory)
     training = Training(seed=seed + 500)
     return adapt(state, past.rows, problem.tasks, method=WEIGHT_PRIOR, training=training, policy=policy)
 

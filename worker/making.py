@@ -50,7 +50,7 @@ ROUNDS = 5
 NUMERICAL = (ArithmeticError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
 """What the engine and the libraries below it raise when numbers do not allow an answer."""
 LOSS_FACTOR, LOSS_SLACK = 1.25, 0.02
-"""How much more an adapted network may lose on the holdout than the version before it."""
+"""How much more a version without a bound may lose on the holdout than the version before it."""
 FIRST = 1
 """The version that the model would still be, had nothing been done."""
 
@@ -139,32 +139,40 @@ def adapted(task: Task, subject: Subject, tip: Version) -> tuple[Made, str]:
     if tip.position == at:  # all that is wanted is a certificate
         result = Result(parent, memory, Cost(), True)
     else:
+        asks = subject.policy.certify != "never"
         result = adapt(
             parent,
             memory,
             [AddData(added), RemoveData(removed), *spec_changes(subject, parent)],
             training=subject.training,
             policy=subject.memory,
+            look_at=subject.holdout if asks else (),
             progress=task.part(0.05, 0.5),
             watch=subject.watch(task.part(0.05, 0.5)),
         )
     dataset = changed(subject.secret, tip.dataset, added, removed)
     state, cost, certificate = result.state, result.cost + measured, None
-    wanted = subject.policy.certify
-    # where no refinement is known, nothing but the certificate tells whether the adaptation came near
-    unsure = subject.erasing or state.predictor.linear and state.predictor.size > FULL_LIMIT
-    if wanted == "always" or unsure or subject.removal or (rows(removed) and wanted == "removals"):
-        state, cost, certificate = certified(task, subject, state, result.memory, cost)
+    if must_certify(subject, state, bool(rows(removed))):
+        state, cost, certificate = certified(task, subject, result, cost)
     cost = replace(cost, seconds=time.perf_counter() - start)
     made = completed(task, subject, VersionKind.ADAPTED, dataset, state, cost, certificate)
-    if not state.predictor.linear and worse(subject, parent, made):
-        return made, "the adapted network did worse on the holdout than the version before"
+    if (certificate is None or certificate.kind != "bound") and worse(subject, parent, made):
+        return made, "the adapted model did worse on the holdout than the version before"
     return made, "" if sufficient(subject, certificate) else "the bound stayed above the tolerance"
 
 
+def must_certify(subject: Subject, state: State, removes: bool) -> bool:
+    """Whether a version needs a certificate."""
+    wanted = subject.policy.certify
+    # without a pass nothing tells whether the adaptation of a wide model came near
+    unsure = subject.erasing or (state.predictor.linear and state.predictor.size > FULL_LIMIT)
+    asked = wanted in ("always", "pass") or (removes and wanted == "removals")
+    return asked or unsure or subject.removal is not None
+
+
 def worse(subject: Subject, parent: State, made: Made) -> bool:
-    """Whether a network, for which there is no bound, lost more on the holdout than chance would have it."""
-    before = evaluate([parent], subject.in_force(holdout=True))[0].metrics
+    """Whether a version without a bound lost more on the holdout than chance would have it: nothing done is better."""
+    before = evaluate([parent], subject.holdout)[0].metrics
     if "loss" not in before:
         return False
     return not made.metrics.get("loss", math.inf) <= LOSS_FACTOR * before["loss"] + LOSS_SLACK
@@ -191,17 +199,24 @@ def sufficient(subject: Subject, certificate: Certificate | None) -> bool:
     return within(certificate, subject.policy.tolerance.relative_bound)
 
 
-def certified(
-    task: Task, subject: Subject, state: State, memory: Examples, cost: Cost
-) -> tuple[State, Cost, Certificate]:
-    """The certificate, after as many refinements as it takes or `ROUNDS` allow: one pass over the data each."""
-    tolerance = subject.policy.tolerance.relative_bound
+def certified(task: Task, subject: Subject, result: Result, cost: Cost) -> tuple[State, Cost, Certificate]:
+    """The certificate: without a pass where that is enough, else after as many refinements as it takes or are allowed.
+
+    An erasure moves the anchor: weights that knew the person must not stay in the state.
+    """
+    tolerance, allowed = subject.policy.tolerance.relative_bound, subject.removal.allowed if subject.removal else None
+    forced = subject.erasing or subject.policy.certify == "pass"
+    free = result.certificate
+    if free is not None and not forced and within(free, tolerance):
+        if allowed is None or free.gradient_norm <= allowed:
+            return result.state, cost, free
     data = Reading(task, subject.in_force(), task.part(0.5, 0.85), "certifying: a pass over all examples")
-    holdout = subject.in_force(holdout=True)
-    measured = refine(state, memory, data, tolerance=tolerance, rounds=ROUNDS, look_at=holdout)
+    options: dict[str, Any] = {"look_at": subject.holdout, "policy": subject.memory}
+    measured = refine(result.state, result.memory, data, tolerance=tolerance, rounds=ROUNDS, forced=forced, **options)
     spent = measured.cost
-    if subject.removal is not None and measured.certificate.gradient_norm > subject.removal.allowed:
-        measured = refine(measured.state, memory, data, tolerance=0.0, rounds=2, look_at=holdout)
+    if allowed is not None and measured.certificate.gradient_norm > allowed:
+        again = {"tolerance": 0.0, "rounds": 2, "forced": True, **options}
+        measured = refine(measured.state, measured.memory, data, **again)
         spent = spent + measured.cost
     return measured.state, cost + spent, replace(measured.certificate, passes=spent.data_passes)
 
@@ -233,8 +248,8 @@ def from_scratch(task: Task, subject: Subject, progress: Progress, encoder_of: S
     assert data.digest is not None
     reading.kept = Kept()  # the certificate's pass keeps rows of its own
     state, cost, certificate = result.state, result.cost, None
-    if state.predictor.linear and (subject.policy.certify == "always" or subject.erasing or subject.removal):
-        state, cost, certificate = certified(task, subject, state, result.memory, cost)
+    if state.predictor.linear and must_certify(subject, state, False):
+        state, cost, certificate = certified(task, subject, result, cost)
     cost = replace(cost, seconds=time.perf_counter() - start)
     return completed(task, subject, VersionKind.TRAINED, data.digest, state, cost, certificate)
 
@@ -253,7 +268,7 @@ def completed(
     with subject.context.database.read() as session:
         first = session.get(Version, (subject.model_id, FIRST))
     before = subject.load_or_none(first) if first and first.state is not VersionState.PURGED else None
-    ours, *frozen = evaluate([state] if before is None else [state, before], subject.in_force(holdout=True))
+    ours, *frozen = evaluate([state] if before is None else [state, before], subject.holdout)
     parent = subject.tip if kind is VersionKind.ADAPTED else None
     evaluation = ours.drawn()
     if frozen or first is None:

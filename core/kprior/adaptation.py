@@ -5,24 +5,31 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from core.kprior.anchor import Anchor
+from core.kprior.anchored import change_sums, hessian_of, recentre
+from core.kprior.certificate.certificate import certificate_of, is_dense
 from core.kprior.cost import Cost
 from core.kprior.curvature import Curvature, Full, curvature_for
-from core.kprior.data.examples import Examples
+from core.kprior.data.examples import Data, Examples
 from core.kprior.memory.memory import MemoryPolicy, remember
 from core.kprior.memory.selection import MemorySelection
 from core.kprior.objective.build import Problem, build_objective
 from core.kprior.objective.methods import OURS, Method
 from core.kprior.objective.surrogate import Surrogate
-from core.kprior.objective.tasks import Task
+from core.kprior.objective.tasks import Change, Task
+from core.kprior.objective.transfer import successor
 from core.kprior.solvers import Progress, Training, Watch, solve
 from core.kprior.state import State
 from core.kprior.training import Result, backend_for
+
+
+HOPELESS = 1e3
+"""A bound of so many times the weights says that outputs have moved very far."""
 
 
 def adapt(
@@ -33,46 +40,39 @@ def adapt(
     method: Method = OURS,
     training: Training | None = None,
     policy: MemoryPolicy | None = None,
+    look_at: Data = (),
     progress: Progress | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """Solve all tasks at once. `memory` holds the rows that `state.memory` refers to, in any order."""
+    """Solve all tasks at once. `memory` holds the rows that `state.memory` refers to, in any order.
+
+    A dense GLM's result has a certificate: `look_at` are examples (the holdout) whose predictions are bounded, too.
+    """
     training, policy = training or Training(), policy or MemoryPolicy()
     cost = Cost()
+    change = Change.of(tasks)
     with cost.timed():
+        if is_dense(state):
+            if method == OURS and state.anchor.exact and keeps_model(state, change):
+                here = change_sums(state, memory, change, policy, training, cost)
+                w = here.solve(state.w, training, cost)
+                bound = here.bound(w)
+                if not bound.distance <= HOPELESS * float(w.norm()):
+                    w = here.solve_by_secants(w, training, cost)
+                    bound = here.bound(w)
+                new_state = here.state(w, change.regularizer or state.regularizer_spec)
+                certificate = certificate_of(here, bound, w, 0, look_at)
+                return Result(new_state, here.rows, cost, True, certificate)
+            state = recentre(state, memory)
         problem = build_objective(state, memory, tasks, method, training, cost)
         solution = solve(problem.objective, problem.start, training, cost, progress, watch)
-        if method.secant and (ratio := secant_ratio(state, problem, solution.w)) is not None:
-            assert isinstance(problem.objective.curvature, Full)
-            problem.objective.curvature = Full(problem.objective.curvature.matrix * ratio)
-            solution = solve(problem.objective, solution.w, training, cost, progress, watch)
         new_state, rows = next_state(state, problem, solution.w, method, policy, training.seed, cost)
     return Result(new_state, rows, cost, solution.converged)
 
 
-def secant_ratio(state: State, problem: Problem, w: Tensor) -> float | None:
-    """What to scale Q by: the root of how the mean slope of h between f* and the new outputs compares with h'(f*).
-
-    Q takes the tangent for every example outside memory. Where outputs move far (a much smaller delta, say), the
-    memory shows by how much that is off: sum v (h - h*)(f - f*) / sum v (f - f*)' h'(f*) (f - f*). The root, halfway
-    between both, did better on retained rows than either: a small memory estimates the ratio roughly. None without a Q.
-    """
-    curvature = problem.objective.curvature
-    if problem.predictor is not state.predictor or not problem.predictor.linear or not isinstance(curvature, Full):
-        return None
-    family, v = state.predictor.family, problem.importance
-    old = state.predictor.outputs(state.w, problem.kept.x)
-    new = state.predictor.outputs(w, problem.kept.x)
-    step = new - old
-    tangent = 0.0
-    for rows, hessian in family.hessians(old):
-        tangent += float(torch.einsum("n,nk,nkl,nl->", v[rows], step[rows], hessian, step[rows]))
-    secant = float((v * ((family.mean(new) - family.mean(old)) * step).sum(1)).sum())
-    moved = float(step.abs().max()) if len(step) else 0.0
-    if moved < 1e-4 * (1 + float(old.abs().max()) if len(old) else 1) or tangent <= 0 or secant <= 0:
-        # over a step this short a tangent cannot be off by more than rounding makes of it
-        return None
-    return math.sqrt(secant / tangent)
+def keeps_model(state: State, change: Change) -> bool:
+    """Whether the architecture stays what it is."""
+    return change.architecture is None or successor(state.predictor, change.architecture, 0) is state.predictor
 
 
 def next_state(
@@ -103,9 +103,10 @@ def next_state(
             surrogate.add(predictor, w, chunk.x)
     generation = state.memory.generation + 1
     size = policy.size(problem.count)
-    selection = MemorySelection(
-        policy, size, predictor, w, curvature, problem.regularizer.delta, seed + 7919 * generation
-    )
+    dense = predictor.linear and isinstance(curvature, Full)
+    anchor = Anchor(w, gradient - problem.regularizer.gradient(w), curvature)
+    H = hessian_of(predictor, problem.regularizer, anchor) if dense else None
+    selection = MemorySelection(policy, size, predictor, w, H, seed)
     if len(problem.kept):
         selection.offer(problem.kept, problem.importance)
     added = 0
@@ -118,7 +119,7 @@ def next_state(
         rows = problem.kept
         memory = remember(predictor, w, rows, problem.importance.cpu(), generation)
     spec = problem.change.regularizer or state.regularizer_spec
-    new_state = State(predictor, problem.regularizer, spec, w, gradient, curvature, memory, problem.count, surrogate)
+    new_state = State(predictor, problem.regularizer, spec, w, anchor, memory, problem.count, surrogate)
     return new_state, rows
 
 

@@ -16,7 +16,9 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from core.kprior.anchor import Anchor
 from core.kprior.curvature import BACKENDS, Curvature
+from core.kprior.data.codec import join_groups, take_group
 from core.kprior.data.examples import Examples
 from core.kprior.memory.memory import Memory
 from core.kprior.model.predictor import Predictor
@@ -24,7 +26,7 @@ from core.kprior.model.regularizers import L2
 from core.kprior.objective.surrogate import Surrogate
 
 FORMAT = "amend.state"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 class StateError(ValueError):
@@ -39,12 +41,11 @@ class State:
     regularizer: L2
     regularizer_spec: dict[str, Any]
     w: Tensor
-    """(P,) w*."""
-    gradient: Tensor
-    """(P,) g*: gradient of the whole training objective at w*, zero only if training converged."""
-    curvature: Curvature | None
-    """G: the GGN of all past data at w*; None where the model carries none."""
+    """(P,) the weights that are served."""
+    anchor: Anchor
+    """Sums over all data in force, at weights of their own (GLMs) or at the served ones."""
     memory: Memory
+    """Soft labels are the anchor's."""
     count: int
     """How many examples the state stands for."""
     surrogate: Surrogate | None = None
@@ -53,6 +54,16 @@ class State:
     def spec(self) -> dict[str, Any]:
         """The model's spec, regularizer included."""
         return {**self.predictor.spec, "regularizer": self.regularizer_spec}
+
+    @property
+    def curvature(self) -> Curvature | None:
+        """G at the anchor; None where the model carries none."""
+        return self.anchor.curvature
+
+    @property
+    def gradient(self) -> Tensor:
+        """(P,) g*: gradient of the whole training objective at the anchor."""
+        return self.anchor.gradient + self.regularizer.gradient(self.anchor.w)
 
     def header(self) -> dict[str, Any]:
         """All that is not a tensor, JSON-able."""
@@ -69,7 +80,6 @@ class State:
         """The state as one safetensors file."""
         tensors = {
             "w": self.w,
-            "gradient": self.gradient,
             "delta": self.regularizer.delta,
             "memory.key": self.memory.key,
             "memory.weight": self.memory.weight,
@@ -78,8 +88,10 @@ class State:
         tensors |= {f"encoder.{k}": v for k, v in self.predictor.encoder.state_dict().items()}
         if self.regularizer.linear is not None:
             tensors["perturbation"] = self.regularizer.linear
-        if self.curvature is not None:
-            tensors |= {f"curvature.{k}": v for k, v in self.curvature.tensors().items()}
+        anchored = self.anchor.tensors()
+        if torch.equal(self.anchor.w, self.w):
+            del anchored["w"]
+        tensors |= join_groups({"anchor": anchored})
         if self.surrogate is not None:
             tensors |= {f"surrogate.{k}": v for k, v in vars(self.surrogate).items()}
         tensors = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
@@ -107,19 +119,22 @@ class State:
     def _assemble(cls, header: dict[str, Any], tensors: dict[str, Tensor], device: torch.device | str) -> State:
         spec = header["spec"]
         predictor = Predictor(spec, device=device)
-        predictor.encoder.load_state_dict(with_prefix(tensors, "encoder."))
-        for name in ("w", "gradient", "delta", *(["perturbation"] if "perturbation" in tensors else [])):
+        predictor.encoder.load_state_dict(take_group(tensors, "encoder"))
+        tensors.setdefault("anchor.w", tensors["w"])
+        for name in (
+            "w",
+            "anchor.w",
+            "anchor.gradient",
+            "delta",
+            *(["perturbation"] if "perturbation" in tensors else []),
+        ):
             if tensors[name].shape != (predictor.size,):
                 raise ValueError(f"{name} has shape {tuple(tensors[name].shape)}, not ({predictor.size},)")
-        curvature = None
-        if header["curvature"] is not None:
-            backend = BACKENDS[header["curvature"]]
-            curvature = backend.from_tensors(with_prefix(tensors, "curvature."), predictor)
-            if curvature.product(tensors["w"]).shape != tensors["w"].shape:
-                raise ValueError("the curvature does not fit the weights")
+        backend = None if header["curvature"] is None else BACKENDS[header["curvature"]]
+        anchor = Anchor.from_tensors(take_group(tensors, "anchor"), backend, predictor)
         surrogate = None
         if "surrogate.gram" in tensors:
-            surrogate = Surrogate(**with_prefix(tensors, "surrogate."))
+            surrogate = Surrogate(**take_group(tensors, "surrogate"))
         memory = Memory(
             tensors["memory.key"].cpu(),
             tensors["memory.weight"],
@@ -134,15 +149,14 @@ class State:
             L2(tensors["delta"], tensors.get("perturbation")),
             spec["regularizer"],
             tensors["w"],
-            tensors["gradient"],
-            curvature,
+            anchor,
             memory,
             int(header["count"]),
             surrogate,
         )
 
 
-def aligned(state: State, memory: Examples) -> Examples:
+def align(state: State, memory: Examples) -> Examples:
     """The memory's rows in the state's order, checked against the soft labels that the state remembers."""
     key = memory.key.cpu()
     order = torch.argsort(key)
@@ -152,7 +166,7 @@ def aligned(state: State, memory: Examples) -> Examples:
         raise ValueError("rows of the memory are missing")
     rows = memory.take(order[found]) if len(key) else memory
     if len(rows):
-        soft = state.predictor.family.mean(state.predictor.outputs(state.w, rows.x))
+        soft = state.predictor.family.mean(state.predictor.outputs(state.anchor.w, rows.x))
         if not torch.allclose(soft, state.memory.soft.to(soft), rtol=1e-3, atol=1e-4):
             raise ValueError("the memory's rows are not those the state remembers: their soft labels differ")
     return rows
@@ -165,11 +179,6 @@ def digest(header: dict[str, Any], tensors: dict[str, Tensor]) -> str:
         sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         sha.update(tensor.contiguous().numpy().tobytes())
     return sha.hexdigest()
-
-
-def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors below a prefix, without it."""
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
 def read_header(data: bytes) -> dict[str, Any]:
@@ -195,5 +204,8 @@ def read_envelope(data: bytes) -> dict[str, Any]:
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise StateError("the state's header is damaged") from error
     if format_ != FORMAT or version != FORMAT_VERSION:
-        raise StateError(f"state format {format_!r} version {version!r}; this engine reads {FORMAT} {FORMAT_VERSION}")
+        raise StateError(
+            f"the state's format is {format_!r}, version {version!r}; this engine reads {FORMAT!r}, version "
+            f"{FORMAT_VERSION}: train the model anew"
+        )
     return envelope

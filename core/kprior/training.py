@@ -6,22 +6,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from core.kprior.anchored import hessian_of
+from core.kprior.certificate.certificate import Certificate, certify_anchored, is_dense
 from core.kprior.certificate.certified_removal import Removal
 from core.kprior.cost import Cost
-from core.kprior.curvature import Curvature, Full, curvature_for
 from core.kprior.data.examples import Data, Examples
-from core.kprior.data.partitioned import PartitionedData, accumulate
-from core.kprior.memory.memory import Memory, MemoryPolicy, Select
-from core.kprior.memory.selection import MemorySelection
+from core.kprior.measurement import measure
+from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.model.predictor import Predictor
-from core.kprior.model.regularizers import L2, regularizer_of
+from core.kprior.model.regularizers import regularizer_of
 from core.kprior.objective.objective import Objective
-from core.kprior.objective.surrogate import Surrogate
 from core.kprior.objective.terms import Term
 from core.kprior.passes.moments import fit_encoder
-from core.kprior.passes.statistics import Statistics
 from core.kprior.solvers import Progress, Solve, Training, Watch, solve
 from core.kprior.state import State
 
@@ -34,6 +31,8 @@ class Result:
     memory: Examples
     cost: Cost
     converged: bool
+    certificate: Certificate | None = None
+    """What can be said of it without another pass over the data."""
 
 
 def train(
@@ -80,34 +79,22 @@ def train(
         if count == 0:
             raise ValueError("there is nothing to train on: no examples")
         solution = solver(objective, w, training, cost, progress, watch)
-        known = None
-        if solution.hessian is not None:
-            known = Full(solution.hessian - torch.diag(regularizer.delta))
-        kind = backend_for(predictor, curvature)
-        summary = summarise(
+        measured = measure(
             predictor,
             regularizer,
             solution.w,
             data,
-            count,
+            policy.size(count),
             policy,
-            kind,
+            backend_for(predictor, curvature),
             cost,
             seed=training.seed,
-            known=known,
+            near=solution.hessian,
         )
-    state = State(
-        predictor,
-        regularizer,
-        dict(spec["regularizer"]),
-        solution.w,
-        summary.gradient,
-        summary.curvature,
-        summary.memory,
-        count,
-        summary.surrogate,
-    )
-    return Result(state, summary.rows, cost, solution.converged)
+        parts = (measured.anchor, measured.memory, count, measured.surrogate)
+        state = State(predictor, regularizer, dict(spec["regularizer"]), solution.w, *parts)
+        certificate = certify_anchored(state, measured.rows) if is_dense(state) else None
+    return Result(state, measured.rows, cost, solution.converged, certificate)
 
 
 def backend_for(predictor: Predictor, curvature: str | None) -> str | None:
@@ -117,76 +104,13 @@ def backend_for(predictor: Predictor, curvature: str | None) -> str | None:
     return curvature
 
 
-@dataclass(frozen=True)
-class Summary:
-    """What one pass over all data finds at given weights."""
-
-    gradient: Tensor
-    curvature: Curvature | None
-    memory: Memory
-    rows: Examples
-    surrogate: Surrogate | None
-
-
-def summarise(
-    predictor: Predictor,
-    regularizer: L2,
-    w: Tensor,
-    data: Data,
-    count: int,
-    policy: MemoryPolicy,
-    kind: str | None,
-    cost: Cost,
-    *,
-    seed: int = 0,
-    generation: int = 0,
-    known: Curvature | None = None,
-) -> Summary:
-    """g*, G, surrogate and memory at w, in one pass.
-
-    Leverage needs a curvature before the pass: `known` is one that is near enough. Without it there is a second pass.
-    """
-    if kind == "auto":
-        kind = curvature_for(predictor).kind
-    late = known is None and (policy.select is Select.LEVERAGE or kind == "full")
-
-    def selection(scored_by: Curvature | None) -> MemorySelection:
-        bare = isinstance(data, PartitionedData)
-        return MemorySelection(policy, policy.size(count), predictor, w, scored_by, regularizer.delta, seed, bare)
-
-    first = None if late else selection(known)
-    look = accumulate(data, Statistics(predictor, w, slope=True, curvature=kind, surrogate=True, selection=first))
-    cost.backward_passes += look.count
-    cost.data_passes += 1
-    selected = look.selection
-    if selected is None:
-        again = accumulate(data, Statistics(predictor, w, selection=selection(look.curvature)))
-        selected = again.selection
-        cost.forward_passes += again.count
-        cost.data_passes += 1
-    assert selected is not None
-    memory, rows = selected.take(generation, data.rows if isinstance(data, PartitionedData) else None)
-    return Summary(regularizer.gradient(w) + look.gradient, look.curvature, memory, rows, look.surrogate)
-
-
-def data_gradient(predictor: Predictor, w: Tensor, examples: Examples, weight: Tensor | None = None) -> Tensor:
-    """sum_i v_i J_i' (h(f_i) - y_i): (P,)   (paper, Eq. 5, summed)."""
-    look = Statistics(predictor, w)
-    z = predictor.features(examples.x) if predictor.linear else predictor.encode(examples.x)
-    look.add_encoded(z, examples.y.to(z), weight)
-    return look.gradient
-
-
 def reselect(state: State, data: Data, policy: MemoryPolicy, seed: int = 0) -> Result:
-    """Choose memory anew by a pass over all the data a state stands for. Weights, g* and G stay: `certify` measures."""
+    """Choose memory anew by a pass over all the data a state stands for. The weights stay; the anchor moves to them."""
     cost = Cost()
     with cost.timed():
-        generation = state.memory.generation + 1
-        size, delta = policy.size(state.count), state.regularizer.delta
-        bare = isinstance(data, PartitionedData)
-        selection = MemorySelection(policy, size, state.predictor, state.w, state.curvature, delta, seed, bare)
-        look = accumulate(data, Statistics(state.predictor, state.w, selection=selection))
-        cost.forward_passes += look.count
-        cost.data_passes += 1
-        memory, rows = selection.take(generation, data.rows if isinstance(data, PartitionedData) else None)
-    return Result(replace(state, memory=memory), rows, cost, True)
+        kind = None if state.curvature is None else state.curvature.kind
+        asked = (state.predictor, state.regularizer, state.w, data, policy.size(state.count), policy, kind, cost)
+        near = hessian_of(state.predictor, state.regularizer, state.anchor) if is_dense(state) else None
+        measured = measure(*asked, seed=seed, generation=state.memory.generation + 1, near=near)
+        state = replace(state, anchor=measured.anchor, memory=measured.memory, surrogate=measured.surrogate)
+    return Result(state, measured.rows, cost, True)

@@ -66,6 +66,12 @@ class Tolerance(Strict):
     disagreement: float = Field(0.01, ge=0, le=1)
 
 
+class EvaluationPolicy(Strict):
+    """On how many rows of the holdout versions are measured, at the most: the same rows for all of them."""
+
+    rows: int = Field(20_000, ge=1, le=1_000_000)
+
+
 class ErasurePolicy(Strict):
     """What an erasure does beyond forgetting the person."""
 
@@ -82,8 +88,10 @@ class Policy(Strict):
     adapt: AdaptPolicy = AdaptPolicy()
     retrain: RetrainPolicy = RetrainPolicy()
     tolerance: Tolerance = Tolerance()
+    evaluation: EvaluationPolicy = EvaluationPolicy()
     erasure: ErasurePolicy = ErasurePolicy()
-    certify: Literal["always", "removals", "never"] = "always"
+    certify: Literal["always", "removals", "never", "pass"] = "always"
+    """Which adapted versions get a certificate, without a look at the data where that is enough; "pass": always by one."""
     promote: Literal["automatic", "manual"] = "automatic"
     holdout: float = Field(0.1, ge=0, lt=1)
 

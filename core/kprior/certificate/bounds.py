@@ -5,12 +5,10 @@ e^(+-S), S the largest spread of the output changes phi_i' v (the family's self-
 gradient g and Hessian H of F at w, the retrain w^ = w + v, the decrement n = |g| in H^-1, r = max_i |phi_i| in H^-1:
 
     |v|_H (1 - e^-S)/S <= n  and  S <= r |v|_H      give    |v|_H <= T = -log(1 - r n)/r  while  r n < 1,
-    v = -Hbar^-1 g  with  Hbar between (1-e^-S)/S H and (e^S-1)/S H     give    |v - newton|_H <= k n,
-    k = S/(1 - e^-S) - 1,  S = r T,  newton = -H^-1 g.
+    v = -Hbar^-1 g  with  Hbar >= (1-e^-S)/S H,  S = r T.
 
-So |v| <= min(T / sqrt(lmin), |newton| + k n / sqrt(lmin), |g| / delta_min), the last where every weight is penalised.
-After the Newton step, which the pass has paid for, k n / sqrt(lmin) is left. Directions that change no prediction
-(a constant added to a softmax's logits) are taken out.
+So |v| <= T / sqrt(lmin). `anchored.py` says what else follows. Directions that change no prediction (a constant added
+to a softmax's logits) are taken out.
 """
 
 from __future__ import annotations
@@ -30,39 +28,21 @@ from core.kprior.model.predictor import Predictor
 class Bounds:
     """The figures of the module's formulas."""
 
-    decrement: float
-    radius: float
-    """k n: how far, in the norm of H, the retrain can be from the Newton point; infinite if not known."""
     distance: float
     """T / sqrt(lmin), or infinite."""
-    left: float = math.inf
-    """((e^s - 1)/s - 1) n with s = r n: the gradient after the Newton step, in the norm of H^-1."""
+    widening: float
+    """S / (1 - e^-S): how many times less than H the mean Hessian on the way to the retrain can be; or infinite."""
 
 
 def bounds(decrement: float, reach: float, smallest: float, concordance: float) -> Bounds:
-    """T and k n from n, r, lmin and the family's constant (zero: a quadratic, where Newton is exact)."""
-    if not smallest > 0:
-        return Bounds(decrement, math.inf, math.inf)
+    """T / sqrt(lmin) and S / (1 - e^-S) from n, r, lmin and the family's constant (zero: a quadratic)."""
     product = concordance * reach * decrement
-    if product >= 1:
-        return Bounds(decrement, math.inf, math.inf)
+    if not smallest > 0 or not product < 1:
+        return Bounds(math.inf, math.inf)
     if product < 1e-12:
-        near = product * decrement
-        return Bounds(decrement, near, decrement * (1 + product) / math.sqrt(smallest), near)
+        return Bounds(decrement * (1 + product) / math.sqrt(smallest), 1 + product)
     S = -math.log1p(-product)
-    k = S / -math.expm1(-S) - 1
-    left = (math.expm1(product) / product - 1) * decrement
-    return Bounds(decrement, k * decrement, S / (concordance * reach) / math.sqrt(smallest), left)
-
-
-def largest_spread(phi: Tensor, inverse: Tensor) -> float:
-    """max_i over what changes the family's curvature: |phi_i|^2, or |(e_k - e_l) phi_i|^2 over pairs of classes."""
-    K = inverse.shape[0]
-    if K == 1:
-        return float(((phi @ inverse[0, :, 0]) * phi).sum(1).max())
-    own = [((phi @ inverse[k, :, k]) * phi).sum(1) for k in range(K)]
-    pairs = [own[k] + own[j] - 2 * ((phi @ inverse[k, :, j]) * phi).sum(1) for k in range(K) for j in range(k)]
-    return max(float(pair.max()) for pair in pairs)
+    return Bounds(S / (concordance * reach) / math.sqrt(smallest), S / -math.expm1(-S))
 
 
 def prediction_bound(
@@ -102,14 +82,3 @@ def extreme_means(predictor: Predictor, centre: Tensor, rho: Tensor) -> tuple[Te
         high.append(family.mean(up)[:, k])
         low.append(family.mean(down)[:, k])
     return torch.stack(low, 1), torch.stack(high, 1)
-
-
-def gradient_rounding(predictor: Predictor, phi: Tensor, f: Tensor, y: Tensor, w: Tensor) -> float:
-    """What rounding can do to a chunk's gradient, in units of the last place: |phi|' (|h| + |y| + h' |phi| |w|).
-
-    h - y cancels where the model is sure, and f = phi' w where large weights meet: both lose digits that the small
-    residual does not show.
-    """
-    family = predictor.family
-    lost = family.mean(f).abs() + y.abs() + family.variance(f) * (phi.abs() @ w.view(family.outputs, -1).abs().T)
-    return float((lost.T @ phi.abs()).norm())

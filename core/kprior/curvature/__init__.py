@@ -34,8 +34,8 @@ __all__ = [
     "row_chunks",
 ]
 
-FULL_LIMIT = 3_000
-"""Parameters up to which the whole matrix is kept (72 MB, a Cholesky factor in about a second)."""
+FULL_LIMIT = 1_000
+"""Parameters up to which the whole matrix is kept: beyond, gathering it takes longer than a fit without it."""
 LOWRANK_LIMIT = 200_000
 
 BACKENDS: dict[str, type[Curvature]] = {c.kind: c for c in (Full, LowRank, Kronecker, Diagonal)}

@@ -15,11 +15,11 @@ class Select(StrEnum):
     """How memory is chosen."""
 
     AUTO = "auto"
-    """`leverage` where the whole curvature is known (GLMs), else `random`."""
+    """`leverage` where the whole Hessian is known (GLMs), else `random`."""
     CURVATURE = "curvature"
     """The paper's: the largest trace of h'(f*), each standing for itself."""
     LEVERAGE = "leverage"
-    """Ridge leverage against the curvature, with importance weights."""
+    """Three quarters are the rows that can move the curvature most, each for itself; the rest is a random sample."""
     COVERAGE = "coverage"
     """Medoids of the encoded inputs, each standing for its cluster."""
     RANDOM = "random"

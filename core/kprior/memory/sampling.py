@@ -2,7 +2,7 @@
 
 Each example gets a score s and a priority s / u, u uniform from a hash of its key; the m best stay, and with the
 (m+1)-th priority tau each stands for max(1, tau / s) examples (Duffield, Lund & Thorup 2007): sums over what stays
-are unbiased for sums over the stream, and a selector that keeps everything gives weights one.
+are unbiased for sums over the stream, and a sampler that keeps everything gives weights one.
 """
 
 from __future__ import annotations
@@ -45,6 +45,16 @@ class PrioritySampler:
         best = torch.argsort(priority, descending=True, stable=True)[: self.size + 1]
         self._rows, self._priority, self._weight = rows.take(best), priority[best], weight[best]
 
+    @property
+    def threshold(self) -> float:
+        """The priority of the first that did not get in; zero if all did."""
+        return float(self._priority[self.size]) if len(self._priority) > self.size else 0.0
+
+    @property
+    def highest(self) -> float:
+        """The highest priority of all."""
+        return float(self._priority[0]) if len(self._priority) else 0.0
+
     def sums(self) -> Tensors:
         """All that was kept, by name."""
         if self._rows is None:
@@ -63,7 +73,7 @@ class PrioritySampler:
         return self
 
     def merge(self, other: PrioritySampler) -> None:
-        """Take what another selector kept of another part of the stream."""
+        """Take what another sampler kept of another part of the stream."""
         if other._rows is None:
             return
         mine = self._rows

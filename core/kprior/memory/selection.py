@@ -10,13 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.kprior.curvature import BACKENDS, Curvature, Full, cholesky, ggn_rows, row_chunks
 from core.kprior.data.codec import Tensors, join_groups, take_group
 from core.kprior.data.examples import Examples, concatenate
 from core.kprior.memory.memory import Memory, MemoryPolicy, Select, remember
-from core.kprior.memory.sampling import PrioritySampler
-from core.kprior.model.gauge import ground, shift_directions
+from core.kprior.memory.sampling import PrioritySampler, uniform
 from core.kprior.model.predictor import Predictor
+from core.kprior.passes.leverage import spread_leverage, whitener
+
+TOP = -1
+"""The label of the sampler that keeps rows of the highest leverage; classes count from 0."""
 
 
 class MemorySelection:
@@ -28,70 +30,69 @@ class MemorySelection:
         size: int,
         predictor: Predictor,
         w: Tensor,
-        curvature: Curvature | None,
-        delta: Tensor,
+        hessian: Tensor | None,
         seed: int,
         bare: bool = False,
     ) -> None:
-        """`bare` keeps no rows, only their keys: whoever takes the memory finds them again."""
-        self._asked = (policy, curvature, delta)
+        """`hessian` (P, P), where it is known, tells leverage. `bare` keeps no rows, only their keys: whoever takes the
+        memory finds them again.
+        """
+        self.policy, self.hessian, self.size, self.seed, self.bare = policy, hessian, size, seed, bare
+        self.predictor, self.w = predictor, w
         select = policy.select
-        if select is Select.AUTO:
-            full = curvature is not None and curvature.kind == "full"
-            select = Select.LEVERAGE if full else Select.RANDOM
-        if select is Select.LEVERAGE and curvature is None:
-            raise ValueError("selection by leverage needs curvature")
-        self.select, self.size, self.predictor, self.w, self.seed, self.bare = select, size, predictor, w, seed, bare
+        if select in (Select.AUTO, Select.LEVERAGE):
+            select = Select.RANDOM if hessian is None else Select.LEVERAGE
+        self.select = select
         self.balance = policy.balance and predictor.family.name in ("bernoulli", "categorical")
-        self._leverage, self._inverse = None, None
-        if curvature is not None and select is Select.LEVERAGE:
-            if predictor.linear and isinstance(curvature, Full):
-                whole = ground(curvature.matrix + torch.diag(delta), shift_directions(predictor, delta))
-                self._inverse = torch.cholesky_inverse(cholesky(whole))
-            else:
-                self._leverage = curvature.leverage(delta)
-        self._selectors: dict[int, PrioritySampler] = {}
+        self._root = None if hessian is None else whitener(hessian)
+        self._top = size - size // 4 if select is Select.LEVERAGE and not self.balance else 0
+        self._samplers: dict[int, PrioritySampler] = {}
 
     def offer(self, examples: Examples, weight: Tensor | None = None) -> None:
         """Take the next examples of the stream."""
-        score = self._score(examples)
         kept = examples.bare() if self.bare else examples
+        if self._root is not None:
+            leverage = spread_leverage(self.predictor.features(examples.x), self._root).cpu()
+            self._sampler(TOP).offer(kept, leverage)
+        score = self._score(examples)
         if not self.balance:
-            self._selector(0).offer(kept, score, weight)
+            self._sampler(0).offer(kept, score, weight)
             return
         label = classes_of(examples.y)
         for c in label.unique().tolist():
             here = label == c
-            self._selector(c).offer(kept.take(here), score[here.cpu()], None if weight is None else weight[here])
+            self._sampler(c).offer(kept.take(here), score[here.cpu()], None if weight is None else weight[here])
 
     @property
-    def needs_curvature(self) -> bool:
-        """Whether a score is a matter of matrices."""
-        return self.select is Select.LEVERAGE
+    def reach(self) -> float:
+        """The highest leverage of any example that is not among the top ones; zero if there is none."""
+        return self._sampler(TOP).threshold
+
+    @property
+    def peak(self) -> float:
+        """The highest leverage of all."""
+        return self._sampler(TOP).highest
 
     def empty(self) -> MemorySelection:
         """The same rule, with nothing offered yet."""
         other = copy.copy(self)
-        other._selectors = {}
+        other._samplers = {}
         return other
 
     def sums(self) -> Tensors:
         """What was kept of the stream so far, by name."""
-        return join_groups({str(label): selector.sums() for label, selector in self._selectors.items()})
+        return join_groups({str(label): sampler.sums() for label, sampler in self._samplers.items()})
 
     def merge(self, sums: Tensors) -> None:
         """Take what was kept of the part of the stream that comes next."""
         for label in sorted({int(name.split(".")[0]) for name in sums}):
-            mine = self._selector(label)
+            mine = self._sampler(label)
             mine.merge(mine.empty().with_sums(take_group(sums, str(label))))
 
     def question(self) -> tuple[dict[str, Any], Tensors]:
-        """All that `asked` needs, as JSON and tensors."""
-        policy, curvature, delta = self._asked
-        kind = None if curvature is None else curvature.kind
-        header = {"policy": asdict(policy), "size": self.size, "seed": self.seed, "bare": self.bare, "curvature": kind}
-        scored_by = {} if curvature is None else curvature.tensors()
-        return header, {"delta": delta} | join_groups({"curvature": scored_by})
+        """All that `from_question` needs, as JSON and tensors."""
+        header = {"policy": asdict(self.policy), "size": self.size, "seed": self.seed, "bare": self.bare}
+        return header, {} if self.hessian is None else {"hessian": self.hessian}
 
     @classmethod
     def from_question(
@@ -99,72 +100,61 @@ class MemorySelection:
     ) -> MemorySelection:
         """The inverse of `question`."""
         policy = MemoryPolicy(**{**header["policy"], "select": Select(header["policy"]["select"])})
-        curvature = None
-        if header["curvature"] is not None:
-            curvature = BACKENDS[header["curvature"]].from_tensors(take_group(tensors, "curvature"), predictor)
-        size, seed = header["size"], header["seed"]
-        return cls(policy, size, predictor, w, curvature, tensors["delta"], seed, header["bare"])
+        return cls(policy, header["size"], predictor, w, tensors.get("hessian"), header["seed"], header["bare"])
 
-    def _selector(self, label: int) -> PrioritySampler:
-        if label not in self._selectors:
-            size = self.size
+    def _sampler(self, label: int) -> PrioritySampler:
+        if label not in self._samplers:
+            if label == TOP:
+                self._samplers[label] = PrioritySampler(self._top, False, self.seed)
+                return self._samplers[label]
+            size = self.size  # of those beside the top ones some may be among them, and leave
             if self.balance:
                 size = max(1, size // max(2, self.predictor.family.outputs))
             if self.select is Select.COVERAGE:
                 size = max(2_000, 4 * size)  # a pool to find the medoids in
-            self._selectors[label] = PrioritySampler(
-                size, self.select is not Select.CURVATURE, self.seed, self.select in (Select.RANDOM, Select.COVERAGE)
-            )
-        return self._selectors[label]
+            ranked = self.select is Select.CURVATURE
+            self._samplers[label] = PrioritySampler(size, not ranked, self.seed, not ranked)
+        return self._samplers[label]
 
     def _score(self, examples: Examples) -> Tensor:
-        n = len(examples)
-        if self.select in (Select.RANDOM, Select.COVERAGE):
-            return torch.ones(n, dtype=torch.float64)
         if self.select is Select.CURVATURE:
             return self.predictor.family.variance(self.predictor.outputs(self.w, examples.x)).sum(1).cpu()
-        if self._inverse is not None:
-            return self._leverage_of_glm(self._inverse, examples)
-        assert self._leverage is not None
-        parts, step = [], row_chunks(self.predictor, n).step
-        for i in range(0, n, step):
-            rows = ggn_rows(self.predictor, self.w, examples.x[i : i + step])
-            parts.append(self._leverage(rows).reshape(-1, self.predictor.family.outputs).sum(1))
-        return torch.cat(parts).cpu() if parts else torch.zeros(0, dtype=torch.float64)
-
-    def _leverage_of_glm(self, inverse: Tensor, examples: Examples) -> Tensor:
-        """sum_kl h'_kl phi' (B^-1)_kl phi: the rows of a GLM's Jacobian are mostly zeros and need not be made."""
-        phi, K = self.predictor.features(examples.x), self.predictor.family.outputs
-        blocks = inverse.view(K, phi.shape[1], K, phi.shape[1])
-        score = torch.zeros(len(phi), dtype=phi.dtype, device=phi.device)
-        for rows, hessian in self.predictor.family.hessians(phi @ self.w.view(K, -1).T):
-            part = phi[rows]
-            if phi.shape[1] < K:  # one large product instead of many small ones
-                pairs = (part[:, :, None] * part[:, None, :]).reshape(len(part), -1)
-                form = pairs @ blocks.transpose(1, 2).reshape(K * K, -1).T
-                score[rows] = (hessian.reshape(len(part), -1) * form).sum(1)
-                continue
-            for k in range(K):
-                for j in range(K):
-                    score[rows] += hessian[:, k, j] * ((part @ blocks[k, :, j]) * part).sum(1)
-        return score.cpu()
+        return torch.ones(len(examples), dtype=torch.float64)
 
     def take(self, generation: int = 0, rows_of: Callable[[Tensor], Examples] | None = None) -> tuple[Memory, Examples]:
         """The memory, with soft labels of the weights at hand, and the rows it refers to.
 
         `rows_of` finds rows that were not kept by their keys.
         """
-        taken = [t for _, s in sorted(self._selectors.items()) if (t := s.take()) is not None]
-        if self.bare and rows_of is not None:
-            taken = [(rows_of(rows.key), weight) for rows, weight in taken]
+        top = self._samplers[TOP].take() if self._top and TOP in self._samplers else None
+        taken = [t for label, s in sorted(self._samplers.items()) if label != TOP and (t := s.take()) is not None]
         if not taken:
             raise ValueError("there is nothing to remember: no examples")
+        if top is not None:
+            taken = [self._beside(top[0], *each, len(taken)) for each in taken]
+            taken = [top, *(each for each in taken if len(each[0]))]
+        if self.bare and rows_of is not None:
+            taken = [(rows_of(rows.key), weight) for rows, weight in taken]
         if self.select is Select.COVERAGE:
             quota = max(1, self.size // len(taken))
             taken = [medoids(self.predictor, rows, weight, quota, self.seed) for rows, weight in taken]
         rows = concatenate([r for r, _ in taken])
         weight = torch.cat([v for _, v in taken])
-        return remember(self.predictor, self.w, rows, weight, generation), rows
+        order = torch.argsort(rows.key)
+        return remember(self.predictor, self.w, rows.take(order), weight[order], generation), rows.take(order)
+
+    def _beside(self, top: Examples, rows: Examples, weight: Tensor, groups: int) -> tuple[Examples, Tensor]:
+        """A random sample of the examples that are not among the top ones, each standing for as many of them."""
+        stays = ~torch.isin(rows.key, top.key)
+        others = float(weight.sum()) - len(top) / groups
+        rows, weight = rows.take(stays), weight[stays]
+        quota = max(0, self.size - len(top)) // groups
+        if len(rows) > quota:
+            first = torch.argsort(uniform(rows.key, self.seed))[:quota].sort().values
+            rows, weight = rows.take(first), weight[first]
+        if len(rows):
+            weight = torch.full_like(weight, max(1.0, others / len(rows)))
+        return rows, weight
 
 
 def classes_of(y: Tensor) -> Tensor:

@@ -31,9 +31,9 @@ from core.kprior.objective.surrogate import Surrogate
 from core.kprior.objective.tasks import Change, Task
 from core.kprior.objective.terms import InputMixer, Term
 from core.kprior.objective.transfer import new_regularizer, shared_parameters, successor
+from core.kprior.passes.statistics import Statistics
 from core.kprior.solvers import Training
-from core.kprior.state import State, aligned
-from core.kprior.training import data_gradient
+from core.kprior.state import State, align
 
 
 @dataclass
@@ -60,12 +60,11 @@ class Problem:
 def build_objective(
     state: State, memory: Examples, tasks: Sequence[Task], method: Method, training: Training, cost: Cost
 ) -> Problem:
-    """Build K for the given tasks; see the module's formula."""
-    old = state.predictor
-    change = Change.of(tasks)
+    """Build K for the given tasks; see the module's formula. The state's anchor is where its weights are."""
+    old, change = state.predictor, Change.of(tasks)
     forgotten = Forgotten.of(state, change.removed, cost)
     stays = ~torch.isin(state.memory.key, forgotten.keys)
-    kept = aligned(state, memory).take(stays)
+    kept = align(state, memory).take(stays)
     importance = state.memory.weight[stays.to(state.memory.weight.device)]
     left = state.count - len(forgotten.keys)
     count = left + counted_rows(change.added, forgotten.keys, state.memory.key)
@@ -176,6 +175,14 @@ def weights_of(method: Method, importance: Tensor, space: CurvatureSpace) -> Ten
     if not space.dense:
         raise ValueError("balanced weights need a full curvature")
     return space.balance(importance)
+
+
+def data_gradient(predictor: Predictor, w: Tensor, examples: Examples, weight: Tensor | None = None) -> Tensor:
+    """sum_i v_i J_i' (h(f_i) - y_i): (P,)   (paper, Eq. 5, summed)."""
+    seen = Statistics(predictor, w)
+    z = predictor.features(examples.x) if predictor.linear else predictor.encode(examples.x)
+    seen.add_encoded(z, examples.y.to(z), weight)
+    return seen.gradient
 
 
 def counted_rows(added: Sequence[Data], removed: Tensor, remembered: Tensor) -> int:

@@ -27,8 +27,6 @@ class Method:
     """The function-space term."""
     curvature: bool = True
     """Q: the curvature of the past that memory leaves out, where the state carries any."""
-    secant: bool = True
-    """GLMs: scale Q by how much curvature the memory's outputs lost or gained on the way, and solve once more."""
     gradient: bool = True
     """g*: what the base had not converged."""
     anchor: bool = True
@@ -52,7 +50,7 @@ OURS = Method()
 PAPER = Method(curvature=False, gradient=False, weights=Weights.ONE, mixing=False)
 """mode="paper": v = 1, Q = 0, g* = 0, tau = 1; memory is chosen by h' (Select.CURVATURE)."""
 REPLAY = Method(curvature=False, gradient=False, anchor=False, weights=Weights.ONE, mixing=False, labels=1.0)
-WEIGHT_PRIOR = Method(memory=False, secant=False)
+WEIGHT_PRIOR = Method(memory=False)
 """The quadratic around w* with the GGN of all past data (paper, Sec. 4.1)."""
 
 

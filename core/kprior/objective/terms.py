@@ -47,6 +47,13 @@ class Term:
         self._cache: list[tuple[int, Batch]] | None = None
         self.count: int | None = None
 
+    @classmethod
+    def of_features(cls, predictor: Predictor, phi: Tensor, targets: Tensor) -> Term:
+        """A GLM's rows that are encoded already."""
+        term = cls(predictor, [], targets)
+        term._cache, term.count = [(0, (phi, targets, None))], len(phi)
+        return term
+
     def __iter__(self) -> Iterator[tuple[int, Batch]]:
         """Encoded rows, each batch with the number of the part it is from."""
         if self._cache is not None:

@@ -1,7 +1,7 @@
-"""A look at rows from given weights: how many they are, what the model loses on them, and on demand more.
+"""Statistics of rows at given weights: how many they are, what the model loses on them, and on demand more.
 
-All that a pass finds out is a sum (or a maximum) over rows, so a look is what certificates, summaries, memory selection
-and the full-batch solvers accumulate; see `gathering.py`.
+All that a pass finds out is a sum (or a maximum) over rows: certificates, training, memory selection and the full-batch
+solvers ask for it here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from core.kprior.certificate.bounds import gradient_rounding, largest_spread
 from core.kprior.curvature import Full, curvature_for, glm_hessian
 from core.kprior.data.codec import Tensors, join_groups, take_group
 from core.kprior.data.examples import Examples
@@ -19,12 +18,13 @@ from core.kprior.memory.selection import MemorySelection
 from core.kprior.model.predictor import Predictor
 from core.kprior.objective.surrogate import Surrogate
 from core.kprior.passes.accumulator import Accumulator
+from core.kprior.passes.rounding import gradient_rounding
 
 
 class Statistics(Accumulator):
     """What rows look like at the weights w."""
 
-    kind = "look"
+    kind = "statistics"
 
     def __init__(
         self,
@@ -35,17 +35,18 @@ class Statistics(Accumulator):
         curvature: str | None = None,
         surrogate: bool = False,
         careful: bool = False,
-        inverse: Tensor | None = None,
         selection: MemorySelection | None = None,
         temperature: float = 1.0,
+        origin: Tensor | None = None,
     ) -> None:
         """`slope` asks for value and gradient, `curvature` names a backend; `careful` (GLM) asks for what rounding may
-        have done and the largest spread of a row: in the norm of `inverse` (K, D, K, D) if given, else its length.
+        have done and the largest squared length of a row, `origin` for how far any row's outputs are from where they
+        were at those weights.
         """
-        self.predictor, self.w, self.slope, self.careful, self.inverse = predictor, w, slope, careful, inverse
-        self.temperature = temperature
+        self.predictor, self.w, self.slope, self.careful = predictor, w, slope, careful
+        self.temperature, self.origin = temperature, origin
         self.count = 0
-        self.value = self.spread = self.rounding = 0.0
+        self.value = self.longest = self.rounding = self.spread = 0.0
         self.gradient = torch.zeros_like(w)
         self.curvature = None if curvature is None else curvature_for(predictor, curvature)
         self.surrogate = Surrogate.zeros(predictor) if surrogate else None
@@ -56,10 +57,10 @@ class Statistics(Accumulator):
         P, K = self.predictor.size, self.predictor.family.outputs
         square = P * P / 2 if self.predictor.linear else P * 1000.0
         figures = P * (6.0 if self.slope else 0.0)
-        figures += square * ((self.curvature is not None) + 2 * (self.inverse is not None))
+        figures += square * (self.curvature is not None)
         if self.surrogate is not None:
             figures += 2.0 * self.surrogate.gram.numel()
-        if self.selection is not None and self.selection.needs_curvature:
+        if self.selection is not None and self.selection.hessian is not None:
             figures += 2 * square
         return figures + K
 
@@ -71,9 +72,9 @@ class Statistics(Accumulator):
             curvature=None if self.curvature is None else self.curvature.kind,
             surrogate=self.surrogate is not None,
             careful=self.careful,
-            inverse=self.inverse,
             selection=None if self.selection is None else self.selection.empty(),
             temperature=self.temperature,
+            origin=self.origin,
         )
 
     def add(self, chunk: Examples) -> None:
@@ -117,11 +118,19 @@ class Statistics(Accumulator):
             self.curvature.matrix += glm_hessian(z, family, f / T, weight)
         if self.careful:
             self.rounding += gradient_rounding(self.predictor, z, f, targets, self.w)
-            longest = float((z**2).sum(1).max()) if self.inverse is None else largest_spread(z, self.inverse)
-            self.spread = max(self.spread, longest)
+            self.longest = max(self.longest, float((z**2).sum(1).max()))
+        if self.origin is not None:
+            change = z @ (self.w - self.origin).view(family.outputs, -1).T
+            self.spread = max(self.spread, float(family.spread(change).max()))
+
+    @property
+    def curvature_matrix(self) -> Tensor:
+        """The whole matrix of the curvature, where it was asked for."""
+        assert isinstance(self.curvature, Full)
+        return self.curvature.matrix
 
     def sums(self) -> Tensors:
-        figures = torch.tensor([self.value, self.spread, self.rounding], dtype=torch.float64)
+        figures = torch.tensor([self.value, self.rounding, self.longest, self.spread], dtype=torch.float64)
         found = {"count": torch.tensor(self.count), "figures": figures, "gradient": self.gradient}
         return found | join_groups(
             {
@@ -132,9 +141,10 @@ class Statistics(Accumulator):
         )
 
     def merge(self, sums: Tensors) -> None:
-        value, spread, rounding = sums["figures"].tolist()
+        value, rounding, longest, spread = sums["figures"].tolist()
         self.count += int(sums["count"])
-        self.value, self.rounding, self.spread = self.value + value, self.rounding + rounding, max(self.spread, spread)
+        self.value, self.rounding = self.value + value, self.rounding + rounding
+        self.longest, self.spread = max(self.longest, longest), max(self.spread, spread)
         self.gradient = self.gradient + sums["gradient"].to(self.gradient)
         here = {name: tensor.to(self.w.device) for name, tensor in sums.items()}
         if self.curvature is not None:
@@ -154,8 +164,8 @@ class Statistics(Accumulator):
             "temperature": self.temperature,
         }
         tensors = {"w": self.w} | join_groups({"encoder": self.predictor.encoder.state_dict()})
-        if self.inverse is not None:
-            tensors["inverse"] = self.inverse
+        if self.origin is not None:
+            tensors["origin"] = self.origin
         if self.selection is not None:
             header["selection"], chosen_by = self.selection.question()
             tensors |= join_groups({"selection": chosen_by})
@@ -173,4 +183,4 @@ class Statistics(Accumulator):
                 header["selection"], take_group(tensors, "selection"), predictor, w
             )
         asked = {name: header[name] for name in options}
-        return cls(predictor, w, **asked, inverse=tensors.get("inverse"), selection=selection)
+        return cls(predictor, w, **asked, selection=selection, origin=tensors.get("origin"))

@@ -12,8 +12,8 @@ from torch import Tensor
 from core.kprior import Cost, Data, Examples, MemoryPolicy, State, train
 from core.kprior.data.examples import concatenate
 from core.kprior.data.partitioned import PartitionedData
+from core.kprior.measurement import measure
 from core.kprior.model.gauge import shift_directions, without_shift
-from core.kprior.training import summarise
 
 FAMILIES = ("binary", "classes", "number", "count")
 CLASSES = 3
@@ -107,17 +107,10 @@ def moved(
 ) -> tuple[State, Examples]:
     """The state that training would have left had it stopped at w, and its memory's rows."""
     kind = None if state.curvature is None else state.curvature.kind
-    summary = summarise(state.predictor, state.regularizer, w, data.chunks(37), len(data), policy, kind, Cost())
-    stopped = replace(
-        state,
-        w=w,
-        gradient=summary.gradient,
-        curvature=summary.curvature,
-        memory=summary.memory,
-        surrogate=summary.surrogate,
-        count=len(data),
-    )
-    return stopped, summary.rows
+    asked = (state.predictor, state.regularizer, w, data.chunks(37), policy.size(len(data)), policy, kind, Cost())
+    found = measure(*asked)
+    parts = {"anchor": found.anchor, "memory": found.memory, "surrogate": found.surrogate}
+    return replace(state, w=w, count=len(data), **parts), found.rows
 
 
 def stopped_early(

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from core.kprior import Cost, Examples, MemoryPolicy, Select, State
+from core.kprior.anchor import Anchor
+from core.kprior.measurement import measure
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import regularizer_of
-from core.kprior.training import summarise
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import FAMILIES, LINEAR, l2, labels_for, outputs_of, spec_of
 
@@ -112,26 +113,16 @@ class Rough:
         w = self.weights()
         policy = MemoryPolicy(fraction=0.3, select=Select.RANDOM)
         chunks = self.data.chunks(7)
-        summary = summarise(predictor, regularizer, w, chunks, self.n, policy, None, Cost())
+        found = measure(predictor, regularizer, w, chunks, policy.size(self.n), policy, None, Cost())
         curvature = None
         if self.stale is not None:
             rng = np.random.default_rng(self.seed + 2)
             there = w + 10.0**self.stale * w.norm() * torch.from_numpy(rng.normal(size=len(w)))
             there = torch.from_numpy(self.tamed(there.numpy()))
-            curvature = summarise(predictor, regularizer, there, chunks, self.n, policy, "full", Cost()).curvature
-        return (
-            State(
-                predictor,
-                regularizer,
-                self.spec["regularizer"],
-                w,
-                summary.gradient,
-                curvature,
-                summary.memory,
-                self.n,
-            ),
-            summary.rows,
-        )
+            curvature = measure(predictor, regularizer, there, chunks, 1, policy, "full", Cost()).anchor.curvature
+        anchor = Anchor(w, found.anchor.gradient, curvature)
+        state = State(predictor, regularizer, self.spec["regularizer"], w, anchor, found.memory, self.n)
+        return state, found.rows
 
     def distance(self, w: Tensor) -> float:
         """|w - optimum|, without the shifts that change no prediction."""

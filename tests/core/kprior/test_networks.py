@@ -28,8 +28,7 @@ from core.kprior import (
     refine,
     train,
 )
-from core.kprior.objective.build import build_objective
-from core.kprior.training import data_gradient
+from core.kprior.objective.build import build_objective, data_gradient
 from tests.core.kprior.problems import EVERYTHING, FAMILIES, LINEAR, TENTH, examples_of, l2, rows, spec_of, without
 
 MLP: dict[str, Any] = {"kind": "mlp", "hidden": [30]}

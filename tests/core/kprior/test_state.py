@@ -11,7 +11,7 @@ from safetensors.torch import load, save
 
 from core.kprior import AddData, Examples, MemoryPolicy, State, StateError, Training, adapt, train
 from core.kprior.curvature import BACKENDS
-from core.kprior.state import aligned, read_header
+from core.kprior.state import align, read_header
 from tests.core.kprior.problems import FAMILIES, LINEAR, QUADRATIC, TENTH, examples_of, l2, spec_of, target_of
 
 SHORT = Training(max_epochs=3)
@@ -147,7 +147,7 @@ def with_header(state: State, change: dict[str, Any]) -> bytes:
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 2},
+        {"version": 1},
         {"version": "1"},
         {"format": "other.state"},
         {"spec": None},
@@ -175,7 +175,17 @@ def test_other_model_with_these_tensors_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["w", "gradient", "delta", "memory.key", "memory.weight", "memory.soft", "curvature.matrix"]
+    "name",
+    [
+        "w",
+        "anchor.gradient",
+        "anchor.figures",
+        "delta",
+        "memory.key",
+        "memory.weight",
+        "memory.soft",
+        "anchor.curvature.matrix",
+    ],
 )
 @pytest.mark.parametrize("damage", ["missing", "short"])
 def test_missing_or_misshapen_tensors_are_refused(name: str, damage: str) -> None:
@@ -223,8 +233,8 @@ def test_foreign_files_are_refused(data: bytes) -> None:
 def test_memory_rows_are_put_in_order_and_checked() -> None:
     state, memory = trained("classes", policy=MemoryPolicy(fraction=0.3))
     shuffled = memory.take(torch.randperm(len(memory), generator=torch.Generator().manual_seed(0)))
-    assert torch.equal(aligned(state, shuffled).key, state.memory.key)
+    assert torch.equal(align(state, shuffled).key, state.memory.key)
     with pytest.raises(ValueError, match="missing"):
-        aligned(state, memory.take(torch.arange(1, len(memory))))
+        align(state, memory.take(torch.arange(1, len(memory))))
     with pytest.raises(ValueError, match="soft labels differ"):
-        aligned(state, Examples(memory.key, memory.x.flip(0), memory.y))
+        align(state, Examples(memory.key, memory.x.flip(0), memory.y))

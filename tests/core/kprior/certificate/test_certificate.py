@@ -24,7 +24,7 @@ from core.kprior import (
 from core.kprior.certificate import certificate as certificate_module
 from core.kprior.certificate.certificate import certify_large
 from core.kprior.model.gauge import shift_directions
-from core.kprior.training import data_gradient
+from core.kprior.objective.build import data_gradient
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import (
     EVERYTHING,
@@ -93,7 +93,8 @@ def test_pass_measures_gradient_and_curvature_exactly(kind: str, architecture: d
     data = examples_of(kind, 120, 3)
     spec = spec_of(kind, 3, architecture)
     state, memory = stopped_early(spec, data, TENTH)
-    measured = certify(replace(state, gradient=torch.zeros_like(state.w)), memory, data.chunks(50))
+    blank = replace(state.anchor, gradient=torch.zeros_like(state.w))
+    measured = certify(replace(state, anchor=blank), memory, data.chunks(50))
     phi = oracles.design_matrix(data.x, architecture)
     deltas = oracles.deltas_of(spec, data.y.shape[1], phi.shape[1])
     gradient, H = oracles.derivatives(kind, phi, data.y.numpy(), deltas, state.w.numpy())
@@ -140,16 +141,22 @@ def test_refine_reaches_its_tolerance_in_few_passes(kind: str) -> None:
     assert measured.certificate.relative <= 1e-9
     assert measured.cost.data_passes <= 3
     assert distance(measured.state, oracles.retrain(state.spec, left)) <= 1e-9 * float(state.w.norm())
-    f = state.predictor.outputs(measured.state.w, left.x)
+    f = state.predictor.outputs(measured.state.anchor.w, left.x)
     there = torch.isin(left.key, measured.state.memory.key)
     torch.testing.assert_close(measured.state.memory.soft, state.predictor.family.mean(f)[there])
 
 
 def test_refine_stops_at_once_when_the_tolerance_is_met() -> None:
-    state, memory, left = adapted_after_removal("binary")
-    measured = refine(state, memory, left.chunks(64), tolerance=1.0)
-    assert measured.cost.data_passes == 1
+    data = examples_of("binary", 400, 4)
+    trained = train(spec_of("binary", 4), data.chunks(64), policy=TENTH)
+    adapted = adapt(trained.state, trained.memory, [RemoveData([rows(data, 7, 9)])], policy=TENTH)
+    state, memory, left = adapted.state, adapted.memory, without(data, rows(data, 7, 9))
+    measured = refine(state, memory, left.chunks(64), tolerance=0.05)
+    assert measured.cost.data_passes == measured.certificate.passes == 0
     assert torch.equal(measured.state.w, state.w)
+    forced = refine(state, memory, left.chunks(64), tolerance=1.0, forced=True)
+    assert forced.cost.data_passes == forced.certificate.passes == 1
+    assert torch.equal(forced.state.anchor.w, state.w)
 
 
 def test_refine_stops_after_its_rounds_and_says_what_it_reached() -> None:

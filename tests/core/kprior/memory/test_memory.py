@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from core.kprior import Examples, Memory, MemoryPolicy, Select, Training, train
-from core.kprior.curvature import Full, curvature_for, ggn_rows
+from core.kprior.curvature import Full
 from core.kprior.memory.sampling import PrioritySampler, uniform
 from core.kprior.memory.selection import MemorySelection, classes_of
+from core.kprior.model.gauge import ground, shift_directions
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import regularizer_of
-from tests.core.kprior.problems import EVERYTHING, FAMILIES, examples_of, rows, spec_of
+from tests.core.kprior.problems import EVERYTHING, FAMILIES, examples_of, l2, rows, spec_of
 
 DIM = 3
 
@@ -100,9 +101,10 @@ def chosen_by(policy: MemoryPolicy, kind: str, examples: Examples, size: int, se
     predictor = Predictor(spec_of(kind, DIM))
     regularizer = regularizer_of({"delta": 1.0}, predictor)
     w = 0.5 * torch.randn(predictor.size, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    curvature = curvature_for(predictor, "full")
+    curvature = Full.zeros(predictor)
     curvature.add(predictor, w, examples.x)
-    selection = MemorySelection(policy, size, predictor, w, curvature, regularizer.delta, seed)
+    H = ground(curvature.matrix + torch.diag(regularizer.delta), shift_directions(predictor, regularizer.delta))
+    selection = MemorySelection(policy, size, predictor, w, H, seed)
     for chunk in examples.chunks(17):
         selection.offer(chunk)
     memory, kept = selection.take()
@@ -137,18 +139,28 @@ def test_papers_rule_is_the_largest_curvature(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_leverage_scores_are_their_formula(kind: str) -> None:
+def test_most_of_a_memory_by_leverage_are_the_rows_that_can_move_the_curvature_most(kind: str) -> None:
     examples = examples_of(kind, 60, DIM)
-    predictor = Predictor(spec_of(kind, DIM))
-    delta = regularizer_of({"delta": 0.4}, predictor).delta
+    predictor = Predictor(spec_of(kind, DIM, regularizer=l2(0.4, True)))
+    delta = regularizer_of(l2(0.4, True), predictor).delta
     w = torch.zeros(predictor.size, dtype=torch.float64)
     G = Full.zeros(predictor)
     G.add(predictor, w, examples.x)
-    selection = MemorySelection(MemoryPolicy(select=Select.LEVERAGE), 9, predictor, w, G, delta, 0)
-    inverse = torch.linalg.pinv(G.matrix + torch.diag(delta))
-    J = ggn_rows(predictor, w, examples.x).view(60, -1, predictor.size)
-    truth = torch.einsum("nkp,pq,nkq->n", J, inverse, J)
-    torch.testing.assert_close(selection._score(examples), truth, rtol=1e-6, atol=1e-9)
+    H = G.matrix + torch.diag(delta)
+    selection = MemorySelection(MemoryPolicy(select=Select.LEVERAGE), 9, predictor, w, H, 0)
+    for chunk in examples.chunks(17):
+        selection.offer(chunk)
+    phi, K = predictor.features(examples.x), predictor.family.outputs
+    changes = [torch.eye(K)[k] - torch.eye(K)[j] for k in range(K) for j in range(k)] or [torch.ones(1)]
+    directions = torch.stack([torch.einsum("k,nd->nkd", c.double(), phi).flatten(1) for c in changes])
+    truth = torch.einsum("cnp,pq,cnq->cn", directions, torch.linalg.inv(H), directions).amax(0)
+    ranked = truth.sort(descending=True).values
+    memory, _ = selection.take()
+    alone = memory.key[memory.weight == 1]
+    assert set(alone.tolist()) == set(truth.topk(7).indices.tolist())
+    assert selection.reach == pytest.approx(float(ranked[7]))
+    assert selection.peak == pytest.approx(float(ranked[0]))
+    assert float(memory.weight.sum()) == pytest.approx(60)
 
 
 @pytest.mark.parametrize("select", [Select.LEVERAGE, Select.RANDOM, Select.COVERAGE])
@@ -207,12 +219,12 @@ def test_size_follows_fraction_and_cap(policy: MemoryPolicy, count: int, size: i
     assert policy.size(count) == size
 
 
-def test_selection_by_leverage_needs_a_curvature() -> None:
+@pytest.mark.parametrize("select", [Select.AUTO, Select.LEVERAGE])
+def test_memory_of_a_network_is_chosen_at_random(select: Select) -> None:
+    """Nobody knows the leverage of its examples."""
     predictor = Predictor(spec_of("binary", DIM, {"kind": "mlp", "hidden": [3]}))
     w = predictor.initial_weights()
-    with pytest.raises(ValueError, match="curvature"):
-        MemorySelection(MemoryPolicy(select=Select.LEVERAGE), 5, predictor, w, None, w, 0)
-    selection = MemorySelection(MemoryPolicy(), 5, predictor, w, None, w, 0)
+    selection = MemorySelection(MemoryPolicy(select=select), 5, predictor, w, None, 0)
     assert selection.select is Select.RANDOM
     with pytest.raises(ValueError, match="no examples"):
         selection.take()

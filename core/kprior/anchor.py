@@ -1,0 +1,68 @@
+"""The anchor of a GLM: weights w0 at which a pass measured all data in force, with sums that stay at these weights.
+
+An example that comes or goes is added to the sums, or taken away from them, *at w0*: nothing of a removed example is
+left in them but rounding, which is carried along as a figure. The served weights w may be elsewhere; what the sums say
+of the objective at w, and how surely, is in `certificate/anchored.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from core.kprior.curvature import Curvature
+from core.kprior.data.codec import Tensors, join_groups, take_group
+from core.kprior.model.predictor import Predictor
+
+FIGURES = ("exact", "reach", "peak", "smallest", "rounding", "mass")
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Sums over the data in force at the weights w0; the regularizer is not in them."""
+
+    w: Tensor
+    """(P,) w0."""
+    gradient: Tensor
+    """(P,) sum_i phi_i (h(f_i) - y_i)."""
+    curvature: Curvature | None
+    """G = sum_i phi_i h'(f_i) phi_i': the whole matrix, or what stands for it in a wide model."""
+    exact: bool = False
+    """Whether the sums are measured ones; else they are estimates, from which no bound follows."""
+    reach: float = math.inf
+    """No example outside memory has a larger |phi_i|^2 in the norm of (G + delta)^-1."""
+    peak: float = math.inf
+    """Nor has any example at all a larger one than this."""
+    smallest: float = 0.0
+    """G + delta has no smaller eigenvalue."""
+    rounding: float = 0.0
+    """What rounding can have done to the gradient, in units of the last place."""
+    mass: float = 0.0
+    """The trace of all that ever went into the curvature or came out of it: what its rounding grows with."""
+
+    @property
+    def finite(self) -> bool:
+        """Whether the sums are numbers: counts overflow where a model is far off."""
+        tensors = [self.gradient] if self.curvature is None else [self.gradient, *self.curvature.tensors().values()]
+        return all(bool(tensor.isfinite().all()) for tensor in tensors)
+
+    def tensors(self) -> Tensors:
+        """All of it by name; the curvature's kind is told apart."""
+        figures = torch.tensor([float(getattr(self, name)) for name in FIGURES], dtype=torch.float64)
+        return {"w": self.w, "gradient": self.gradient, "figures": figures} | join_groups(
+            {"curvature": {} if self.curvature is None else self.curvature.tensors()}
+        )
+
+    @classmethod
+    def from_tensors(cls, tensors: Tensors, backend: type[Curvature] | None, predictor: Predictor) -> Anchor:
+        """The inverse of `tensors`."""
+        curvature = None
+        if backend is not None:
+            curvature = backend.from_tensors(take_group(tensors, "curvature"), predictor)
+            if curvature.product(tensors["w"]).shape != tensors["w"].shape:
+                raise ValueError("the curvature does not fit the weights")
+        exact, *figures = tensors["figures"].tolist()
+        return cls(tensors["w"], tensors["gradient"], curvature, bool(exact), *figures)

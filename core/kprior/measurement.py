@@ -1,0 +1,106 @@
+"""One pass over all the data that a state stands for: its anchor, its memory, its surrogate.
+
+Training ends with it, and a certificate that needs a pass begins with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from core.kprior.anchor import Anchor
+from core.kprior.cost import Cost
+from core.kprior.curvature import curvature_for
+from core.kprior.data.examples import Data, Examples
+from core.kprior.data.partitioned import PartitionedData, accumulate
+from core.kprior.memory.memory import Memory, MemoryPolicy
+from core.kprior.memory.selection import MemorySelection
+from core.kprior.model.gauge import ground, shift_directions
+from core.kprior.model.predictor import Predictor
+from core.kprior.model.regularizers import L2
+from core.kprior.objective.surrogate import Surrogate
+from core.kprior.passes.leverage import largest_ratio, whitener
+from core.kprior.passes.rounding import EPSILON
+from core.kprior.passes.statistics import Statistics
+
+SLACK = 1 + 1e-6
+"""For what rounding does to a leverage."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one pass found at given weights."""
+
+    anchor: Anchor
+    memory: Memory
+    rows: Examples
+    """Those that the memory refers to."""
+    surrogate: Surrogate | None
+    count: int
+    value: float
+    """The loss of all rows, without the regularizer."""
+
+
+def measure(
+    predictor: Predictor,
+    regularizer: L2,
+    w: Tensor,
+    data: Data,
+    size: int,
+    policy: MemoryPolicy,
+    kind: str | None,
+    cost: Cost,
+    *,
+    seed: int = 0,
+    generation: int = 0,
+    near: Tensor | None = None,
+) -> Measured:
+    """Sums and memory at the weights w. `kind` names the curvature's backend; a memory has `size` rows.
+
+    Leverage needs a Hessian before the pass: `near` is one of about these weights, in whose norm it is told first.
+    Without it there is a second pass.
+    """
+    if kind == "auto":
+        kind = curvature_for(predictor).kind
+    dense = predictor.linear and kind == "full"
+    shifts = shift_directions(predictor, regularizer.delta)
+
+    def select(hessian: Tensor | None) -> MemorySelection:
+        return MemorySelection(policy, size, predictor, w, hessian, seed, isinstance(data, PartitionedData))
+
+    if dense and near is not None:  # any positive definite matrix will do: what it is to H is found out below
+        near = ground(near, shifts)
+        near = near + 1e-10 * near.diagonal().mean() * torch.eye(len(near)).to(near)
+    first = None if dense and near is None else select(near if dense else None)
+    linear = predictor.linear
+    asked = Statistics(predictor, w, slope=True, curvature=kind, surrogate=True, careful=linear, selection=first)
+    seen = accumulate(data, asked)
+    cost.backward_passes += seen.count
+    cost.data_passes += 1
+    selected = seen.selection
+    anchor = Anchor(w, seen.gradient, seen.curvature, exact=linear, rounding=seen.rounding)
+    H = None
+    if dense and bool(seen.curvature_matrix.isfinite().all()):
+        H = ground(seen.curvature_matrix + torch.diag(regularizer.delta), shifts)
+        smallest = float(torch.linalg.eigvalsh(H)[0])
+        if smallest <= EPSILON * float(H.diagonal().sum()):
+            H = None
+    if selected is None:
+        again = accumulate(data, Statistics(predictor, w, selection=select(H)))
+        selected = again.selection
+        cost.forward_passes += again.count
+        cost.data_passes += 1
+    assert selected is not None
+    if H is not None:
+        ratio = 1.0 if selected.hessian is None or near is None else largest_ratio(near, whitener(H))
+        anchor = replace(
+            anchor,
+            reach=SLACK * ratio * selected.reach,
+            peak=SLACK * ratio * selected.peak,
+            smallest=smallest,
+            mass=float(seen.curvature_matrix.diagonal().sum()),
+        )
+    memory, rows = selected.take(generation, data.rows if isinstance(data, PartitionedData) else None)
+    return Measured(anchor, memory, rows, seen.surrogate, seen.count, seen.value)

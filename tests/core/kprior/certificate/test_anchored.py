@@ -1,0 +1,236 @@
+"""Sums that stay at their anchor: removal is exact, and the bound without a pass covers the truth along any chain."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from core.kprior import (
+    AddData,
+    ChangeRegularizer,
+    Cost,
+    Examples,
+    MemoryPolicy,
+    RemoveData,
+    State,
+    Task,
+    adapt,
+    refine,
+    train,
+)
+from core.kprior.certificate.certificate import certify_anchored, certify_by_gradients
+from core.kprior.curvature import Full
+from core.kprior.data.examples import concatenate
+from core.kprior.measurement import measure
+from tests.core.kprior import oracles
+from tests.core.kprior.problems import FAMILIES, TENTH, distance, examples_of, l2, rows, spec_of, without
+from tests.core.kprior.rough import Rough, rough_problems
+
+ULP = float(np.finfo(np.float64).eps)
+
+
+def truth_of(state: State, data: Examples) -> Tensor | None:
+    """The retrain in long double; None where there is none, as some class has no example left."""
+    kind, y = state.spec["target"]["kind"], data.y.double().numpy()
+    phi = oracles.design_matrix(data.x, state.spec["architecture"])
+    deltas = oracles.deltas_of(state.spec, y.shape[1], phi.shape[1])
+    if kind != "number" and bool((y.sum(0) == 0).any()):
+        return None
+    if kind == "binary" and bool((y == 1).all()):
+        return None
+    try:
+        return torch.from_numpy(oracles.newton(kind, phi, y, deltas).astype(np.float64))
+    except ArithmeticError:
+        return None
+
+
+def assert_covers(state: State, bound: float | None, data: Examples) -> None:
+    truth = truth_of(state, data)
+    assert bound is not None
+    if truth is not None:
+        assert distance(state, truth) <= bound + ULP * float(state.w.norm()) + 1e-12 * bound
+
+
+@settings(max_examples=250)
+@given(
+    problem=rough_problems(),
+    fraction=st.sampled_from((0.01, 0.1, 0.5)),
+    seed=st.integers(0, 2**20),
+    steps=st.integers(1, 5),
+)
+def test_bound_without_a_pass_covers_along_chains_of_rough_changes(
+    problem: Rough, fraction: float, seed: int, steps: int
+) -> None:
+    """Badly scaled, collinear, offset data; examples come, go by chance or by a plane, and the penalty changes."""
+    everything = problem.data
+    few = problem.n // 3
+    if problem.n - few < 8:
+        return
+    data = rows(everything, 0, problem.n - few)
+    policy = MemoryPolicy(fraction=fraction)
+    generator = torch.Generator().manual_seed(seed)
+    try:
+        trained = train(problem.spec, data.chunks(7), policy=policy)
+    except (ArithmeticError, ValueError):
+        return  # nothing holds the weights: there is no model to adapt
+    state, memory = trained.state, trained.memory
+    assert trained.certificate is not None
+    assert_covers(state, trained.certificate.bound, data)
+    spare = rows(everything, problem.n - few, problem.n)
+    for _ in range(steps):
+        tasks: list[Task] = []
+        draw = torch.rand(4, generator=generator)
+        if draw[0] < 0.6 and len(spare) >= 2:
+            some, spare = rows(spare, 0, 2), rows(spare, 2, len(spare))
+            tasks.append(AddData([some]))
+            data = concatenate([data, some])
+        if draw[1] < 0.7 and len(data) > 6:
+            kept = data.take(torch.isin(data.key, everything.key))
+            index = torch.randperm(len(kept) - 2, generator=generator)[:2] + 2
+            if draw[3] < 0.4:
+                index = kept.x[2:, 0].topk(2).indices + 2
+            gone = kept.take(index)
+            if int(gone.key.max()) < problem.n - few:  # not one that has just come
+                tasks.append(RemoveData([gone]))
+                data = without(data, gone)
+        if draw[2] < 0.3:
+            power = float(problem.delta + 2 * draw[2] - 0.3)
+            tasks.append(ChangeRegularizer(l2(10.0**power, problem.penalize_bias)))
+        try:
+            adapted = adapt(state, memory, tasks, policy=policy)
+        except (ArithmeticError, ValueError):
+            return
+        state, memory = adapted.state, adapted.memory
+        assert adapted.certificate is not None
+        assert adapted.certificate.passes == 0
+        assert adapted.cost.data_passes == 0
+        assert_covers(state, adapted.certificate.bound, data)
+        assert_covers(state, certify_anchored(state, memory).bound, data)
+
+
+@settings(max_examples=150)
+@given(problem=rough_problems(), seed=st.integers(0, 2**20))
+def test_bound_of_a_gradient_pass_covers(problem: Rough, seed: int) -> None:
+    """The curvature stays that of the anchor; what a pass for the gradient alone says of the weights is true."""
+    data = problem.data
+    try:
+        trained = train(problem.spec, data.chunks(7), policy=TENTH)
+        gone = rows(data, 3, 3 + max(1, problem.n // 8))
+        adapted = adapt(trained.state, trained.memory, [RemoveData([gone])], policy=TENTH)
+    except (ArithmeticError, ValueError):
+        return
+    left = without(data, gone)
+    for rounds, tolerance in ((1, 1e-3), (3, 1e-9)):
+        measured = certify_by_gradients(adapted.state, adapted.memory, left.chunks(11), tolerance, rounds, ())
+        assert measured.cost.data_passes <= rounds
+        assert_covers(measured.state, measured.certificate.bound, left)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_bound_without_a_pass_is_useful(kind: str) -> None:
+    data = examples_of(kind, 4000, 4)
+    trained = train(spec_of(kind, 4), rows(data, 0, 3980).chunks(500))
+    gone, new = rows(data, 10, 30), rows(data, 3980, 4000)
+    adapted = adapt(trained.state, trained.memory, [RemoveData([gone]), AddData([new])])
+    assert adapted.certificate is not None
+    assert adapted.certificate.relative is not None
+    assert adapted.certificate.relative < 0.01
+    assert_covers(adapted.state, adapted.certificate.bound, without(data, gone))
+
+
+@pytest.mark.parametrize("penalize_bias", [False, True])
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_sums_after_a_removal_are_those_of_a_state_that_never_had_the_rows(kind: str, penalize_bias: bool) -> None:
+    data = examples_of(kind, 300, 4)
+    spec = spec_of(kind, 4, regularizer=l2(0.5, penalize_bias))
+    trained = train(spec, rows(data, 0, 280).chunks(64), policy=TENTH)
+    gone, new = rows(data, 5, 45), rows(data, 280, 300)
+    tasks: list[Task] = [RemoveData([gone]), AddData([new])]
+    state = adapt(trained.state, trained.memory, tasks, policy=TENTH).state
+    state = State.from_bytes(state.to_bytes())
+    left = without(data, gone)
+    anchor = state.anchor
+    assert torch.equal(anchor.w, trained.state.w)
+    fresh = measure(state.predictor, state.regularizer, anchor.w, left.chunks(50), 10, TENTH, "full", Cost()).anchor
+    assert isinstance(anchor.curvature, Full)
+    assert isinstance(fresh.curvature, Full)
+    scale = float(fresh.curvature.matrix.abs().max())
+    torch.testing.assert_close(anchor.gradient, fresh.gradient, rtol=0, atol=1e-12 * scale)
+    torch.testing.assert_close(anchor.curvature.matrix, fresh.curvature.matrix, rtol=0, atol=1e-12 * scale)
+    assert anchor.peak >= fresh.peak * (1 - 1e-5)
+    assert anchor.smallest <= fresh.smallest * (1 + 1e-9)
+    assert not bool(torch.isin(gone.key, state.memory.key).any())
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_reach_covers_every_example_outside_memory(kind: str) -> None:
+    data = examples_of(kind, 500, 4)
+    trained = train(spec_of(kind, 4), rows(data, 0, 400).chunks(64), policy=TENTH)
+    state, memory, present = trained.state, trained.memory, rows(data, 0, 400)
+    for step in range(5):
+        new, gone = rows(data, 400 + 20 * step, 420 + 20 * step), rows(data, 30 * step, 30 * step + 10)
+        adapted = adapt(state, memory, [AddData([new]), RemoveData([gone])], policy=TENTH)
+        state, memory, present = adapted.state, adapted.memory, without(concatenate([present, new]), gone)
+        out = present.take(~torch.isin(present.key, state.memory.key))
+        found = [
+            measure(state.predictor, state.regularizer, state.anchor.w, part, 1, TENTH, "full", Cost()).anchor
+            for part in ([present],)
+        ]
+        assert state.anchor.peak >= found[0].peak * (1 - 1e-5)
+        H = state.curvature.dense(state.predictor.size) + torch.diag(state.regularizer.delta)  # type: ignore[union-attr]
+        K, phi = state.predictor.family.outputs, state.predictor.features(out.x)
+        inverse = torch.linalg.pinv(H)
+        changes = [torch.eye(K)[k] - torch.eye(K)[j] for k in range(K) for j in range(k)] or [torch.ones(1)]
+        directions = torch.stack([torch.einsum("k,nd->nkd", c.double(), phi).flatten(1) for c in changes])
+        leverage = torch.einsum("cnp,pq,cnq->cn", directions, inverse, directions)
+        assert float(leverage.max()) <= state.anchor.reach * (1 + 1e-6)
+
+
+def test_two_hundred_changes_are_never_above_the_tolerance_without_a_pass() -> None:
+    tolerance, passes = 0.002, 0
+    data = examples_of("binary", 3000 + 200 * 5, 4)
+    trained = train(spec_of("binary", 4), rows(data, 0, 3000).chunks(500))
+    state, memory, present = trained.state, trained.memory, rows(data, 0, 3000)
+    generator = torch.Generator().manual_seed(0)
+    for step in range(200):
+        new = rows(data, 3000 + 5 * step, 3005 + 5 * step)
+        gone = present.take(torch.randperm(len(present), generator=generator)[:5])
+        result = adapt(state, memory, [AddData([new]), RemoveData([gone])])
+        present = without(concatenate([present, new]), gone)
+        measured = refine(result.state, result.memory, present.chunks(1000), tolerance=tolerance)
+        state, memory, passes = measured.state, measured.memory, passes + measured.cost.data_passes
+        assert measured.certificate.passes == measured.cost.data_passes
+        assert measured.certificate.relative is not None
+        assert measured.certificate.relative <= tolerance
+        if step % 40 == 39:
+            assert_covers(state, measured.certificate.bound, present)
+    assert 1 <= passes <= 40
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_forced_pass_leaves_no_weights_that_knew_the_removed(kind: str) -> None:
+    data = examples_of(kind, 400, 4)
+    trained = train(spec_of(kind, 4), data.chunks(64), policy=TENTH)
+    gone = rows(data, 3, 5)
+    adapted = adapt(trained.state, trained.memory, [RemoveData([gone])], policy=TENTH)
+    assert torch.equal(adapted.state.anchor.w, trained.state.w)
+    cleaned = refine(adapted.state, adapted.memory, without(data, gone).chunks(64), tolerance=1.0, forced=True).state
+    truth = oracles.retrain(cleaned.spec, without(data, gone))
+    assert not torch.equal(cleaned.anchor.w, trained.state.w)
+    assert float((cleaned.anchor.w - truth).norm()) < float((trained.state.w - truth).norm())
+
+
+def test_far_changes_have_an_infinite_bound_and_not_a_wrong_one() -> None:
+    data = examples_of("binary", 60, 3)
+    trained = train(spec_of("binary", 3, regularizer=l2(0.01)), data.chunks(64), policy=MemoryPolicy(cap=1))
+    gone = data.take(data.key[data.y[:, 0] == 1][:-1])
+    adapted = adapt(trained.state, trained.memory, [RemoveData([gone])], policy=MemoryPolicy(cap=1))
+    assert adapted.certificate is not None
+    assert adapted.certificate.bound == math.inf or adapted.certificate.bound is not None
+    assert_covers(adapted.state, adapted.certificate.bound, without(data, gone))
