@@ -16,7 +16,7 @@ from core.database import Database, now, rows_changed
 from core.erasure.requests import note_failure
 from core.errors import Conflict
 from core.jobs.queue import announce
-from core.jobs.tables import ENDED, Job, JobKind, JobState
+from core.jobs.tables import ENDED, Job, JobKind, JobState, in_state
 from core.models.table import Model
 from core.tracking.tables import EntryKind, tell
 from core.versions.tables import Version
@@ -55,7 +55,7 @@ def take(session: Session, job_id: str, owner: str, seconds: float, most: int) -
             end(session, job, model, JobState.FAILED, f"failed after {job.attempts} attempts")
             return None
     else:
-        same = (Job.model_id == model.id, Job.kind == job.kind, Job.state == JobState.RUNNING)
+        same = (Job.model_id == model.id, Job.kind == job.kind, in_state(JobState.RUNNING))
         if session.scalar(select(Job.id).where(*same)) is not None:
             return None  # told again when that one ends
     tip = session.get(Version, (model.id, model.tip)) if model.tip and job.kind is not JobKind.RETRAIN else None
@@ -115,7 +115,7 @@ def end(session: Session, job: Job, model: Model, state: JobState, message: str)
         note_failure(session, model, job.error or {"code": "job_ended", "detail": f"The job was {state}."})
     if job.kind is not JobKind.ERASE:  # it makes no version: there is nothing to show
         tell(session, model, EntryKind.JOB, job.id)
-    waiting = (Job.model_id == model.id, Job.kind == job.kind, Job.state == JobState.QUEUED)
+    waiting = (Job.model_id == model.id, Job.kind == job.kind, in_state(JobState.QUEUED))
     following = session.scalar(select(Job).where(*waiting))
     if following is not None:
         announce(session, following)

@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.jobs.tables import Job, JobKind, JobState, Outbox
+from core.jobs.tables import Job, JobKind, JobState, Outbox, in_state
 from core.ledger.specs import spec_at
 from core.models.table import Model
 from core.versions.tables import Version
@@ -25,7 +25,7 @@ def due(
     due_at: datetime | None = None,
 ) -> Job:
     """The queued job of this kind, up to the head: the one that waits already, or a new one."""
-    queued = select(Job).where(Job.model_id == model.id, Job.kind == kind, Job.state == JobState.QUEUED)
+    queued = select(Job).where(Job.model_id == model.id, Job.kind == kind, in_state(JobState.QUEUED))
     job = session.scalar(queued)
     if job is not None:
         job.to_position = model.head

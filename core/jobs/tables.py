@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, String, UniqueConstraint, text
+from sqlalchemy import ColumnElement, ForeignKey, Index, String, UniqueConstraint, literal_column, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.database import Base, BigInteger, named, now
@@ -82,6 +82,11 @@ class Job(Base):
     created_at: Mapped[datetime] = mapped_column(default=now)
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+
+
+def in_state(state: JobState) -> ColumnElement[bool]:
+    """Jobs that wait, or that run, by the index of those: SQLite uses it only where the state is written out."""
+    return Job.state == literal_column(f"'{state}'")
 
 
 class Outbox(Base):

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from core.database import Database
 from core.errors import Conflict
 from core.jobs import leases, queue
-from core.jobs.tables import ENDED, Job, JobKind, JobState, Outbox
+from core.jobs.tables import ENDED, Job, JobKind, JobState, Outbox, in_state
 from core.models.table import Model
 from core.versions.tables import Version, VersionKind, VersionState
 from tests.core.ledger.plain import Row, add, locked, new_model
@@ -142,3 +142,15 @@ def test_jobs_go_with_their_model(database: Database, model: Model) -> None:
     with database.read() as session:
         assert session.get(Job, job_id) is None
     assert messages(database, job_id) == 0
+
+
+def test_jobs_that_have_ended_are_not_read_to_find_one_that_waits(database: Database, model: Model) -> None:
+    if not database.sqlite:
+        return  # PostgreSQL chooses by its statistics
+    for state in (JobState.QUEUED, JobState.RUNNING):
+        query = select(Job.id).where(Job.model_id == model.id, Job.kind == JobKind.ADAPT, in_state(state))
+        compiled = query.compile(database.engine)
+        values = tuple(compiled.params[name] for name in compiled.positiontup or ())
+        with database.engine.connect() as connection:
+            [plan] = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}", values)
+        assert f"uq_jobs_{state}" in plan[-1]
