@@ -176,7 +176,7 @@ class Version(Answer, frozen=True):
     method: str
     memory: Memory
     metrics: dict[str, float | None]
-    """On the holdout."""
+    """On ``rows`` of the holdout; what ends in ``_se`` is the standard error of a figure."""
     certificate: Certificate | None
     cost: Cost
     sha256: str
@@ -198,6 +198,8 @@ class Sides(Answer, frozen=True):
 
     adapted: float
     retrained: float
+    difference_se: float | None = None
+    """The standard error of their difference: the rows are the same."""
 
 
 class Costs(Answer, frozen=True):
@@ -217,7 +219,10 @@ class Comparison(Answer, frozen=True):
     created_at: datetime
     accuracy: Sides | None = None
     loss: Sides | None = None
+    rows: int | None = None
     disagreement: float | None = None
+    disagreement_se: float | None = None
+    """Its standard error."""
     weight_distance: float | None = None
     cost: Costs | None = None
     speedup: float | None = None

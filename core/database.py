@@ -117,7 +117,8 @@ class Database:
         else:
             # a lost connection is noticed in a minute, on both sides, not in the two hours that TCP would take
             keepalive = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
-            session: dict[str, Any] = {"lock_timeout": int(patience * 1000), "timezone": "UTC"}
+            # a table without statistics looks costly enough to compile a statement for longer than it takes
+            session: dict[str, Any] = {"lock_timeout": int(patience * 1000), "timezone": "UTC", "jit": "off"}
             session |= {f"tcp_{name}": value for name, value in keepalive.items()}
             options = " ".join(f"-c {name}={value}" for name, value in session.items())
             arguments = {"options": options, "connect_timeout": max(2, int(patience)), **keepalive}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import exists, select, update
+from sqlalchemy import delete, exists, select, update
 from sqlalchemy.orm import Session
 from torch import Tensor
 
@@ -23,7 +23,7 @@ from core.kprior import State
 from core.kprior.certificate.membership import auc, losses
 from core.ledger import passes
 from core.ledger.append import few
-from core.ledger.tables import Example
+from core.ledger.tables import Example, HoldoutSample
 from core.marks import Litter
 from core.models.policy import Policy
 from core.models.table import Model
@@ -106,6 +106,7 @@ def behind(session: Session, model: Model) -> bool:
 def withdraw(session: Session, model: Model) -> None:
     """A model without examples answers nothing any more: whatever it learnt is purged."""
     model.champion = model.tip = None
+    session.execute(delete(HoldoutSample).where(HoldoutSample.model_id == model.id))
     kept = select(Version).where(Version.model_id == model.id, Version.state != VersionState.PURGED)
     for version in session.scalars(kept):
         purging.discard(session, version)
@@ -200,7 +201,7 @@ def audit(task: Task) -> dict[str, dict[str, float] | None]:
             chances = {}
             for name, version in (("before", before), ("after", subject.tip)):
                 if version.number not in strangers and (state := subject.load_or_none(version)) is not None:
-                    seen = losses(state.predictor, state.w, subject.in_force(holdout=True))
+                    seen = losses(state.predictor, state.w, subject.holdout)
                     strangers[version.number] = state, seen
                 if version.number in strangers:
                     state, seen = strangers[version.number]

@@ -15,7 +15,7 @@ from core.kprior import State
 from core.models.policy import Policy
 from core.models.table import Model
 from core.versions import history
-from core.versions.evaluation import disagreement, weight_distance
+from core.versions.comparison import compare, weight_distance
 from core.versions.store import Stored
 from core.versions.tables import Comparison, Version, VersionKind
 from worker.making import Made, from_scratch
@@ -23,6 +23,9 @@ from worker.nesting import run_to_end
 from worker.outdated import Outdated, knows_erased
 from worker.subject import Subject
 from worker.task import Task
+
+FIGURES = ("loss", "accuracy", "calibration", "rmse")
+"""Of a version, that are held against the retrain's."""
 
 
 def retrain(task: Task) -> None:
@@ -88,15 +91,23 @@ def caught_up(session: Session, tip: Version, task: Task) -> bool:
 
 
 def compared(subject: Subject, adapted: Version, current: State, made: Made) -> dict[str, Any]:
-    """The figures of the adapted and the retrained version, side by side."""
-    apart = disagreement(current, made.state, subject.in_force(holdout=True))
-    if apart is None:  # without a holdout the training examples must do
-        apart = disagreement(current, made.state, subject.in_force())
-    shared = [name for name in made.metrics if name in adapted.metrics]
+    """The figures of the adapted and the retrained version, side by side, on the same rows."""
+    pair = compare(current, made.state, subject.holdout)
+    ours, theirs = pair.one.metrics, pair.other.metrics
+    if not ours:  # without a holdout, training examples must tell how far they are apart
+        pair = compare(current, made.state, subject.sampled)
+    sides: dict[str, dict[str, float]] = {}
+    for name in FIGURES:
+        if name in ours and name in theirs:
+            sides[name] = {"adapted": ours[name], "retrained": theirs[name]}
+            if name in pair.errors:
+                sides[name]["difference_se"] = pair.errors[name]
     cost = {"adapted": adapted.cost, "retrained": history.plain_cost(made.cost)}
     return {
-        **{name: {"adapted": adapted.metrics[name], "retrained": made.metrics[name]} for name in shared},
-        "disagreement": apart,
+        **sides,
+        "rows": pair.one.count,
+        "disagreement": pair.disagreement,
+        "disagreement_se": pair.errors.get("disagreement"),
         "weight_distance": weight_distance(current, made.state),
         "cost": cost,
         "speedup": made.cost.seconds / max(adapted.cost["seconds"], 1e-9),

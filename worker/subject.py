@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -13,6 +14,7 @@ from core.errors import NotFound, Unavailable
 from core.kprior import Data, Examples, MemoryPolicy, Removal, Select, State, StateError, Training
 from core.kprior.solvers import Watch
 from core.ledger import passes
+from core.ledger.holdout import sample_holdout, sample_training
 from core.ledger.specs import spec_at
 from core.models.policy import Policy
 from core.models.table import Model
@@ -74,8 +76,20 @@ class Subject:
     def secret(self) -> bytes:
         return self.context.settings.secret
 
-    def in_force(self, holdout: bool = False) -> passes.Pass:
-        return passes.in_force(self.context.database, self.model_id, self.spec, self.at, holdout)
+    def in_force(self) -> passes.Pass:
+        """All training examples."""
+        return passes.in_force(self.context.database, self.model_id, self.spec, self.at)
+
+    @cached_property
+    def holdout(self) -> Data:
+        """The examples that versions are measured on: the same sample of the holdout for all of them."""
+        most = self.policy.evaluation.rows
+        return passes.held(sample_holdout(self.context.database, self.model_id, self.spec, self.at, most))
+
+    @property
+    def sampled(self) -> Data:
+        """As many training examples."""
+        return sample_training(self.context.database, self.model_id, self.spec, self.at, self.policy.evaluation.rows)
 
     def watch(self, progress: Progress) -> Watch:
         """Tells how far a network's training is between its epochs, too; it stops when told to."""

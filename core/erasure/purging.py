@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
@@ -18,7 +19,7 @@ from core.erasure.tables import Erasure, ErasureState, Part
 from core.errors import Unavailable
 from core.jobs.tables import Job, JobKind, JobState
 from core.ledger.append import few
-from core.ledger.tables import Example
+from core.ledger.tables import Example, HoldoutSample
 from core.marks import Litter, Mark
 from core.models.policy import Policy, duration
 from core.models.table import Model
@@ -27,6 +28,7 @@ from core.versions.tables import Version, VersionState
 
 PURGED = {
     "examples": "rows of the person are deleted",
+    "holdout_samples": "positions of rows in force; made anew, should it name one of the person's",
     "versions": "those that knew the person are purged: files deleted, figures of their making stay",
     "erasures": "the keyed hash of the person and the reasons are deleted when it ends; why one was refused stays",
     "erasure_parts": "positions of the person's examples, which are numbers of rows that are gone",
@@ -154,10 +156,18 @@ def something_removed(session: Session, model: Model) -> bool:
 
 def delete_examples(session: Session, model_id: int, positions: Sequence[int]) -> int:
     """Delete examples by position; how many were there."""
+    if sampled(session, model_id, positions):  # the adaptation saw to it, unless nothing was left to adapt to
+        session.execute(delete(HoldoutSample).where(HoldoutSample.model_id == model_id))
     count = 0
     for some in few(positions):
         count += rows_changed(session, delete(Example).where(Example.model_id == model_id, Example.position.in_(some)))
     return count
+
+
+def sampled(session: Session, model_id: int, positions: Sequence[int]) -> int:
+    """How many of these positions the model's sample of the holdout names."""
+    kept = session.scalar(select(HoldoutSample.positions).where(HoldoutSample.model_id == model_id))
+    return int(np.isin(positions, np.frombuffer(kept, np.int64)).sum()) if kept else 0
 
 
 def tidying(database: Database, tidied: bool) -> str:
@@ -248,6 +258,7 @@ def looked(
     purged = session.scalars(select(Version.file).where(doomed(part), Version.state == VersionState.PURGED))
     found["files of purged versions"] = sum(store.exists(file) for file in purged)
     found["files without a version"] = lost
+    found["rows of the holdout's sample"] = sampled(session, part.model_id, part.positions)
     found["memory of the champion"] = len(remembered.intersection(part.positions))
     return found
 

@@ -196,6 +196,8 @@ def forget_everything(session: Session, model: Model) -> None:
     session.execute(delete(Example).where(Example.model_id == model.id))
 
 
-def few(values: Sequence[T]) -> Iterator[Sequence[T]]:
-    for i in range(0, len(values), FEW):
-        yield values[i : i + FEW]
+def few(values: Sequence[T], most: int = FEW) -> Iterator[Sequence[T]]:
+    """The values, `most` or `FEW` at a time."""
+    size = min(FEW, most)
+    for i in range(0, len(values), size):
+        yield values[i : i + size]

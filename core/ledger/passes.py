@@ -34,7 +34,8 @@ STRETCHES = 32
 HELD_BYTES = 64 * 2**20
 WHOLE = "length(x) > 0"
 """Of some removed examples nothing is left but their position."""
-IN_FORCE = "position <= :at AND (removed IS NULL OR removed > :at)"
+NOT_REMOVED = "(removed IS NULL OR removed > :at)"
+IN_FORCE = f"position <= :at AND {NOT_REMOVED}"
 ADDED = f"position > :since AND {IN_FORCE}"
 # one added and removed inside the range cancels out
 REMOVED = "position <= :since"
@@ -130,7 +131,7 @@ def removed(database: Database, model_id: int, spec: dict[str, Any], since: int,
     return Pass(database, model_id, spec, REMOVED, False, range(since, at), by="removed", since=since)
 
 
-def held(data: Pass) -> Data:
+def held(data: Data) -> Data:
     """The examples in memory, if they are few: the engine reads what came and went several times."""
     chunks, size = [], 0
     for chunk in data:
@@ -145,8 +146,6 @@ def by_position(session: Session, model_id: int, spec: dict[str, Any], positions
     """The examples at the given positions, in force or not: what a version's memory refers to."""
     layout = Layout(spec)
     parts = []
-    for some in few(sorted(positions)):
-        listed = ", ".join(str(int(position)) for position in some)
-        where = f"model_id = :model AND position IN ({listed}) AND {WHOLE}"
-        parts.append(layout.examples(storage.select(session, where, {"model": model_id}, layout.dtype)))
+    for some in few(sorted(set(positions))):
+        parts.append(layout.examples(storage.select_at(session, model_id, some, WHOLE, {}, layout.dtype)))
     return concatenate(parts) if parts else layout.examples(storage.block_of([], layout.dtype))

@@ -7,11 +7,10 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.ledger.tables import Change, ChangeKind
+from core.ledger.tables import Change
 
 
 def spec_at(session: Session, model_id: int, spec: dict[str, Any], at: int) -> dict[str, Any]:
     """The spec in force at a position: as created, with the changes up to there."""
-    kinds = (ChangeKind.REGULARIZER, ChangeKind.ARCHITECTURE)
-    changes = select(Change).where(Change.model_id == model_id, Change.kind.in_(kinds), Change.last <= at)
+    changes = select(Change).where(Change.model_id == model_id, Change.value.is_not(None), Change.last <= at)
     return {**spec, **{c.kind.value: c.value for c in session.scalars(changes.order_by(Change.last))}}

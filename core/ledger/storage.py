@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -229,6 +229,36 @@ def select(session: Session, where: str, parameters: dict[str, Any], dtype: str)
     query = f"SELECT position, y, x FROM examples WHERE {where}"
     with told(connection):
         return block_of(run(connection, query, parameters).fetchall(), dtype)
+
+
+def select_at(
+    session: Session, model_id: int, positions: Sequence[int], where: str, parameters: dict[str, Any], dtype: str
+) -> Block:
+    """The rows at some positions, all different, that meet a condition; each is found by its key.
+
+    The condition must say nothing of positions: SQLite would rather walk through all rows that it leaves.
+    """
+    connection = session.connection()
+    values = {**parameters, "model": model_id}
+    query = f"SELECT position, y, x FROM examples WHERE model_id = :model AND {where} AND position"
+    if connection.dialect.name == "sqlite":
+        listed = ", ".join(str(int(position)) for position in positions)
+        query = f"{query} IN ({listed})"
+    else:
+        # one lookup for each (OFFSET 0 keeps it so): of a table without statistics PostgreSQL would rather read all
+        one = f"{query} = wanted.at OFFSET 0"
+        query = f"SELECT one.* FROM unnest(CAST(:wanted AS BIGINT[])) AS wanted(at), LATERAL ({one}) AS one"
+        values["wanted"] = list(positions)
+    with told(connection):
+        return block_of(run(connection, query, values).fetchall(), dtype)
+
+
+def positions(session: Session, where: str, parameters: dict[str, Any]) -> NDArray[np.int64]:
+    """The positions of the rows that meet a condition, in any order."""
+    connection = session.connection()
+    with told(connection):
+        rows = run(connection, f"SELECT position FROM examples WHERE {where}", parameters).fetchall()
+    return np.fromiter((row[0] for row in rows), np.int64, len(rows))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 `changes` says what happened at which positions: one row for a run of positions of the same kind and request.
 `examples` holds the data: an example is in force from its position until the position of its removal.
+`holdout_samples` names the rows that versions are measured on.
 """
 
 from __future__ import annotations
@@ -31,6 +32,16 @@ class Change(Base):
     """A run of changes, `first` to `last`, without gaps before or after it."""
 
     __tablename__ = "changes"
+    __table_args__ = (
+        # the few among all batches that changed the spec, which every job and every look at a model asks for
+        Index(
+            "ix_changes_spec",
+            "model_id",
+            "last",
+            sqlite_where=text("value IS NOT NULL"),
+            postgresql_where=text("value IS NOT NULL"),
+        ),
+    )
 
     model_id: Mapped[int] = mapped_column(ForeignKey(Model.id, ondelete="CASCADE"), primary_key=True)
     last: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
@@ -87,6 +98,22 @@ class Example(Base):
     """Keyed hash of the person it is about."""
     x: Mapped[bytes] = mapped_column(LargeBinary)
     """The input's numbers: float32, or uint8 for images of bytes, in the machine's (little-endian) order."""
+
+
+class HoldoutSample(Base):
+    """The holdout rows that a model's versions are measured on (`core/ledger/holdout.py`)."""
+
+    __tablename__ = "holdout_samples"
+
+    model_id: Mapped[int] = mapped_column(ForeignKey(Model.id, ondelete="CASCADE"), primary_key=True)
+    position: Mapped[int] = mapped_column(BigInteger)
+    """What came and went until there is taken into account."""
+    size: Mapped[int]
+    """How many rows there may be."""
+    threshold: Mapped[float]
+    """The sample is all rows in force whose hash is at most this."""
+    positions: Mapped[bytes] = mapped_column(LargeBinary)
+    """Of the rows, ascending: int64, in the machine's (little-endian) order."""
 
 
 class Removal(Base):

@@ -16,7 +16,7 @@ RUNS = ("adapted", "retrained", "frozen")
 
 def fill(client: Any, experiment: str, version: Version, story: Story) -> dict[str, str]:
     """Add what a version says to the three runs, and tell their ids. `story` ends with it."""
-    adapted = measured(version) | spent(version, story) | distances(version) if story.serves(version) else {}
+    adapted = measured(version.metrics) | spent(version, story) | distances(version) if story.serves(version) else {}
     lines = {
         "adapted": points(version, adapted) + compared(story, version),
         "retrained": points(version, retrained(version, story)),
@@ -50,8 +50,10 @@ def ensure(client: Any, experiment: str, story: Story) -> dict[str, str]:
     return {name: found[name] for name in RUNS}
 
 
-def measured(version: Version) -> dict[str, Any]:
-    return {f"{name}/holdout": value for name, value in version.metrics.items()}
+def measured(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Figures and their standard errors, in a group each; on how many rows is told by the run of the job."""
+    names = {name: name.removesuffix("_se") for name in metrics if name != "rows"}
+    return {f"{of}/holdout{'_se' if of != name else ''}": metrics[name] for name, of in names.items()}
 
 
 def distances(version: Version) -> dict[str, Any]:
@@ -70,7 +72,7 @@ def retrained(version: Version, story: Story) -> dict[str, Any]:
     """A full training as it was measured; at every version, what full trainings would have cost until then."""
     made: dict[str, Any] = {}
     if version.kind is VersionKind.TRAINED:
-        made |= measured(version)
+        made |= measured(version.metrics)
         made |= {f"cost/{what}": version.cost.get(what) for what in ("seconds", "backward_passes")}
     if story.serves(version):
         made |= {f"cost/{what}_total": story.unspent(what) for what in ("seconds", "backward_passes")}
@@ -81,8 +83,8 @@ def frozen(version: Version, story: Story) -> dict[str, Any]:
     """The first version on the holdout of this one."""
     if not story.serves(version):
         return {}
-    metrics = version.metrics if version is story.versions[0] else (version.evaluation or {}).get("frozen") or {}
-    return {f"{name}/holdout": value for name, value in metrics.items()}
+    first = version is story.versions[0]
+    return measured(version.metrics if first else (version.evaluation or {}).get("frozen") or {})
 
 
 def compared(story: Story, version: Version) -> list[Metric]:

@@ -1,4 +1,4 @@
-"""How good a version is: figures of its predictions on the holdout, and of two versions next to each other."""
+"""How good a version is: figures of its predictions on the holdout, each with its standard error."""
 
 from __future__ import annotations
 
@@ -18,6 +18,31 @@ MOST_CLASSES = 50
 """More cannot be read off a confusion matrix."""
 
 
+class Mean:
+    """A mean of numbers that come chunk by chunk, and its standard error."""
+
+    def __init__(self) -> None:
+        self.count, self.value, self._squares = 0, 0.0, 0.0
+
+    def add(self, values: Tensor) -> None:
+        """Take the next numbers (Chan, Golub & LeVeque 1979: squares of large numbers would leave no digits)."""
+        values = values.double()
+        mean, count = float(values.mean()), self.count + len(values)
+        apart = mean - self.value
+        self._squares += float(((values - mean) ** 2).sum()) + apart**2 * self.count * len(values) / count
+        self.value += apart * len(values) / count
+        self.count = count
+
+    @property
+    def variance(self) -> float:
+        return self._squares / self.count if self.count else math.nan
+
+    @property
+    def error(self) -> float:
+        """The standard error: how far, by chance, it may be from the mean of all that could have come."""
+        return math.sqrt(self.variance / self.count) if self.count else math.nan
+
+
 class Evaluation:
     """Figures of one version's predictions, gathered chunk by chunk."""
 
@@ -26,11 +51,14 @@ class Evaluation:
         self.kind: str = state.spec["target"]["kind"]
         self.classifies = self.kind in ("binary", "classes")
         classes = max(2, state.predictor.family.outputs)
-        self.count = 0
-        self._loss = self._squares = 0.0
+        self._loss, self._square = Mean(), Mean()
         self._confusion = np.zeros((classes, classes), np.int64)
         self._bins = np.zeros((BINS, 3))
         """Of each bin: sum of confidences, how often they were right, how many."""
+
+    @property
+    def count(self) -> int:
+        return self._loss.count
 
     def predicted(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs f and means h(f)."""
@@ -38,17 +66,16 @@ class Evaluation:
             f = self.state.predictor.outputs(self.state.w, x)
             return f, self.state.predictor.family.mean(f)
 
-    def add(self, f: Tensor, mean: Tensor, y: Tensor) -> None:
-        """Take the predictions for a chunk of examples."""
+    def add(self, f: Tensor, mean: Tensor, y: Tensor) -> dict[str, Tensor]:
+        """Take the predictions for a chunk of examples; what each example adds to the means among the metrics."""
         y = y.to(f)
-        self.count += len(y)
         loss = self.state.predictor.family.loss(y, f).double()
         if self.kind == "count":  # the least that a count of y can cost; of the others it is 0
             loss = loss - (y - torch.xlogy(y, y)).double().sum(1)
-        self._loss += float(loss.sum())
+        self._loss.add(loss)
         if not self.classifies:
-            self._squares += float(((mean - y).double() ** 2).sum())
-            return
+            self._square.add(((mean - y).double() ** 2).sum(1))
+            return {"loss": loss}
         guess, truth = choices(mean), choices(y)
         np.add.at(self._confusion, (truth, guess), 1)
         # of two classes: how often it is the second; of more: how often the likeliest is right
@@ -59,22 +86,26 @@ class Evaluation:
         confidence = np.nan_to_num(confidence)  # an input so extreme that the model has no answer
         place = np.minimum((confidence * BINS).astype(int), BINS - 1)
         np.add.at(self._bins, place, np.stack([confidence, right, np.ones(len(y))], 1))
+        return {"loss": loss, "accuracy": torch.from_numpy(truth == guess)}
 
     @property
     def metrics(self) -> dict[str, float]:
         """accuracy and calibration of classes, rmse of numbers, and the loss: 0 for a model that is certain and right.
 
         The loss is the log loss of classes, half the squared error of numbers, half the deviance of counts;
-        calibration is the expected calibration error.
+        calibration is the expected calibration error. `rows` is on how many it is measured, and what ends in `_se` the
+        standard error of a figure.
         """
         if self.count == 0:
             return {}
-        found = {"loss": self._loss / self.count}
+        found: dict[str, float] = {"rows": self.count, "loss": self._loss.value, "loss_se": self._loss.error}
         if self.classifies:
-            found["accuracy"] = float(np.trace(self._confusion)) / self.count
+            right = float(np.trace(self._confusion)) / self.count
+            found |= {"accuracy": right, "accuracy_se": math.sqrt(right * (1 - right) / self.count)}
             found["calibration"] = float(np.abs(self._bins[:, 0] - self._bins[:, 1]).sum()) / self.count
         else:
-            found["rmse"] = math.sqrt(self._squares / self.count)
+            root = math.sqrt(self._square.value)
+            found |= {"rmse": root, "rmse_se": self._square.error / (2 * root) if root else 0.0}
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def drawn(self) -> dict[str, Any]:
@@ -101,39 +132,3 @@ def evaluate(states: Sequence[State], holdout: Data) -> list[Evaluation]:
         for evaluation in made:
             evaluation.add(*evaluation.predicted(chunk.x), chunk.y)
     return made
-
-
-def disagreement(one: State, other: State, holdout: Data) -> float | None:
-    """How far two versions' predictions differ: the share of examples that they put in different classes.
-
-    For numbers and counts: the root mean square of the difference, relative to the targets' standard deviation.
-    None without a holdout, or if a prediction is not a finite number.
-    """
-    left, right = Evaluation(one), Evaluation(other)
-    count, differing, squares, y_sum, y_squares, middle = 0, 0, 0.0, 0.0, 0.0, None
-    for chunk in holdout:
-        a, b = left.predicted(chunk.x)[1], right.predicted(chunk.x)[1]
-        count += len(chunk)
-        if left.classifies:
-            differing += int((choices(a) != choices(b)).sum())
-        else:
-            squares += float(((a - b).double() ** 2).sum())
-            # around their middle: squares of large numbers would leave no digits for the spread
-            middle = float(chunk.y.double().mean()) if middle is None else middle
-            y = chunk.y.double() - middle
-            y_sum, y_squares = y_sum + float(y.sum()), y_squares + float((y**2).sum())
-    if count == 0:
-        return None
-    if left.classifies:
-        return differing / count
-    spread = y_squares / count - (y_sum / count) ** 2
-    if not math.isfinite(squares) or not spread > 0:
-        return 0.0 if squares == 0 else None
-    return math.sqrt(squares / count / spread)
-
-
-def weight_distance(one: State, other: State) -> float | None:
-    """|w - w'|; None where weights do not mean the same: networks, or models of different architectures."""
-    if not one.predictor.linear or one.predictor.spec != other.predictor.spec:
-        return None
-    return float((one.w - other.w).norm())

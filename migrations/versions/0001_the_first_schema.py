@@ -121,6 +121,14 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["model_id"], ["models.id"], name="fk_changes_model_id", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("model_id", "last", name="pk_changes"),
     )
+    op.create_index(
+        "ix_changes_spec",
+        "changes",
+        ["model_id", "last"],
+        unique=False,
+        sqlite_where=sa.text("value IS NOT NULL"),
+        postgresql_where=sa.text("value IS NOT NULL"),
+    )
     op.create_table(
         "comparisons",
         sa.Column("id", BIG, nullable=False),
@@ -136,6 +144,16 @@ def upgrade() -> None:
     )
     op.create_index("ix_comparisons_model_id", "comparisons", ["model_id"], unique=False)
 
+    op.create_table(
+        "holdout_samples",
+        sa.Column("model_id", sa.Integer(), nullable=False),
+        sa.Column("position", BIG, nullable=False),
+        sa.Column("size", sa.Integer(), nullable=False),
+        sa.Column("threshold", sa.Double(), nullable=False),
+        sa.Column("positions", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(["model_id"], ["models.id"], name="fk_holdout_samples_model_id", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("model_id", name="pk_holdout_samples"),
+    )
     op.create_table(
         "jobs",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -386,6 +404,7 @@ def downgrade() -> None:
     op.drop_table("outbox")
     op.drop_table("promotions")
     op.drop_table("jobs")
+    op.drop_table("holdout_samples")
     op.drop_table("comparisons")
     op.drop_table("changes")
     op.drop_table("workers")

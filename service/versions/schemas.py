@@ -55,7 +55,9 @@ class VersionAnswer(BaseModel):
     state: VersionState
     method: str = Field(description='"kprior" or "retrain".')
     memory: MemoryAnswer
-    metrics: dict[str, float | None] = Field(description="On the holdout.")
+    metrics: dict[str, float | None] = Field(
+        description="On `rows` of the holdout; what ends in `_se` is the standard error of a figure."
+    )
     certificate: CertificateAnswer | None
     cost: CostAnswer
     sha256: str
@@ -80,9 +82,13 @@ class ComparisonAnswer(BaseModel):
     position: int
     adapted: int
     retrained: int
-    accuracy: dict[str, float] | None = None
+    accuracy: dict[str, float] | None = Field(
+        None, description="`adapted`, `retrained`, and the standard error of their difference: the rows are the same."
+    )
     loss: dict[str, float] | None = None
+    rows: int | None = Field(None, description="On how many examples both were looked at.")
     disagreement: float | None = None
+    disagreement_se: float | None = Field(None, description="Its standard error.")
     weight_distance: float | None = None
     cost: dict[str, CostAnswer] | None = None
     speedup: float | None = None

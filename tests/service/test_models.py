@@ -71,6 +71,7 @@ def test_a_new_model_is_described_with_all_its_defaults(stack: Stack, api: httpx
             "adapt": {"after_changes": 100, "every": "10m"},
             "retrain": {"every": "24h"},
             "tolerance": {"relative_bound": 0.01, "disagreement": 0.01},
+            "evaluation": {"rows": 20000},
             "erasure": {"keep_superseded": None, "retrain": False},
             "certify": "always",
             "promote": "automatic",

@@ -127,9 +127,11 @@ def test_comparisons_are_listed_newest_first(stack: Stack, api: httpx.Client) ->
     name = trained(stack, api, 2)
     cost = {"backward_passes": 4.0, "data_passes": 2.0, "seconds": 0.5}
     figures = {
-        "accuracy": {"adapted": 0.9, "retrained": 0.91},
+        "accuracy": {"adapted": 0.9, "retrained": 0.91, "difference_se": 0.002},
         "loss": {"adapted": 0.3, "retrained": 0.29},
+        "rows": 20000,
         "disagreement": 0.01,
+        "disagreement_se": 0.001,
         "weight_distance": 0.002,
         "cost": {"adapted": cost, "retrained": cost},
         "speedup": 40.0,

@@ -86,6 +86,8 @@ def test_a_person_of_the_holdout_alone_leaves_the_weights_as_they_are(house: Hou
     before = house.weights(name)
     receipt = erased(house, f"judge of {name}")
     assert receipt["models"][0]["deleted"]["examples"] == 50
+    assert receipt["models"][0]["checked"]["rows of the holdout's sample"] == 0
+    assert house.champion(name)["metrics"]["rows"] == 50
     np.testing.assert_allclose(house.weights(name), before, atol=1e-5)
     assert len(rows(house, name)) == 250
 

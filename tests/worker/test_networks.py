@@ -83,7 +83,7 @@ def test_a_retrain_of_a_network_is_compared_by_what_it_says(house: House) -> Non
     [comparison] = house.get(f"/v1/models/{name}/comparisons")["items"]
     assert comparison["weight_distance"] is None
     assert 0 <= comparison["disagreement"] < 0.2
-    assert set(comparison["accuracy"]) == {"adapted", "retrained"}
+    assert set(comparison["accuracy"]) == {"adapted", "retrained", "difference_se"}
 
 
 def test_a_receipt_names_the_disagreement_with_a_retrain_where_the_policy_asks(house: House) -> None:

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from core.ledger.holdout import as_sample
+from core.ledger.tables import HoldoutSample
+from core.models import catalog
 from tests.worker.house import House, fitted, problem
 
 TRAIN = {"split": "train"}
@@ -19,6 +22,13 @@ def trained(house: House, **policy: Any) -> str:
     house.add_examples(name, X[:300], Y[:300], **TRAIN)
     house.adapted(name)
     return name
+
+
+def sample(house: House, name: str) -> list[int]:
+    """The positions of the examples that versions are measured on."""
+    with house.database.read() as session:
+        found = as_sample(session.get(HoldoutSample, catalog.find(session, name, None).id))
+    return found.rows.tolist() if found else []
 
 
 def added(house: House, name: str) -> dict[str, Any]:
@@ -107,6 +117,36 @@ def test_holdout_examples_never_train(house: House) -> None:
     np.testing.assert_allclose(house.weights(name), before, atol=1e-9)
     assert house.champion(name)["metrics"] == {}
     assert house.champion(name)["position"] == 500
+
+
+def test_versions_are_measured_on_the_same_sample_of_the_holdout(house: House) -> None:
+    name = trained(house, evaluation={"rows": 40})
+    house.add_examples(name, X[300:], Y[300:], first=300, split="holdout")
+    house.adapted(name)
+    first = house.champion(name)["metrics"]
+    assert first["rows"] == 40
+    assert first["accuracy_se"] == pytest.approx((first["accuracy"] * (1 - first["accuracy"]) / 40) ** 0.5)
+    rows = sample(house, name)
+    house.ended(house.remove(name, range(5))["job"])
+    assert sample(house, name) == rows
+    assert house.champion(name)["metrics"]["rows"] == 40
+    house.ended(house.post(f"/v1/models/{name}/retrains")["id"])
+    [comparison] = house.get(f"/v1/models/{name}/comparisons")["items"]
+    assert comparison["rows"] == 40
+    assert comparison["accuracy"]["difference_se"] <= first["accuracy_se"]
+    house.ended(house.remove(name, [position - 1 for position in rows[:10]])["job"])
+    assert sample(house, name) == rows[10:]
+    assert house.champion(name)["metrics"]["rows"] == 30
+
+
+def test_without_a_holdout_a_comparison_is_made_on_a_sample_of_the_training_examples(house: House) -> None:
+    name = trained(house, evaluation={"rows": 40})
+    house.ended(house.remove(name, range(5))["job"])
+    house.ended(house.post(f"/v1/models/{name}/retrains")["id"])
+    [comparison] = house.get(f"/v1/models/{name}/comparisons")["items"]
+    assert comparison["rows"] == 40
+    assert comparison["disagreement"] is not None
+    assert comparison["accuracy"] is None
 
 
 def test_no_version_remembers_what_was_removed(house: House) -> None:

@@ -60,7 +60,6 @@ def test_whoever_waited_for_a_job_is_answered_by_its_version(house: House) -> No
         assert predicted["version"] == job["version"]
 
 
-
 def test_an_automatic_policy_promotes_each_version(house: House) -> None:
     name = trained(house)
     grown(house, name, 200, 250)

@@ -32,6 +32,7 @@ def test_every_column_that_can_hold_bytes_of_a_person_is_known() -> None:
         "examples.subject",
         "examples.x",
         "erasures.subject",
+        "holdout_samples.positions",
         "answers.digest",
         "answers.request",
         "answers.body",

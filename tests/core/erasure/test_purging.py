@@ -8,10 +8,12 @@ from core.database import Database
 from core.erasure import purging, requests
 from core.erasure.tables import Part
 from core.jobs.tables import Job
+from core.ledger import holdout
 from core.ledger.tables import Example
 from core.models.table import Model
-from tests.core.erasure.people import ask, change, give, somebody
-from tests.core.ledger.plain import new_model, remove
+from core.versions.store import Store
+from tests.core.erasure.people import ask, change, give, parts, somebody
+from tests.core.ledger.plain import Row, add, new_model, remove
 
 MANY = 40_000
 """More than the parameters of one statement on SQLite."""
@@ -35,3 +37,24 @@ def test_examples_of_a_refused_erasure_stay_however_many_they_are(database: Data
         assert not purging.something_removed(session, found)
         left = session.scalars(select(Example.id).where(Example.model_id == model.id))
         assert set(left) == {"a", "b"}
+
+
+def test_a_sample_of_the_holdout_that_names_deleted_examples_is_made_anew(database: Database) -> None:
+    model, person = new_model(database), somebody()
+    add(database, model, [Row("a", subject=person, split=True), Row("b", split=True), Row("c", split=False)])
+    holdout.current(database, model.id, 3, 10)
+    part = parts(database, ask(database, person).id)[model.name]
+
+    def found() -> int:
+        with database.read() as session:
+            empty = Store(f"memory://{model.name}")
+            return purging.looked(session, empty, part, None, set(), 0)["rows of the holdout's sample"]
+
+    assert found() == 1
+    with database.write() as session:
+        purging.delete_examples(session, model.id, [3])
+    assert found() == 1
+    with database.write() as session:
+        assert purging.delete_examples(session, model.id, part.positions) == 1
+    assert found() == 0
+    assert holdout.current(database, model.id, 4, 10).rows.tolist() == [2]

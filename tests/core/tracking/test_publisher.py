@@ -85,7 +85,8 @@ def test_a_run_tells_how_its_version_was_made_and_how_good_it_is(scene: Scene, s
     assert (params["parent"], params["position"], params["method"]) == ("1", str(version.position), "kprior")
     assert (params["solver"], params["memory_size"]) == ("Newton", str(version.memory["size"]))
     assert params["architecture"] == "linear, degree 1"
-    assert metrics["holdout/accuracy"] == version.metrics["accuracy"]
+    for name in ("accuracy", "accuracy_se", "rows"):
+        assert metrics[f"holdout/{name}"] == version.metrics[name]
     assert version.certificate is not None
     assert metrics["certificate/bound"] == version.certificate["bound"]
     assert metrics["cost/backward_passes"] == version.cost["backward_passes"]
@@ -140,6 +141,8 @@ def test_the_timeline_has_the_model_adapted_retrained_and_frozen(scene: Scene, s
     at = [v.position for v in (one, two, three)]
     adapted = {v.position: v.metrics["accuracy"] for v in (one, two, three)}
     assert shown.points("adapted", "accuracy/holdout") == adapted
+    errors = {v.position: v.metrics["accuracy_se"] for v in (one, two, three)}
+    assert shown.points("adapted", "accuracy/holdout_se") == errors
     assert shown.points("retrained", "accuracy/holdout") == {v.position: v.metrics["accuracy"] for v in (one, four)}
     frozen = {v.position: (v.evaluation or {})["frozen"]["accuracy"] for v in (one, two, three)}
     assert shown.points("frozen", "accuracy/holdout") == frozen

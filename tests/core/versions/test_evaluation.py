@@ -18,7 +18,7 @@ from sklearn.metrics import (
 )
 
 from core.kprior import Examples, State, train
-from core.versions.evaluation import BINS, MOST_CLASSES, disagreement, evaluate, weight_distance
+from core.versions.evaluation import BINS, MOST_CLASSES, Mean, evaluate
 
 TARGETS = {
     "binary": {"kind": "binary"},
@@ -84,7 +84,33 @@ def test_metrics_are_those_of_scikit_learn(kind: str) -> None:
         "count": lambda: {"loss": mean_poisson_deviance(y, mean) / 2, "rmse": root_mean_squared_error(y, mean)},
     }[kind]()
     assert {name: found.metrics[name] for name in expected} == pytest.approx(expected)
-    assert set(found.metrics) - set(expected) <= {"calibration"}
+    errors = {f"{name}_se" for name in expected}
+    assert set(found.metrics) - set(expected) - {"calibration"} == {"rows"} | errors
+
+
+def test_standard_errors_are_what_chance_makes_of_the_figures(kind: str) -> None:
+    """Of many draws from the same rows: the spread of each figure."""
+    state, holdout = trained(kind, problem(kind)), problem(kind, 400, seed=1)
+    [found] = evaluate([state], halves(holdout))
+    rng, drawn = np.random.default_rng(0), []
+    for _ in range(400):
+        again = holdout.take(torch.from_numpy(rng.integers(0, len(holdout), len(holdout))))
+        drawn.append(evaluate([state], [again])[0].metrics)
+    assert found.metrics["rows"] == len(holdout)
+    for name in ("loss", "accuracy" if found.classifies else "rmse"):
+        spread = np.std([metrics[name] for metrics in drawn])
+        assert found.metrics[f"{name}_se"] == pytest.approx(spread, rel=0.15)
+
+
+def test_a_mean_of_large_numbers_keeps_the_digits_of_its_error() -> None:
+    values = torch.randn(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    near, far = Mean(), Mean()
+    for part in values.split(300):
+        near.add(part)
+        far.add(part + 1e9)
+    assert near.value == pytest.approx(float(values.mean()))
+    assert near.error == pytest.approx(float(values.std(correction=0)) / 1000**0.5)
+    assert far.error == pytest.approx(near.error, rel=1e-6)
 
 
 def test_confusion_is_that_of_scikit_learn() -> None:
@@ -137,7 +163,6 @@ def test_without_a_holdout_there_are_no_figures(kind: str) -> None:
     state = trained(kind, problem(kind))
     [found] = evaluate([state], [])
     assert (found.metrics, found.drawn()) == ({}, {})
-    assert disagreement(state, state, []) is None
 
 
 def test_predictions_that_are_no_numbers_are_no_errors(kind: str) -> None:
@@ -147,43 +172,6 @@ def test_predictions_that_are_no_numbers_are_no_errors(kind: str) -> None:
     found.add(f, f, data.y)
     assert all(math.isfinite(value) for value in found.metrics.values())
     assert found.count == 40
-
-
-@pytest.mark.parametrize("kind", ["binary", "classes"])
-def test_disagreement_is_the_share_of_examples_in_different_classes(kind: str) -> None:
-    data, holdout = problem(kind), problem(kind, seed=1)
-    one, other = trained(kind, data), trained(kind, problem(kind, 20, seed=2))
-    a, b = predicted(one, holdout), predicted(other, holdout)
-    share = float(np.mean(a.argmax(1) != b.argmax(1) if kind == "classes" else (a > 0.5) != (b > 0.5)))
-    assert share > 0
-    assert disagreement(one, other, halves(holdout)) == pytest.approx(share)
-    assert disagreement(one, one, halves(holdout)) == 0
-
-
-@pytest.mark.parametrize("kind", ["number", "count"])
-def test_disagreement_of_numbers_is_relative_to_their_deviation(kind: str) -> None:
-    data, holdout = problem(kind), problem(kind, seed=1)
-    one, other = trained(kind, data), trained(kind, data, delta=50.0)
-    apart = root_mean_squared_error(predicted(one, holdout), predicted(other, holdout)) / holdout.y.numpy().std()
-    assert disagreement(one, other, halves(holdout)) == pytest.approx(apart)
-    assert disagreement(one, one, halves(holdout)) == 0
-
-
-def test_disagreement_of_large_numbers_keeps_its_digits() -> None:
-    data, holdout = problem("number"), problem("number", seed=1)
-    one, other = trained("number", data), trained("number", data, delta=50.0)
-    far = Examples(holdout.key, holdout.x, holdout.y + 1e8)
-    expected = disagreement(one, other, halves(holdout))
-    assert disagreement(one, other, halves(far)) == pytest.approx(expected, rel=1e-3)
-
-
-def test_weights_are_compared_where_they_mean_the_same() -> None:
-    data = problem("binary")
-    one, other = trained("binary", data), trained("binary", data, delta=50.0)
-    assert weight_distance(one, other) == pytest.approx(float((one.w - other.w).norm()))
-    assert weight_distance(one, trained("binary", data, architecture={"kind": "linear", "degree": 2})) is None
-    network = trained("binary", data, architecture={"kind": "mlp", "hidden": [2]})
-    assert weight_distance(network, network) is None
 
 
 def test_many_classes_are_not_drawn() -> None:

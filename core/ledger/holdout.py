@@ -1,0 +1,161 @@
+"""The sample of the holdout that figures are measured on: so many rows at the most, however long the ledger.
+
+The sample is every holdout row in force whose hash, of its position, is at most a threshold: 1 while all of them fit,
+else what leaves as many as may be (the bottom k). So all versions of a model are looked at with the same rows, but for
+what came and went. It is kept in the database, and brought forward by what came and went since; only when removals have
+left less than half of what it could be, the past is read again. Called by the worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from core.database import Database
+from core.kprior import Examples
+from core.kprior.memory.sampling import uniform
+from core.ledger import storage
+from core.ledger.append import few
+from core.ledger.passes import IN_FORCE, NOT_REMOVED, WHOLE, Layout
+from core.ledger.tables import HoldoutSample
+from core.models.table import Model
+
+SEED = 2**40
+"""Above the seeds that choose memories: what is looked at must not be what is remembered."""
+WINDOW = 100_000
+"""Positions that are read at once."""
+LAG = 5_000
+"""Positions that may be read again by the next job rather than have the sample written, if nothing else has changed."""
+
+Positions = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Which rows it is, as of a position of the ledger."""
+
+    position: int
+    size: int
+    """How many there may be."""
+    threshold: float
+    positions: bytes
+
+    @cached_property
+    def rows(self) -> Positions:
+        """The positions of the rows, in their order."""
+        return np.frombuffer(self.positions, np.int64)
+
+    def with_rows(self, rows: Positions) -> Sample:
+        """With as many of these rows as the size allows: those of the smallest hashes."""
+        hashes = hashes_of(rows)
+        inside = hashes <= self.threshold
+        rows, hashes, threshold = rows[inside], hashes[inside], self.threshold
+        if len(rows) > self.size:
+            best = np.argsort(hashes, kind="stable")[: self.size]
+            rows, threshold = rows[best], float(hashes[best[-1]])
+        return replace(self, threshold=threshold, positions=np.sort(rows).tobytes())
+
+
+class SampledRows:
+    """Those rows of a sample that are in force at a position, chunk by chunk, anew on every iteration."""
+
+    def __init__(self, database: Database, model_id: int, spec: dict[str, Any], at: int, rows: Positions) -> None:
+        self.database, self.model_id, self.at, self.rows = database, model_id, at, rows[rows <= at]
+        self.layout = Layout(spec)
+
+    def __iter__(self) -> Iterator[Examples]:
+        for some in few(self.rows.tolist(), self.layout.chunk):
+            with self.database.read() as session:
+                there = f"{NOT_REMOVED} AND {WHOLE}"
+                block = storage.select_at(session, self.model_id, some, there, {"at": self.at}, self.layout.dtype)
+            if len(block):
+                yield self.layout.examples(block)
+
+
+def hashes_of(rows: Positions) -> NDArray[np.float64]:
+    """A number in (0, 1] for each row."""
+    hashes: NDArray[np.float64] = uniform(torch.from_numpy(rows.copy()), SEED).numpy()
+    return hashes
+
+
+def sample_holdout(database: Database, model_id: int, spec: dict[str, Any], at: int, size: int) -> SampledRows:
+    """The holdout rows on which a version at a position is measured."""
+    return SampledRows(database, model_id, spec, at, current(database, model_id, at, size).rows)
+
+
+def sample_training(database: Database, model_id: int, spec: dict[str, Any], at: int, size: int) -> SampledRows:
+    """As many training rows, for a model without a holdout; the positions of all of them are read."""
+    return SampledRows(database, model_id, spec, at, scan(database, model_id, at, size, holdout=False).rows)
+
+
+def current(database: Database, model_id: int, at: int, size: int) -> Sample:
+    """The model's sample, at `at` or later, brought there and kept.
+
+    Of several jobs at once each makes the same of the same ledger; whoever finds that another was first begins with
+    what that one has kept.
+    """
+    while True:
+        with database.read() as session:
+            kept = as_sample(session.get(HoldoutSample, model_id))
+            model = session.get(Model, model_id)
+        in_force = model.holdout_count if model else 0
+        if kept is None or kept.size != size:
+            made = scan(database, model_id, max(at, kept.position if kept else 0), size)
+        elif kept.position >= at:
+            return kept
+        else:
+            made = brought_to(database, model_id, kept, at)
+            if made.threshold < 1 and 2 * len(made.rows) < min(size, in_force):
+                made = scan(database, model_id, at, size)
+            if made.positions == kept.positions and at - kept.position < LAG:
+                return made
+        if keep(database, model_id, kept, made):
+            return made
+
+
+def scan(database: Database, model_id: int, at: int, size: int, holdout: bool = True) -> Sample:
+    """A sample made from all rows in force at a position."""
+    return brought_to(database, model_id, Sample(0, size, 1.0, b""), at, holdout)
+
+
+def brought_to(database: Database, model_id: int, sample: Sample, at: int, holdout: bool = True) -> Sample:
+    """The sample with what came until a later position, and without what went. Reads only what did."""
+    values = {"model": model_id, "holdout": holdout, "at": at}
+    ours = "model_id = :model AND holdout = :holdout"
+    if len(sample.rows):
+        with database.read() as session:
+            went = f"{ours} AND removed > :since AND removed <= :at"
+            gone = storage.positions(session, went, {**values, "since": sample.position})
+        sample = sample.with_rows(np.setdiff1d(sample.rows, gone))
+    for after in range(sample.position, at, WINDOW):
+        with database.read() as session:
+            came = f"{ours} AND position > :after AND position <= :until AND {IN_FORCE}"
+            window = {"after": after, "until": min(after + WINDOW, at)}
+            new = storage.positions(session, came, {**values, **window})
+        sample = sample.with_rows(np.concatenate([sample.rows, new]))
+    return replace(sample, position=at)
+
+
+def keep(database: Database, model_id: int, before: Sample | None, after: Sample) -> bool:
+    """Note a sample for the next job; False, and nothing is noted, if it is not `before` any more that it followed."""
+    with database.write() as session:
+        if session.get(Model, model_id, with_for_update=True) is None:
+            return True  # deleted: there is no next job
+        row = session.get(HoldoutSample, model_id)
+        if as_sample(row) != before:
+            return False
+        row = row or HoldoutSample(model_id=model_id)
+        row.position, row.size = after.position, after.size
+        row.threshold, row.positions = after.threshold, after.positions
+        session.add(row)
+    return True
+
+
+def as_sample(row: HoldoutSample | None) -> Sample | None:
+    return Sample(row.position, row.size, row.threshold, row.positions) if row else None

@@ -1,0 +1,76 @@
+"""Two versions next to each other: how good each is on the same rows, and how far they are apart."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from core.kprior import Data, State
+from core.versions.evaluation import Evaluation, Mean, choices
+
+
+class PairedEvaluation:
+    """Figures of two versions' predictions for the same rows, gathered chunk by chunk."""
+
+    def __init__(self, one: State, other: State) -> None:
+        self.one, self.other = Evaluation(one), Evaluation(other)
+        self._apart, self._y = Mean(), Mean()
+        self._differences: dict[str, Mean] = {}
+
+    def add(self, x: Tensor, y: Tensor) -> None:
+        """Take a chunk of rows."""
+        (f, a), (g, b) = self.one.predicted(x), self.other.predicted(x)
+        left, right = self.one.add(f, a, y), self.other.add(g, b, y)
+        for name, values in left.items():
+            self._differences.setdefault(name, Mean()).add(values.double() - right[name].double())
+        if self.one.classifies:
+            self._apart.add(torch.from_numpy(choices(a) != choices(b)))
+        else:
+            self._apart.add(((a - b).double() ** 2).sum(1))
+            self._y.add(y[:, 0])
+
+    @property
+    def disagreement(self) -> float | None:
+        """How far the predictions differ: the share of rows that they put in different classes.
+
+        For numbers and counts: the root mean square of the difference, relative to the targets' standard deviation.
+        None without rows, or if a prediction is not a finite number.
+        """
+        if self._apart.count == 0:
+            return None
+        if self.one.classifies:
+            return self._apart.value
+        if not math.isfinite(self._apart.value) or not self._y.variance > 0:
+            return 0.0 if self._apart.value == 0 else None
+        return math.sqrt(self._apart.value / self._y.variance)
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """Standard errors: of the disagreement, and of the differences between the two versions' figures.
+
+        The rows are the same on both sides, so a difference is known better than either side of it.
+        """
+        found = {name: mean.error for name, mean in self._differences.items()}
+        apart = self.disagreement
+        if apart is not None:
+            # of a root: the error of the square, over twice the root
+            scale = 1.0 if self.one.classifies else 2 * apart * self._y.variance
+            found["disagreement"] = self._apart.error / scale if apart else 0.0
+        return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def compare(one: State, other: State, data: Data) -> PairedEvaluation:
+    """Figures of two versions, in one pass."""
+    made = PairedEvaluation(one, other)
+    for chunk in data:
+        made.add(chunk.x, chunk.y)
+    return made
+
+
+def weight_distance(one: State, other: State) -> float | None:
+    """|w - w'|; None where weights do not mean the same: networks, or models of different architectures."""
+    if not one.predictor.linear or one.predictor.spec != other.predictor.spec:
+        return None
+    return float((one.w - other.w).norm())
