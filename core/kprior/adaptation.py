@@ -15,9 +15,11 @@ from core.kprior.anchored import change_sums, hessian_of, recentre
 from core.kprior.certificate.certificate import certificate_of, is_dense
 from core.kprior.cost import Cost
 from core.kprior.curvature import Curvature, Full, curvature_for
+from core.kprior.data.drawing import Draw
 from core.kprior.data.examples import Data, Examples
 from core.kprior.memory.memory import MemoryPolicy, remember
 from core.kprior.memory.selection import MemorySelection
+from core.kprior.network import adapt_network
 from core.kprior.objective.build import Problem, build_objective
 from core.kprior.objective.methods import OURS, Method
 from core.kprior.objective.surrogate import Surrogate
@@ -25,8 +27,8 @@ from core.kprior.objective.tasks import Change, Task
 from core.kprior.objective.transfer import successor
 from core.kprior.solvers import Progress, Training, Watch, solve
 from core.kprior.state import State
+from core.kprior.survey import Survey, survey_change
 from core.kprior.training import Result, backend_for
-
 
 HOPELESS = 1e3
 """A bound of so many times the weights says that outputs have moved very far."""
@@ -41,16 +43,23 @@ def adapt(
     training: Training | None = None,
     policy: MemoryPolicy | None = None,
     look_at: Data = (),
+    draw: Draw | None = None,
+    survey: Survey | None = None,
     progress: Progress | None = None,
     watch: Watch | None = None,
 ) -> Result:
     """Solve all tasks at once. `memory` holds the rows that `state.memory` refers to, in any order.
 
+    With `draw`, real rows of the data that stays, a network is adapted by them within `training.budget`, and audited
+    with `look_at`; a `survey` of the same change may be given. Without it, or by another method, the memory must do.
     A dense GLM's result has a certificate: `look_at` are examples (the holdout) whose predictions are bounded, too.
     """
     training, policy = training or Training(), policy or MemoryPolicy()
     cost = Cost()
     change = Change.of(tasks)
+    if draw is not None and method == OURS and becomes_network(state, change):
+        known = survey or survey_change(state, tasks, draw, training=training, look_at=look_at, watch=watch)
+        return adapt_network(known, memory, policy, progress, watch)
     with cost.timed():
         if is_dense(state):
             if method == OURS and state.anchor.exact and keeps_model(state, change):
@@ -68,6 +77,13 @@ def adapt(
         solution = solve(problem.objective, problem.start, training, cost, progress, watch)
         new_state, rows = next_state(state, problem, solution.w, method, policy, training.seed, cost)
     return Result(new_state, rows, cost, solution.converged)
+
+
+def becomes_network(state: State, change: Change) -> bool:
+    """Whether the new model is a network."""
+    if change.architecture is None:
+        return not state.predictor.linear
+    return change.architecture.get("kind") != "linear"
 
 
 def keeps_model(state: State, change: Change) -> bool:

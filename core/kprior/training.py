@@ -18,8 +18,10 @@ from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import regularizer_of
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.terms import Term
+from core.kprior.objective.transfer import transplant
 from core.kprior.passes.moments import fit_encoder
 from core.kprior.solvers import Progress, Solve, Training, Watch, solve
+from core.kprior.solvers.budget import descend_warm
 from core.kprior.state import State
 
 
@@ -43,6 +45,7 @@ def train(
     policy: MemoryPolicy | None = None,
     curvature: str | None = "auto",
     encoder_of: State | None = None,
+    start: State | None = None,
     removal: Removal | None = None,
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
@@ -52,11 +55,12 @@ def train(
     """Minimise sum_i l(y_i, f_i(w)) + R(w) over all of `data`   (paper, Eq. 1).
 
     `encoder_of` takes over the encoder of an earlier state, and its perturbation, so that both mean the same by a
-    weight. `curvature`
-    names a backend; "auto" keeps none for networks, whose default method has no use for it. With `removal` the
+    weight. `start` is a network from which a shorter descent goes on, with its encoder. `curvature` names a
+    backend; "auto" keeps none for networks, whose default method has no use for it. With `removal` the
     objective is perturbed, so that removals from it can be certified. `solver` may solve elsewhere.
     """
     training, policy = training or Training(), policy or MemoryPolicy()
+    encoder_of = encoder_of or start
     cost = Cost()
     with cost.timed():
         predictor = Predictor(spec, training.seed, device)
@@ -71,6 +75,8 @@ def train(
             same = before is not None and before.shape == (predictor.size,)
             regularizer = replace(regularizer, linear=before if same else removal.draw(predictor))
         w = predictor.initial_weights()
+        if start is not None and not predictor.linear:
+            w, solver = transplant(start, predictor), descend_warm
         term = Term(predictor, data, past=True)
         linear = torch.zeros_like(w) if regularizer.linear is None else regularizer.linear
         objective = Objective(predictor, regularizer.delta, linear, [term])

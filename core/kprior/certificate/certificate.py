@@ -15,6 +15,7 @@ from torch import Tensor
 from core.kprior.anchored import Anchored, hessian_of
 from core.kprior.certificate.anchored import AnchoredBound, bound_from
 from core.kprior.certificate.bounds import prediction_bound
+from core.kprior.certificate.network import Audit
 from core.kprior.cost import Cost
 from core.kprior.curvature import FULL_LIMIT, Full
 from core.kprior.data.examples import Data, Examples
@@ -48,6 +49,8 @@ class Certificate:
     """bound / |w|, or for networks |grad F| / (1 + |delta w|)."""
     prediction_bound: float | None = None
     """Covers the change of any mean prediction on the examples that were given to look at."""
+    audit: Audit | None = None
+    """What was measured of a network."""
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,10 @@ class Family(ABC):
     def loss(self, y: Tensor, f: Tensor) -> Tensor:
         """l(y, f) for each row: (n, K), (n, K) -> (n,). y may be soft."""
 
+    def excess(self, y: Tensor, f: Tensor) -> Tensor:
+        """The loss above the least that a hard y can have, so that rows can be compared: (n,)."""
+        return self.loss(y, f)
+
     @abstractmethod
     def mean(self, f: Tensor) -> Tensor:
         """h(f): (n, K) -> (n, K)."""
@@ -166,6 +170,10 @@ class Poisson(Family):
 
     def loss(self, y: Tensor, f: Tensor) -> Tensor:
         return (f.exp() - y * f).sum(1)
+
+    def excess(self, y: Tensor, f: Tensor) -> Tensor:
+        """Half the deviance."""
+        return self.loss(y, f) - (y - torch.xlogy(y, y)).sum(1)
 
     def mean(self, f: Tensor) -> Tensor:
         return f.exp()

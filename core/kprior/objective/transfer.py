@@ -50,3 +50,50 @@ def shared_parameters(old: Predictor, new: Predictor) -> tuple[Tensor, Tensor] |
     K = new.family.outputs
     rows = torch.arange(K, device=new.device)[:, None]
     return (rows * len(new.body.monomials) + a).reshape(-1), (rows * len(old.body.monomials) + b).reshape(-1)
+
+
+def transplant(state: State, new: Predictor) -> Tensor:
+    """The weights with which a new network begins: the old one's, or what fits of them.
+
+    Where every layer only grows, all of them fit, and the new units are silent at first; else the leading layers do,
+    up to the first that differs.
+    """
+    old, w = state.predictor, new.initial_weights()
+    if new is old:
+        return state.w.clone()
+    if old.linear or new.linear:
+        return w
+    theirs, ours = layers_of(old, state.w), layers_of(new, w)
+    if len(theirs) == len(ours) and all(grows(a, b) for a, b in zip(theirs, ours, strict=True)):
+        for a, b in zip(theirs, ours, strict=True):
+            rows, columns = a["weight"].shape[:2]
+            b["weight"][:rows, columns:] = 0
+            b["weight"][:rows, :columns] = a["weight"]
+            if "bias" in a:
+                b["bias"][:rows] = a["bias"]
+        return w
+    for a, b in zip(theirs, ours, strict=False):
+        if {n: t.shape for n, t in a.items()} != {n: t.shape for n, t in b.items()}:
+            break
+        for name, values in a.items():
+            b[name].copy_(values)
+    return w
+
+
+def layers_of(predictor: Predictor, w: Tensor) -> list[dict[str, Tensor]]:
+    """The parameters of each layer, as views of the weights."""
+    found: dict[str, dict[str, Tensor]] = {}
+    for name, values in predictor.unflatten(w).items():
+        layer, _, parameter = name.rpartition(".")
+        found.setdefault(layer, {})[parameter] = values
+    return list(found.values())
+
+
+def grows(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    """Whether a layer has all units of another, and at least as many; only fully connected ones can have more."""
+    if set(a) != set(b) or not set(a) <= {"weight", "bias"} or "weight" not in a:
+        return False
+    old, new = a["weight"].shape, b["weight"].shape
+    if len(old) != len(new) or len(old) < 2:
+        return False
+    return old == new or (len(old) == 2 and old[0] <= new[0] and old[1] <= new[1])

@@ -43,6 +43,9 @@ class Training:
     """Rounds of about 20 steps without progress before the learning rate falls to zero; None: at the end only."""
     seed: int = 0
     warm_start: bool = True
+    budget: int = 24_000
+    """Rows that an adaptation with drawn rows may differentiate, whatever the number of examples; three more for each
+    added one, twice as many for a new architecture, and of few examples no more than eight epochs."""
     tolerance: float = 1e-12
     """Newton stops when half the squared decrement, a bound on what is left to gain, is this share of the value."""
 

@@ -1,0 +1,197 @@
+"""What can be said of a network, for which no bound exists: figures, and whether they are good enough.
+
+The yardstick is doing nothing: the old network. Has the new one forgotten what was removed, as far as an onlooker can
+tell by its losses, and is it no worse on rows that neither has seen? Nothing here looks at all the data.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from core.kprior.cost import Cost
+from core.kprior.data.examples import Examples
+from core.kprior.model.families import Family
+from core.kprior.model.predictor import Predictor
+from core.kprior.objective.forgetting import class_of, forgetting_levels, percentiles
+
+FAMILIAR = 0.1
+"""By how much the chance to tell removed rows from unseen ones may differ from that of one who never saw them."""
+NAMED = 0.05
+"""By how much more of the removed rows may be named as they were labelled."""
+WORSE, WORSE_ALTERED = 0.05, 0.25
+"""By how much more the network may lose on unseen rows; where regularizer or architecture changed, doing nothing is no
+alternative, and a simpler model may cost something."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Measured figures of a network that was adapted, next to those of doing nothing and of a judge.
+
+    The judge is a small network that never saw the removed rows: what it says of them is what should be expected.
+    Losses are above the least possible one (of counts half the deviance).
+    """
+
+    visits: int
+    """Rows that were differentiated to make the network, judge included."""
+    unseen: int
+    """Rows that the figures of unseen rows are of."""
+    unseen_loss: float | None
+    unseen_loss_before: float | None
+    """The old network's: doing nothing."""
+    unseen_error: float | None
+    """The standard error of their difference."""
+    kept_loss: float | None
+    """Of some retained rows."""
+    kept_loss_before: float | None
+    removed: int = 0
+    """Rows that the figures of removed rows are of."""
+    removed_loss: float | None = None
+    expected_loss: float | None = None
+    """What rows like the removed ones should lose at least, never seen."""
+    membership_auc: float | None = None
+    """The chance that a removed row has a smaller loss than an unseen one; as far from `expected_auc` to either side as
+    removed rows can be told from rows never seen."""
+    expected_auc: float | None = None
+    auc_error: float | None = None
+    """The standard error of their difference."""
+    still_named: float | None = None
+    """The share of removed rows whose label is still the prediction (classes)."""
+    expected_named: float | None = None
+    holdout: bool = True
+    """Whether the unseen rows are a holdout's; else they are retained rows, which the old network had seen."""
+    altered: bool = False
+    """Whether the regularizer or the architecture changed."""
+
+    @property
+    def objection(self) -> str:
+        """Why the network is not good enough, in words; empty if it is."""
+        if self.membership_auc is not None and self.expected_auc is not None:
+            gap, slack = self.membership_auc - self.expected_auc, FAMILIAR + 2 * (self.auc_error or 0.0)
+            if gap > slack:
+                return f"removed examples are still known: AUC {self.membership_auc:.2f}, not {self.expected_auc:.2f}"
+            if gap < -slack:
+                return f"removed examples stand out: AUC {self.membership_auc:.2f}, not {self.expected_auc:.2f}"
+        if self.still_named is not None and self.expected_named is not None:
+            chance = 2 * math.sqrt(self.expected_named * (1 - self.expected_named) / max(1, self.removed))
+            if self.still_named > self.expected_named + NAMED + chance:
+                return f"{self.still_named:.0%} of the removed examples are still predicted as they were labelled"
+        if self.unseen_loss is None or self.unseen_loss_before is None:
+            return ""
+        before, slack = self.unseen_loss_before, 2 * (self.unseen_error or 0.0)
+        most = 1 + (WORSE_ALTERED if self.altered else WORSE) if self.holdout else 2.0
+        if not self.unseen_loss <= most * before + slack:
+            what = "the holdout" if self.holdout else "retained examples"
+            return f"it lost more on {what} than the version before ({self.unseen_loss:.3g}, {before:.3g})"
+        return ""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a network that never saw the removed rows says of them."""
+
+    percentile: Tensor
+    """(r,) of each removed row among unseen ones, by loss."""
+    named: float
+    """The share of removed rows whose label it predicts, and of unseen ones."""
+    right: float
+    level: Tensor
+    """(r,) the loss that each removed row should have at least."""
+
+    @classmethod
+    def of(
+        cls, predictor: Predictor, w: Tensor, removed: Examples, unseen: Examples, known: Tensor | None
+    ) -> Judgement:
+        """`known`: the old network's losses on the unseen rows, if it had not seen them; else the judge's must do."""
+        theirs, mine = losses_of(predictor, w, removed), losses_of(predictor, w, unseen)
+        percentile = percentiles(theirs, mine)
+        level = forgetting_levels(percentile, mine if known is None else known)
+        return cls(percentile, named(predictor, w, removed), named(predictor, w, unseen), level)
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """What a network is held against: doing nothing, and what a judge says."""
+
+    unseen: Examples
+    before: Tensor
+    """(n,) the old network's losses on them."""
+    kept: Examples
+    kept_before: Tensor
+    removed: Examples | None
+    judgement: Judgement | None
+    holdout: bool
+    altered: bool
+
+    def measure(self, predictor: Predictor, w: Tensor, cost: Cost) -> Audit:
+        """The figures of a network."""
+        after, kept = losses_of(predictor, w, self.unseen), losses_of(predictor, w, self.kept)
+        cost.forward_passes += len(self.unseen) + len(self.kept)
+        figures = {
+            "visits": cost.backward_passes,
+            "unseen": len(self.unseen),
+            "unseen_loss": mean(after),
+            "unseen_loss_before": mean(self.before),
+            "unseen_error": error(after - self.before),
+            "kept_loss": mean(kept),
+            "kept_loss_before": mean(self.kept_before),
+            "holdout": self.holdout,
+            "altered": self.altered,
+        }
+        if self.removed is None or self.judgement is None:
+            return Audit(**figures)  # type: ignore[arg-type]
+        judged, lost = self.judgement, losses_of(predictor, w, self.removed)
+        cost.forward_passes += len(self.removed)
+        percentile = percentiles(lost, after)
+        figures |= {
+            "removed": len(self.removed),
+            "removed_loss": mean(lost),
+            "expected_loss": mean(judged.level),
+            "membership_auc": 1 - float(percentile.mean()),
+            "expected_auc": 1 - float(judged.percentile.mean()),
+            "auc_error": error(percentile - judged.percentile),
+        }
+        if predictor.family.name in ("categorical", "bernoulli"):
+            # the judge is small: of what it would name, a better network names more
+            better = max(1.0, named(predictor, w, self.unseen) / max(judged.right, 1e-3))
+            figures["still_named"] = named(predictor, w, self.removed)
+            figures["expected_named"] = min(1.0, judged.named * better)
+        return Audit(**figures)  # type: ignore[arg-type]
+
+
+def losses_of(predictor: Predictor, w: Tensor, rows: Examples) -> Tensor:
+    """The loss of each row above the least possible one: (n,), in double precision."""
+    parts = [torch.zeros(0, dtype=torch.float64)]
+    with torch.no_grad():
+        for chunk in rows.chunks(2048):
+            f = predictor.outputs(w, chunk.x).double()
+            parts.append(predictor.family.excess(chunk.y.to(f), f).cpu())
+    return torch.cat(parts)
+
+
+def named(predictor: Predictor, w: Tensor, rows: Examples) -> float:
+    """The share of rows whose label a network predicts; nothing of numbers."""
+    family: Family = predictor.family
+    if family.name not in ("categorical", "bernoulli") or len(rows) == 0:
+        return 0.0
+    hits = 0
+    with torch.no_grad():
+        for chunk in rows.chunks(2048):
+            decided = family.decide(predictor.outputs(w, chunk.x)).cpu()
+            hits += int((decided == class_of(family, chunk.y).cpu()).sum())
+    return hits / len(rows)
+
+
+def mean(values: Tensor) -> float | None:
+    """The mean; None of nothing, or if it is not a finite number."""
+    value = float(values.mean()) if len(values) else math.nan
+    return value if math.isfinite(value) else None
+
+
+def error(values: Tensor) -> float | None:
+    """The standard error of a mean."""
+    value = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return value if math.isfinite(value) else None

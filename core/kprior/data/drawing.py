@@ -1,0 +1,149 @@
+"""Random rows of the data that stays, so many as are asked for and no more: what a network is adapted with.
+
+A `Draw` is the caller's: the ledger's reads single rows of the database, `draw_from` takes them from memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from core.kprior.data.examples import Data, Examples, concatenate
+from core.kprior.memory.sampling import uniform
+from core.kprior.model.predictor import Predictor
+
+Draw = Callable[[int, int], Examples]
+"""draw(count, seed): up to `count` distinct random rows of the data that stays, without what is added; all of them, if
+there are fewer. The same seed gives the same rows."""
+
+BLOCK_ROWS = 4_096
+"""Rows that are drawn at once."""
+BLOCK_BYTES = 64 * 2**20
+
+
+def draw_from(examples: Examples) -> Draw:
+    """Draw from rows in memory.
+
+    >>> data = Examples(torch.arange(9), torch.zeros(9, 1), torch.zeros(9, 1))
+    >>> draw = draw_from(data)
+    >>> len(draw(4, 0)), len(draw(99, 0)), bool((draw(4, 1).key == draw(4, 1).key).all())
+    (4, 9, True)
+    """
+
+    def draw(count: int, seed: int) -> Examples:
+        generator = torch.Generator().manual_seed(seed)
+        return examples.take(torch.randperm(len(examples), generator=generator)[:count])
+
+    return draw
+
+
+def sample_rows(data: Sequence[Data], most: int, seed: int) -> Examples | None:
+    """`most` rows of some data, or all if they are fewer: those of the smallest hashes; None if there are none.
+
+    Memory holds twice as many at the most.
+    """
+    held, size = [], 0
+    for chunk in (chunk for some in data for chunk in some if len(chunk)):
+        held.append(chunk)
+        size += len(chunk)
+        if size > 2 * most:
+            held = [smallest(held, most, seed)]
+            size = most
+    return smallest(held, most, seed) if held else None
+
+
+def smallest(chunks: Sequence[Examples], most: int, seed: int) -> Examples:
+    """The rows whose keys have the smallest hashes, in their order."""
+    rows = concatenate(chunks)
+    if len(rows) <= most:
+        return rows
+    return rows.take(torch.argsort(uniform(rows.key.cpu(), seed))[:most].sort().values)
+
+
+class RowStream:
+    """Rows for one minibatch after another, encoded: drawn by the block, in a new order when all were seen."""
+
+    def __init__(self, predictor: Predictor, draw: Draw, seed: int, avoid: Tensor | None = None) -> None:
+        """Rows whose keys are to be avoided are passed over."""
+        self.predictor, self.draw, self.seed, self.avoid = predictor, draw, seed, avoid
+        self.block = self.block_of(predictor)
+        self.generator = torch.Generator().manual_seed(seed)
+        self._all, self._at = False, 0
+        self.rows = self._drawn()
+        """The block at hand."""
+        self._encode()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @staticmethod
+    def block_of(predictor: Predictor) -> int:
+        """Rows that are drawn at once: fewer of large inputs."""
+        row = 4 * math.prod(predictor.encoder.raw_shape)
+        return max(64, min(BLOCK_ROWS, BLOCK_BYTES // row))
+
+    def take(self, count: int) -> tuple[Tensor, Tensor]:
+        """The next rows: encoded inputs and targets."""
+        parts = []
+        while count > 0:
+            part = self._order[self._at : self._at + count]
+            parts.append((self._z[part], self._y[part]))
+            count, self._at = count - len(part), self._at + len(part)
+            if self._at >= len(self._order):
+                if not self._all:
+                    self.rows = self._drawn()
+                self._encode()
+        return torch.cat([z for z, _ in parts]), torch.cat([y for _, y in parts])
+
+    def _drawn(self) -> Examples:
+        rows = self.draw(self.block, self.seed)
+        self.seed += 1
+        self._all = len(rows) < self.block
+        if len(rows):
+            self.predictor.check(rows)
+        if self.avoid is not None:
+            rows = rows.take(~torch.isin(rows.key.cpu(), self.avoid))
+        return rows
+
+    def _encode(self) -> None:
+        """The block in a new order."""
+        self._z = self.predictor.encode(self.rows.x)
+        self._y = self.rows.y.to(self._z)
+        self._order = torch.randperm(len(self.rows), generator=self.generator)
+        self._at = 0
+
+
+class Minibatches:
+    """Minibatches of what a changed network stands for: retained rows that are drawn, and added ones.
+
+    Added rows are a quarter of each at least, and count no more than their natural share: a few new rows among many
+    old ones would else come up too late to be learnt within a budget.
+    """
+
+    def __init__(self, kept: RowStream, left: int, added: RowStream | None, new: int, size: int, share: float) -> None:
+        """`left` rows are retained, `new` ones added."""
+        self._kept, self._added = kept, added if new else None
+        natural = new / max(1, left + new)
+        few = 0 if self._added is None else min(len(self._added), round(size * max(natural, share)))
+        self.kept = max(1, size - few) if len(kept) else 0
+        """The first so many of each are retained rows."""
+        self.added = few if self.kept else size
+        if self.kept == 0:
+            natural = 1.0
+        weight = [torch.full((self.kept,), (1 - natural) * len(self) / max(1, self.kept))]
+        weight.append(torch.full((self.added,), natural * len(self) / max(1, self.added)))
+        self.weight = torch.cat(weight).to(kept.predictor.device)
+        """Of each row; one on average."""
+
+    def __len__(self) -> int:
+        return self.kept + self.added
+
+    def take(self) -> tuple[Tensor, Tensor]:
+        """The next minibatch: encoded inputs and targets."""
+        parts = [self._kept.take(self.kept)] if self.kept else []
+        if self._added is not None:
+            parts.append(self._added.take(self.added))
+        return torch.cat([z for z, _ in parts]), torch.cat([y for _, y in parts])

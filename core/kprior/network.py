@@ -1,0 +1,167 @@
+"""Adapting a network by a budget of row visits that does not depend on the number of examples.
+
+    retained rows  drawn at random, true labels, and a little of the old network's soft labels against drift
+    added rows     true labels, a quarter of every minibatch at least, counted at their natural share
+    removed rows   pushed away from their labels until they lose as much as rows never seen (`objective/forgetting.py`)
+
+The budget is spent in stages; after each the network is audited (`certificate/network.py`), and when the figures are
+good it ends. There is no theorem: what is said of the result is what was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from core.kprior.anchor import Anchor
+from core.kprior.certificate.certificate import Certificate
+from core.kprior.certificate.network import Audit, losses_of
+from core.kprior.cost import Cost
+from core.kprior.data.examples import Examples
+from core.kprior.memory.memory import MemoryPolicy, remember
+from core.kprior.memory.selection import MemorySelection
+from core.kprior.objective.forgetting import push_away
+from core.kprior.objective.transfer import transplant
+from core.kprior.solvers import Progress, Watch
+from core.kprior.solvers.budget import descend
+from core.kprior.state import State, align
+from core.kprior.survey import Survey
+from core.kprior.training import Result
+
+STAGES = (0.5, 1.0)
+"""Of the budget, after which the network is audited."""
+SOFT, TEMPERATURE = 0.1, 4.0
+"""The weight of the old network's soft labels, and their temperature."""
+PUSH, PUSHED = 0.5, 32
+"""The weight of a removed row against a retained one, and how many there are in a minibatch at the most."""
+
+
+def adapt_network(
+    known: Survey, memory: Examples, policy: MemoryPolicy, progress: Progress | None = None, watch: Watch | None = None
+) -> Result:
+    """The adapted network, with what was measured of it."""
+    cost = Cost() + known.cost
+    with cost.timed(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(known.seed)  # dropout draws from the global generator
+        w, audit, converged = descend_in_stages(known, cost, progress, watch)
+        state, rows = next_network(known, memory, policy, w)
+    return Result(state, rows, cost, converged, measured(audit))
+
+
+def measured(audit: Audit) -> Certificate:
+    """What stands in the place of a bound."""
+    return Certificate("measured", math.nan, 0, audit=audit)
+
+
+def next_network(known: Survey, memory: Examples, policy: MemoryPolicy, w: Tensor) -> tuple[State, Examples]:
+    """The new version's state; its memory is chosen from what stays of the old one and what was added.
+
+    Sums over the past are not carried along: nothing that a removed row was part of stays.
+    """
+    state, predictor, regularizer = known.state, known.predictor, known.regularizer
+    stays = ~torch.isin(state.memory.key, known.gone)
+    kept = align(state, memory).take(stays)
+    importance = state.memory.weight[stays.to(state.memory.weight.device)]
+    if len(kept):
+        importance = importance * (known.left / float(importance.sum()))
+    generation = state.memory.generation + 1
+    selection = MemorySelection(policy, policy.size(known.count), predictor, w, None, known.seed)
+    if len(kept):
+        selection.offer(kept, importance)
+    for chunk in (c for data in known.change.added for c in data if len(c)):
+        selection.offer(chunk)
+    if len(kept) + known.new:
+        remembered, rows = selection.take(generation)
+    else:
+        remembered, rows = remember(predictor, w, kept, importance.cpu(), generation), kept
+    anchor = Anchor(w, -regularizer.gradient(w), None)
+    spec = known.change.regularizer or state.regularizer_spec
+    return State(predictor, regularizer, spec, w, anchor, remembered, known.count), rows
+
+
+def descend_in_stages(
+    known: Survey, cost: Cost, progress: Progress | None = None, watch: Watch | None = None
+) -> tuple[Tensor, Audit, bool]:
+    """The new weights, what was measured of them, and whether nobody told it to stop."""
+    predictor = known.predictor
+    grows = known.new > 0 or predictor is not known.state.predictor
+    w = transplant(known.state, predictor)
+    step_loss, size = step_loss_of(known, cost)
+    spent, last = cost.backward_passes, known.yardstick.before
+    whole = max(size, known.budget - spent)
+
+    def tell(share: float) -> None:
+        if progress is not None:
+            visits = cost.backward_passes
+            progress(min(1.0, (visits - spent) / whole), f"adapting: {visits} of at most {known.budget} examples seen")
+
+    begun = 0.0
+    for stage in STAGES:
+        steps = max(1, int((stage - begun) * whole / size))
+        solution = descend(
+            w,
+            step_loss,
+            steps,
+            cost,
+            rate=known.rate,
+            regularizer=known.regularizer,
+            count=known.count,
+            progress=tell,
+            watch=watch,
+        )
+        w, begun = solution.w, stage
+        audit = known.yardstick.measure(predictor, w, cost)
+        if not solution.converged:
+            return w, audit, False
+        now = losses_of(predictor, w, known.yardstick.unseen)
+        # what a simpler model may cost is no reason to end early
+        if not replace(audit, altered=False).objection and not (grows and still_improves(last, now)):
+            break
+        last = now
+    return w, audit, True
+
+
+def still_improves(before: Tensor, after: Tensor) -> bool:
+    """Whether losses on the same rows fell by more than chance."""
+    gain = before - after
+    return len(gain) > 1 and float(gain.mean()) > 2 * float(gain.std()) / len(gain) ** 0.5
+
+
+def step_loss_of(known: Survey, cost: Cost) -> tuple[Callable[[Tensor], tuple[Tensor, int]], int]:
+    """The loss of one minibatch after another, and the rows of each."""
+    predictor, state, rows = known.predictor, known.state, known.minibatches(known.predictor, 20_000)
+    family, generator = predictor.family, torch.Generator().manual_seed(known.seed)
+    size, kept = len(rows), rows.kept
+    pushed, short, z_removed, y_removed, level = 0, None, None, None, None
+    judgement = known.yardstick.judgement
+    if known.removed is not None and judgement is not None:
+        short = (judgement.level - losses_of(state.predictor, state.w, known.removed)).clamp(min=0)
+        cost.forward_passes += len(known.removed)
+        pushed = min(PUSHED, int((short > 0.1 * judgement.level.mean()).sum()))
+        z_removed = predictor.encode(known.removed.x)
+        y_removed, level = known.removed.y.to(z_removed), judgement.level.to(z_removed)
+    tilt = 0.0 if known.tilt is None else known.tilt.to(rows.weight)
+
+    def step_loss(w: Tensor) -> tuple[Tensor, int]:
+        z, y = rows.take()
+        if pushed and short is not None and z_removed is not None:
+            chosen = torch.multinomial(short, pushed, replacement=True, generator=generator)
+            z = torch.cat([z, z_removed[chosen]])
+        f = predictor.outputs_of_encoded(w, z, training=True)
+        loss = (rows.weight * family.loss(y, f[:size])).mean()
+        if kept:
+            with torch.no_grad():
+                taught = state.predictor.outputs_of_encoded(state.w, z[:kept].to(state.w)).to(z)
+                soft = family.mean((taught + tilt) / TEMPERATURE)
+            drift = family.loss(soft, f[:kept] / TEMPERATURE)
+            loss = loss + SOFT * TEMPERATURE**2 * (rows.weight[:kept] * drift).sum() / size
+            cost.forward_passes += kept
+        if pushed and y_removed is not None and level is not None:
+            loss = loss + PUSH * push_away(family, y_removed[chosen], f[size:], level[chosen]).sum() / size
+        return loss, len(z)
+
+    return step_loss, size + pushed

@@ -1,0 +1,185 @@
+"""What an adaptation of a network needs to know before it begins: little of the data, and none of it grows with it.
+
+Rows that nobody has seen, the classes that are left, what a judge says of the removed rows, and the budget. The worker
+makes a survey once and holds every candidate against its yardstick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from core.kprior.certificate.network import Judgement, Yardstick, losses_of
+from core.kprior.cost import Cost
+from core.kprior.data.drawing import Draw, Minibatches, RowStream, draw_from, sample_rows
+from core.kprior.data.examples import Data, Examples
+from core.kprior.model.predictor import Predictor
+from core.kprior.model.regularizers import L2
+from core.kprior.objective.build import counted_rows
+from core.kprior.objective.forgetting import class_counts, class_of, tilt_of
+from core.kprior.objective.tasks import Change, Task
+from core.kprior.objective.transfer import new_regularizer, successor
+from core.kprior.solvers import Training, Watch
+from core.kprior.solvers.budget import BATCH, RATE, descend
+from core.kprior.state import State
+
+PER_ADDED, LEAST, EPOCHS = 3, 4_000, 8
+"""Visits more for each added row; never fewer than so many in all; but for that no more than so many epochs."""
+NEW_BODY = 2
+"""A changed architecture has so many times the budget, and the rate."""
+ADDED_SHARE = 0.25
+"""Of a minibatch, at least."""
+JUDGE = 4_000
+"""Visits of the judge."""
+UNSEEN, FEWEST, RESERVED = 4_000, 20, 1_000
+"""Unseen rows that figures are measured on; a holdout of fewer is none, and retained rows are set aside."""
+BLOCKS = 4
+"""Of added and removed rows so many blocks are held at the most; of more, a random sample."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A network, what is to change, and all that the work needs to know of the data."""
+
+    state: State
+    change: Change
+    predictor: Predictor
+    """The new one."""
+    regularizer: L2
+    """The new one."""
+    gone: Tensor
+    """Keys of all removed rows."""
+    left: int
+    """Retained rows, added ones apart."""
+    new: int
+    """Added rows."""
+    budget: int
+    """Rows that may be differentiated, the survey's own included."""
+    rate: float
+    added: Examples | None
+    removed: Examples | None
+    yardstick: Yardstick
+    """What the result is held against."""
+    reserved: Tensor | None
+    """Keys of retained rows that are set aside."""
+    tilt: Tensor | None
+    """What the old network's outputs lack to speak of the classes as they are now."""
+    seed: int
+    draw: Draw
+    cost: Cost
+    """What the survey itself took."""
+
+    @property
+    def count(self) -> int:
+        """Rows that the new network stands for."""
+        return self.left + self.new
+
+    def minibatches(self, predictor: Predictor, seed: int) -> Minibatches:
+        """The rows that the new network stands for, as a predictor reads them."""
+        kept = RowStream(predictor, self.draw, self.seed + seed, self.reserved)
+        fresh = None if self.added is None else RowStream(predictor, draw_from(self.added), self.seed + seed + 1)
+        return Minibatches(kept, self.left, fresh, self.new, BATCH, ADDED_SHARE)
+
+
+def budget_of(training: Training, count: int, added: int, body: bool) -> int:
+    """Rows that may be differentiated; `body` says whether the architecture is new."""
+    visits = min(training.budget + PER_ADDED * added, max(LEAST, EPOCHS * count))
+    return visits * (NEW_BODY if body else 1)
+
+
+def survey_change(
+    state: State,
+    tasks: Sequence[Task],
+    draw: Draw,
+    *,
+    training: Training | None = None,
+    look_at: Data = (),
+    watch: Watch | None = None,
+) -> Survey:
+    """Draw and measure what an adaptation needs: unseen rows (those to look at), the classes that are left, the judge.
+
+    Without rows to look at, some of the retained ones are set aside.
+    """
+    training, change, cost, old = training or Training(), Change.of(tasks), Cost(), state.predictor
+    gone = keys_of(change.removed)
+    left, new = state.count - len(gone), counted_rows(change.added, gone, state.memory.key)
+    if left + new <= 0:
+        raise ValueError("no examples are left: there is nothing a model could stand for")
+    predictor = old if change.architecture is None else successor(old, change.architecture, training.seed)
+    body, block, seed = predictor is not old, RowStream.block_of(predictor), 1_000_003 * (training.seed + 1)
+    with cost.timed():
+        added, removed = (sample_rows(some, BLOCKS * block, seed) for some in (change.added, change.removed))
+        for rows in (added, removed):
+            if rows is not None:
+                predictor.check(rows)
+        first = draw(block, seed)
+        kept, came = class_counts(old.family, first), class_counts(old.family, added)
+        unseen = sample_rows([look_at], UNSEEN, seed)
+        if unseen is not None and kept is not None and came is not None:
+            # rows of a class that has no row left must not count against forgetting it
+            unseen = unseen.take((kept + came > 0)[class_of(old.family, unseen.y).cpu()])
+        reserved, holdout = None, unseen is not None and len(unseen) >= FEWEST
+        if unseen is None or not holdout:
+            unseen = first.take(torch.arange(min(RESERVED, len(first) // 5)))
+            reserved = unseen.key.cpu()
+        some = first.take(torch.arange(min(RESERVED, len(first))))
+        before, kept_before = losses_of(old, state.w, unseen), losses_of(old, state.w, some)
+        cost.forward_passes += len(unseen) + len(some)
+        if kept is not None and len(first):
+            kept = kept * (left / len(first))
+        known = Survey(
+            state,
+            change,
+            predictor,
+            new_regularizer(state, change, predictor),
+            gone,
+            left,
+            new,
+            budget_of(training, left + new, new, body),
+            RATE * (NEW_BODY if body else 1),
+            added,
+            removed,
+            Yardstick(
+                unseen, before, some, kept_before, removed, None, holdout, body or change.regularizer is not None
+            ),
+            reserved,
+            tilt_of(old.family, kept, class_counts(old.family, removed)),
+            seed,
+            draw,
+            cost,
+        )
+        return with_judgement(known, training.seed, watch) if removed is not None and len(unseen) else known
+
+
+def keys_of(removed: Sequence[Data]) -> Tensor:
+    """The keys of all removed rows, each of them once."""
+    every = torch.cat([torch.zeros(0, dtype=torch.long), *(c.key.cpu() for data in removed for c in data)])
+    if len(every.unique()) != len(every):
+        raise ValueError("the same example is removed twice")
+    return every
+
+
+def with_judgement(known: Survey, seed: int, watch: Watch | None) -> Survey:
+    """The survey with what a judge says: a network that saw retained and added rows only, and not many."""
+    judge = Predictor(known.predictor.spec, seed + 1, known.predictor.device)
+    cost, yardstick = known.cost, known.yardstick
+    judge.encoder.load_state_dict(known.predictor.encoder.state_dict())
+    rows = known.minibatches(judge, 10_000)
+
+    def step_loss(w: Tensor) -> tuple[Tensor, int]:
+        z, y = rows.take()
+        f = judge.outputs_of_encoded(w, z, training=True)
+        return (rows.weight * judge.family.loss(y, f)).mean(), len(z)
+
+    steps = max(1, min(JUDGE, known.budget // 4) // len(rows))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)  # dropout draws from the global generator
+        w = descend(judge.initial_weights(), step_loss, steps, cost, rate=1.5 * RATE, cooling=0.5, watch=watch).w
+    assert known.removed is not None
+    unseen, before = yardstick.unseen, yardstick.before if yardstick.holdout else None
+    cost.forward_passes += len(unseen) + len(known.removed)
+    judgement = Judgement.of(judge, w, known.removed, unseen, before)
+    return replace(known, yardstick=replace(yardstick, judgement=judgement))
