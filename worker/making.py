@@ -27,7 +27,7 @@ from core.kprior import (
 )
 from core.kprior import Task as Change
 from core.kprior.certificate.certificate import within
-from core.kprior.curvature import FULL_LIMIT
+from core.kprior.curvature import is_wide
 from core.kprior.passes.moments import encoder_fits
 from core.kprior.training import Result
 from core.ledger import passes
@@ -165,7 +165,7 @@ def must_certify(subject: Subject, state: State, removes: bool) -> bool:
     """Whether a version needs a certificate."""
     wanted = subject.policy.certify
     # without a pass nothing tells whether the adaptation of a wide model came near
-    unsure = subject.erasing or (state.predictor.linear and state.predictor.size > FULL_LIMIT)
+    unsure = subject.erasing or is_wide(state.predictor)
     asked = wanted in ("always", "pass") or (removes and wanted == "removals")
     return asked or unsure or subject.removal is not None
 

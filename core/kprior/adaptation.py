@@ -14,7 +14,7 @@ from core.kprior.anchor import Anchor
 from core.kprior.anchored import change_sums, hessian_of, recentre
 from core.kprior.certificate.certificate import certificate_of, is_dense
 from core.kprior.cost import Cost
-from core.kprior.curvature import Curvature, Full, curvature_for
+from core.kprior.curvature import Curvature, Full, curvature_for, is_wide
 from core.kprior.data.drawing import Draw
 from core.kprior.data.examples import Data, Examples
 from core.kprior.memory.memory import MemoryPolicy, remember
@@ -29,6 +29,7 @@ from core.kprior.solvers import Progress, Training, Watch, solve
 from core.kprior.state import State
 from core.kprior.survey import Survey, survey_change
 from core.kprior.training import Result, backend_for
+from core.kprior.wide import adapt_wide
 
 HOPELESS = 1e3
 """A bound of so many times the weights says that outputs have moved very far."""
@@ -61,18 +62,21 @@ def adapt(
         known = survey or survey_change(state, tasks, draw, training=training, look_at=look_at, watch=watch)
         return adapt_network(known, memory, policy, progress, watch)
     with cost.timed():
-        if is_dense(state):
-            if method == OURS and state.anchor.exact and keeps_model(state, change):
-                here = change_sums(state, memory, change, policy, training, cost)
-                w = here.solve(state.w, training, cost)
+        carries_on = method == OURS and state.anchor.exact and keeps_model(state, change)
+        if carries_on and is_dense(state):
+            here = change_sums(state, memory, change, policy, training, cost)
+            w = here.solve(state.w, training, cost)
+            bound = here.bound(w)
+            if not bound.distance <= HOPELESS * float(w.norm()):
+                w = here.solve_by_secants(w, training, cost)
                 bound = here.bound(w)
-                if not bound.distance <= HOPELESS * float(w.norm()):
-                    w = here.solve_by_secants(w, training, cost)
-                    bound = here.bound(w)
-                new_state = here.state(w, change.regularizer or state.regularizer_spec)
-                certificate = certificate_of(here, bound, w, 0, look_at)
-                return Result(new_state, here.rows, cost, True, certificate)
-            state = recentre(state, memory)
+            new_state = here.state(w, change.regularizer or state.regularizer_spec)
+            certificate = certificate_of(here, bound, w, 0, look_at)
+            return Result(new_state, here.rows, cost, True, certificate)
+        if carries_on and is_wide(state.predictor):
+            new_state, rows = adapt_wide(state, memory, change, policy, training, cost)
+            return Result(new_state, rows, cost, True)
+        state = recentre(state, memory)
         problem = build_objective(state, memory, tasks, method, training, cost)
         solution = solve(problem.objective, problem.start, training, cost, progress, watch)
         new_state, rows = next_state(state, problem, solution.w, method, policy, training.seed, cost)
@@ -98,6 +102,8 @@ def next_state(
     predictor, objective = problem.predictor, problem.objective
     same = predictor is state.predictor
     kind = state.curvature.kind if same and state.curvature is not None else None if same else "auto"
+    if is_wide(predictor):
+        kind = None  # what a wide model needs of it is estimated from rows when a pass is made
     curvature = None if (kind := backend_for(predictor, kind)) is None else curvature_for(predictor, kind)
     # the Hessian of K is that of the past only where K has all of it
     exact = predictor.linear and isinstance(curvature, Full) and method.curvature and method.temperature == 1

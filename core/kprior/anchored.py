@@ -34,7 +34,7 @@ from core.kprior.passes.leverage import spread_leverage
 from core.kprior.passes.statistics import Statistics
 from core.kprior.solvers import SolverError, Training
 from core.kprior.solvers.newton import newton
-from core.kprior.state import State, align
+from core.kprior.state import State, align, check_keys
 
 EXACT_NUMBERS = 2**25
 """Features of added examples up to this many numbers are kept at hand; the rest counts by its tangent alone."""
@@ -219,16 +219,6 @@ class Moved:
         yield from (c for part in self.chunks for c in part if len(c))
 
 
-def check_keys(state: State, gone: Tensor, come: Tensor) -> None:
-    """Mistakes of the caller: an example that goes twice, comes twice, does both, or is there already."""
-    if len(gone.unique()) != len(gone):
-        raise ValueError("the same example is removed twice")
-    if bool(torch.isin(come, gone).any()):
-        raise ValueError("an example is both added and removed: such changes cancel out before they come here")
-    if bool(torch.isin(come, state.memory.key).any()) or len(come.unique()) != len(come):
-        raise ValueError("an example is added that is there already")
-
-
 def shrinkage(state: State, regularizer: L2, gone: Moved, H: Tensor, factor: Tensor) -> float:
     """The smallest t, or a little more, for which H before the change is at most t times H after it.
 
@@ -322,7 +312,8 @@ def recentre(state: State, memory: Examples) -> State:
     if torch.equal(state.w, state.anchor.w):
         return state
     predictor, anchor = state.predictor, state.anchor
-    assert isinstance(anchor.curvature, Full)
+    if not isinstance(anchor.curvature, Full):
+        return recentre_roughly(state, memory)
     here = Anchored.of(state, memory)
     gradient = known_gradient(predictor, anchor, state.regularizer, here.exact, state.w)
     G = anchor.curvature.matrix.clone()
@@ -337,4 +328,19 @@ def recentre(state: State, memory: Examples) -> State:
     surrogate = None if state.surrogate is None else state.surrogate.copy()
     if surrogate is not None:
         surrogate.replace(predictor, anchor.w, state.w, here.rows.x, old.weight)
+    return replace(state, anchor=moved, memory=fresh, surrogate=surrogate)
+
+
+def recentre_roughly(state: State, memory: Examples) -> State:
+    """The same for a state that has less than its whole curvature."""
+    anchor, old = state.anchor, state.memory
+    gradient = anchor.gradient
+    if anchor.curvature is not None:
+        gradient = gradient + anchor.curvature.product(state.w - anchor.w)
+    moved = Anchor(state.w, gradient, anchor.curvature)
+    rows = align(state, memory)
+    fresh = remember(state.predictor, state.w, rows, old.weight, old.generation)
+    surrogate = None if state.surrogate is None else state.surrogate.copy()
+    if surrogate is not None:
+        surrogate.replace(state.predictor, anchor.w, state.w, rows.x, old.weight)
     return replace(state, anchor=moved, memory=fresh, surrogate=surrogate)

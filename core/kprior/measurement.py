@@ -104,3 +104,23 @@ def measure(
         )
     memory, rows = selected.take(generation, data.rows if isinstance(data, PartitionedData) else None)
     return Measured(anchor, memory, rows, seen.surrogate, seen.count, seen.value)
+
+
+def choose_memory(
+    predictor: Predictor,
+    w: Tensor,
+    data: Data,
+    size: int,
+    policy: MemoryPolicy,
+    cost: Cost,
+    *,
+    seed: int = 0,
+    generation: int = 0,
+) -> tuple[Memory, Examples, Surrogate | None]:
+    """A memory at the weights w, its rows and the surrogate, by a pass that gathers nothing else."""
+    selection = MemorySelection(policy, size, predictor, w, None, seed, isinstance(data, PartitionedData))
+    seen = accumulate(data, Statistics(predictor, w, surrogate=True, selection=selection))
+    cost.forward_passes += seen.count
+    cost.data_passes += 1
+    assert seen.selection is not None
+    return *seen.selection.take(generation, data.rows if isinstance(data, PartitionedData) else None), seen.surrogate

@@ -172,6 +172,16 @@ def align(state: State, memory: Examples) -> Examples:
     return rows
 
 
+def check_keys(state: State, gone: Tensor, come: Tensor) -> None:
+    """Mistakes of the caller: an example that goes twice, comes twice, does both, or is there already."""
+    if len(gone.unique()) != len(gone):
+        raise ValueError("the same example is removed twice")
+    if bool(torch.isin(come, gone).any()):
+        raise ValueError("an example is both added and removed: such changes cancel out before they come here")
+    if bool(torch.isin(come, state.memory.key).any()) or len(come.unique()) != len(come):
+        raise ValueError("an example is added that is there already")
+
+
 def digest(header: dict[str, Any], tensors: dict[str, Tensor]) -> str:
     """A SHA-256 of all that a state is, whatever the order in the file."""
     sha = hashlib.sha256(json.dumps(header, sort_keys=True).encode())

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from core.kprior.anchored import hessian_of
-from core.kprior.certificate.certificate import Certificate, certify_anchored, is_dense
+from core.kprior.anchor import Anchor
+from core.kprior.anchored import Anchored, hessian_of
+from core.kprior.certificate.certificate import Certificate, certificate_of, certify_anchored, is_dense
 from core.kprior.certificate.certified_removal import Removal
 from core.kprior.cost import Cost
+from core.kprior.curvature import glm_hessian, is_wide
+from core.kprior.data.encoded import EncodedData
 from core.kprior.data.examples import Data, Examples
-from core.kprior.measurement import measure
+from core.kprior.measurement import choose_memory, measure
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.model.predictor import Predictor
-from core.kprior.model.regularizers import regularizer_of
+from core.kprior.model.regularizers import L2, regularizer_of
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.terms import Term
 from core.kprior.objective.transfer import transplant
@@ -23,6 +27,12 @@ from core.kprior.passes.moments import fit_encoder
 from core.kprior.solvers import Progress, Solve, Training, Watch, solve
 from core.kprior.solvers.budget import descend_warm
 from core.kprior.state import State
+from core.kprior.wide import SAMPLE_ROWS, sample_rows, train_wide
+
+NEWTON_LIMIT = 200
+"""Weights up to which training gathers a Hessian in every step."""
+TOLERANCE = 0.005
+"""The relative bound that training by gradients ends with."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +84,9 @@ def train(
             before = None if encoder_of is None else encoder_of.regularizer.linear
             same = before is not None and before.shape == (predictor.size,)
             regularizer = replace(regularizer, linear=before if same else removal.draw(predictor))
+        parts = (spec, predictor, regularizer, data, training, policy, cost, progress)
+        if descends_by_gradients(predictor, regularizer, curvature):
+            return train_by_gradients(*parts)
         w = predictor.initial_weights()
         if start is not None and not predictor.linear:
             w, solver = transplant(start, predictor), descend_warm
@@ -97,10 +110,55 @@ def train(
             seed=training.seed,
             near=solution.hessian,
         )
-        parts = (measured.anchor, measured.memory, count, measured.surrogate)
-        state = State(predictor, regularizer, dict(spec["regularizer"]), solution.w, *parts)
+        found = (measured.anchor, measured.memory, count, measured.surrogate)
+        state = State(predictor, regularizer, dict(spec["regularizer"]), solution.w, *found)
         certificate = certify_anchored(state, measured.rows) if is_dense(state) else None
     return Result(state, measured.rows, cost, solution.converged, certificate)
+
+
+def descends_by_gradients(predictor: Predictor, regularizer: L2, curvature: str | None) -> bool:
+    """Whether a GLM has so many weights that its gradient alone is descended along."""
+    penalised = bool((regularizer.delta > 0).any())
+    large = is_wide(predictor) or predictor.size > NEWTON_LIMIT
+    return predictor.linear and large and curvature == "auto" and penalised
+
+
+def train_by_gradients(
+    spec: dict[str, Any],
+    predictor: Predictor,
+    regularizer: L2,
+    data: Data,
+    training: Training,
+    policy: MemoryPolicy,
+    cost: Cost,
+    progress: Progress | None,
+) -> Result:
+    """Train a GLM by passes for the gradient alone; where its Hessian fits, it is gathered once, at the end."""
+    encoded = EncodedData(predictor, data)
+    found, curvature = train_wide(predictor, regularizer, encoded, training, cost, TOLERANCE, progress)
+    count, regularizer_spec = found.seen.count, dict(spec["regularizer"])
+    size = policy.size(count)
+    if is_wide(predictor):
+        memory, rows, surrogate = choose_memory(predictor, found.w, data, size, policy, cost, seed=training.seed)
+        gradient = found.seen.gradient.reshape(-1)
+        anchor = Anchor(found.w, gradient, curvature, exact=True, rounding=found.seen.rounding)
+        state = State(predictor, regularizer, regularizer_spec, found.w, anchor, memory, count, surrogate)
+        figures = (found.gradient_norm, 0, found.bound, found.relative)
+        return Result(state, rows, cost, found.relative <= TOLERANCE, Certificate("bound", *figures))
+    sample = sample_rows(encoded, SAMPLE_ROWS / count, training.seed)
+    phi = torch.cat([chunk.x for chunk in sample]).to(predictor.dtype)
+    f = phi @ found.w.view(predictor.family.outputs, -1).T
+    near = glm_hessian(phi, predictor.family, f) * (count / len(phi)) + torch.diag(regularizer.delta)
+    asked = (predictor, regularizer, found.w, data, size, policy, "full", cost)
+    measured = measure(*asked, seed=training.seed, near=near)
+    parts = (measured.anchor, measured.memory, count, measured.surrogate)
+    state = State(predictor, regularizer, regularizer_spec, found.w, *parts)
+    if measured.anchor.smallest == 0:
+        return Result(state, measured.rows, cost, False, certify_anchored(state, measured.rows))
+    here = Anchored.of(state, measured.rows)
+    w = here.solve(found.w, training, cost)
+    certificate = certificate_of(here, here.bound(w), w, 0)
+    return Result(replace(state, w=w), measured.rows, cost, certificate.relative != math.inf, certificate)
 
 
 def backend_for(predictor: Predictor, curvature: str | None) -> str | None:
@@ -114,9 +172,25 @@ def reselect(state: State, data: Data, policy: MemoryPolicy, seed: int = 0) -> R
     """Choose memory anew by a pass over all the data a state stands for. The weights stay; the anchor moves to them."""
     cost = Cost()
     with cost.timed():
+        size, generation = policy.size(state.count), state.memory.generation + 1
+        if is_wide(state.predictor):
+            asked = (state.predictor, state.anchor.w, data, size, policy, cost)
+            memory, rows, _ = choose_memory(*asked, seed=seed, generation=generation)
+            return Result(replace(state, memory=memory), rows, cost, True)
         kind = None if state.curvature is None else state.curvature.kind
-        asked = (state.predictor, state.regularizer, state.w, data, policy.size(state.count), policy, kind, cost)
         near = hessian_of(state.predictor, state.regularizer, state.anchor) if is_dense(state) else None
-        measured = measure(*asked, seed=seed, generation=state.memory.generation + 1, near=near)
+        measured = measure(
+            state.predictor,
+            state.regularizer,
+            state.w,
+            data,
+            size,
+            policy,
+            kind,
+            cost,
+            seed=seed,
+            generation=generation,
+            near=near,
+        )
         state = replace(state, anchor=measured.anchor, memory=measured.memory, surrogate=measured.surrogate)
     return Result(state, measured.rows, cost, True)

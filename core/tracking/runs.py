@@ -15,7 +15,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, 
 
 from core.jobs.tables import Job, JobState
 from core.kprior import Predictor
-from core.kprior.curvature import FULL_LIMIT
+from core.kprior.curvature import is_wide
 from core.tracking import words
 from core.tracking.figures import COLOURS, colour
 from core.tracking.story import Story
@@ -124,8 +124,8 @@ def solver(spec: dict[str, Any]) -> str:
     if spec["architecture"]["kind"] != "linear":
         return "Adam"
     with torch.device("meta"):
-        size = Predictor(spec, device="meta").size
-    return "Newton" if size <= FULL_LIMIT else "L-BFGS"
+        wide = is_wide(Predictor(spec, device="meta"))
+    return "L-BFGS" if wide else "Newton"
 
 
 def of_version(version: Version) -> dict[str, Any]:

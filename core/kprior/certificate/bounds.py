@@ -68,6 +68,21 @@ def prediction_bound(
     return largest
 
 
+def prediction_bound_by_length(predictor: Predictor, w: Tensor, distance: float, look_at: Data) -> float | None:
+    """The largest change of any mean on some examples that |v| <= distance allows; None without any, or if infinite."""
+    largest = None
+    for chunk in look_at:
+        if len(chunk) == 0 or not math.isfinite(distance):
+            continue
+        phi = predictor.features(chunk.x)
+        f = phi @ w.view(predictor.family.outputs, -1).T
+        low, high = extreme_means(predictor, f, (distance * phi.norm(dim=1))[:, None].expand_as(f))
+        mean = predictor.family.mean(f)
+        change = float(torch.maximum(mean - low, high - mean).max())
+        largest = change if largest is None else max(largest, change)
+    return largest
+
+
 def extreme_means(predictor: Predictor, centre: Tensor, rho: Tensor) -> tuple[Tensor, Tensor]:
     """The least and largest means when each output k lies within rho_k of its centre; means rise with their output."""
     family = predictor.family

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from core.kprior.anchored import Anchored, hessian_of
 from core.kprior.certificate.anchored import AnchoredBound, bound_from
-from core.kprior.certificate.bounds import prediction_bound
+from core.kprior.certificate.bounds import prediction_bound, prediction_bound_by_length
 from core.kprior.certificate.network import Audit
 from core.kprior.cost import Cost
-from core.kprior.curvature import FULL_LIMIT, Full
+from core.kprior.curvature import Full, is_wide
 from core.kprior.data.examples import Data, Examples
 from core.kprior.data.partitioned import accumulate
 from core.kprior.measurement import measure
@@ -27,10 +27,13 @@ from core.kprior.passes.rounding import EPSILON
 from core.kprior.passes.statistics import Statistics
 from core.kprior.solvers import Training
 from core.kprior.state import State
+from core.kprior.wide import refine_wide
 
 GRADIENT_SIZE = 200
 """Weights from which on a pass for the gradient alone is tried first."""
 SPREAD = 0.7
+WIDE_PASSES = 60
+"""Passes that a wide model's refinement may take: each costs a small part of one that gathers curvature."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +100,10 @@ def certify(
     with cost.timed():
         if not state.predictor.linear:
             result = measure_network(state, memory, data, passes, cost)
-        elif state.predictor.size <= FULL_LIMIT:
-            result = certify_dense(state, memory, data, look_at, passes, cost, policy)
+        elif is_wide(state.predictor):
+            result = certify_wide(state, memory, data, look_at, cost)
         else:
-            result = certify_large(state, memory, data, passes, cost)
+            result = certify_dense(state, memory, data, look_at, passes, cost, policy)
     return replace(result, cost=cost)
 
 
@@ -122,6 +125,11 @@ def refine(
     if rounds < 1:
         raise ValueError("rounds must be at least 1")
     cost, best = Cost(), None
+    if is_wide(state.predictor):
+        with cost.timed():
+            most = max(rounds, WIDE_PASSES)
+            options = {"tolerance": tolerance, "rounds": most, "forced": forced}
+            return certify_wide(state, memory, data, look_at, cost, **options)  # type: ignore[arg-type]
     if is_dense(state) and not forced:
         with cost.timed():
             free = certify_anchored(state, memory, look_at)
@@ -256,8 +264,23 @@ def certify_dense(
     return Measurement(certificate, exact, measured.rows, replace(exact, w=there), refined, cost, value)
 
 
-def certify_large(state: State, memory: Examples, data: Data, passes: int, cost: Cost) -> Measurement:
-    raise NotImplementedError
+def certify_wide(
+    state: State,
+    memory: Examples,
+    data: Data,
+    look_at: Data,
+    cost: Cost,
+    *,
+    tolerance: float = math.inf,
+    rounds: int = 1,
+    forced: bool = False,
+) -> Measurement:
+    """Passes for the gradient alone, until the bound is within the tolerance or the rounds are spent."""
+    moved, found = refine_wide(state, memory, data, tolerance, rounds, forced, cost)
+    prediction = prediction_bound_by_length(state.predictor, found.w, found.bound, look_at)
+    relative = found.relative
+    certificate = Certificate("bound", found.gradient_norm, found.passes, found.bound, relative, prediction)
+    return Measurement(certificate, moved, memory, None, None, cost)
 
 
 def measure_network(state: State, memory: Examples, data: Data, passes: int, cost: Cost) -> Measurement:

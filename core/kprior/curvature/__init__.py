@@ -5,7 +5,7 @@ Q = G - sum_M v_i J_i' L_i J_i, is derived when an objective is built. Both are 
 recomputed, when examples come and go. Four backends share one interface and one contract suite:
 
     full        the matrix itself: exact; GLMs and last layers
-    lowrank     the leading `rank` directions of a running singular value decomposition; never more than G
+    blocks      one block for each output of a GLM: wide ones
     kronecker   one Kronecker product per layer (KFAC; Martens & Grosse 2015)
     diagonal    the diagonal
 
@@ -15,41 +15,57 @@ A weight is negative where examples are taken away; `clip` restores positive sem
 from __future__ import annotations
 
 from core.kprior.curvature.base import Curvature, cholesky, ggn_rows, row_chunks
+from core.kprior.curvature.blocks import Blocks
 from core.kprior.curvature.diagonal import Diagonal
 from core.kprior.curvature.full import Full, balance, glm_hessian
 from core.kprior.curvature.kronecker import Kronecker
-from core.kprior.curvature.lowrank import LowRank
 from core.kprior.model.predictor import Predictor
 
 __all__ = [
-    "balance",
+    "Blocks",
     "Curvature",
     "Diagonal",
     "Full",
     "Kronecker",
-    "LowRank",
+    "balance",
     "cholesky",
     "ggn_rows",
     "glm_hessian",
+    "is_wide",
     "row_chunks",
 ]
 
 FULL_LIMIT = 1_000
 """Parameters up to which the whole matrix is kept: beyond, gathering it takes longer than a fit without it."""
-LOWRANK_LIMIT = 200_000
+BLOCK_NUMBERS = 2**27
+"""Numbers of all blocks of a wide GLM (half a gigabyte); beyond, a Kronecker product stands for them."""
+KRONECKER_SIDE = 8_192
+"""Inputs of a layer up to which a Kronecker factor is kept; beyond, the diagonal."""
 
-BACKENDS: dict[str, type[Curvature]] = {c.kind: c for c in (Full, LowRank, Kronecker, Diagonal)}
+BACKENDS: dict[str, type[Curvature]] = {c.kind: c for c in (Full, Blocks, Kronecker, Diagonal)}
 
 
 def curvature_for(predictor: Predictor, kind: str = "auto") -> Curvature:
     """An empty curvature: of the named backend, or of the one that suits the number of parameters."""
     if kind == "auto":
-        if predictor.size <= FULL_LIMIT:
-            kind = "full"
-        elif predictor.size <= LOWRANK_LIMIT:
-            kind = "lowrank"
-        else:
-            kind = "kronecker" if Kronecker.supports(predictor) else "diagonal"
+        kind = kind_for(predictor)
     if kind not in BACKENDS:
         raise ValueError(f"unknown curvature {kind!r}; known: auto, {', '.join(BACKENDS)}")
     return BACKENDS[kind].zeros(predictor)
+
+
+def is_wide(predictor: Predictor) -> bool:
+    """Whether a GLM has too many weights for its whole Hessian."""
+    return predictor.linear and predictor.size > FULL_LIMIT
+
+
+def kind_for(predictor: Predictor) -> str:
+    """The backend that suits a model."""
+    if predictor.size <= FULL_LIMIT:
+        return "full"
+    if not predictor.linear:
+        return "kronecker" if Kronecker.supports(predictor) else "diagonal"
+    D = predictor.size // predictor.family.outputs
+    if predictor.size * D <= BLOCK_NUMBERS:
+        return "blocks"
+    return "kronecker" if max(D, predictor.family.outputs) <= KRONECKER_SIDE else "diagonal"

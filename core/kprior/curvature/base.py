@@ -50,9 +50,13 @@ class Curvature(ABC):
     def from_tensors(cls, tensors: dict[str, Tensor], predictor: Predictor) -> Self:
         """The inverse of `tensors`."""
 
-    def leverage(self, delta: Tensor) -> Callable[[Tensor], Tensor]:
-        """A function that gives r' (G + diag(delta))^-1 r for each row r: (n, P) -> (n,)."""
-        raise ValueError(f"leverage is not known for {self.kind} curvature; select memory another way")
+    @abstractmethod
+    def inverse(self, delta: Tensor) -> Callable[[Tensor], Tensor]:
+        """A function that solves (G + diag(delta)) u = v for u: (P,) -> (P,).
+
+        Blocks and Kronecker factors take the smallest positive delta where a weight has none, or where they need one
+        for a whole layer: it preconditions, and decides nothing.
+        """
 
     def copy(self, predictor: Predictor) -> Self:
         """An independent copy."""

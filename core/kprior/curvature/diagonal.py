@@ -25,10 +25,18 @@ class Diagonal(Curvature):
         return cls(torch.zeros(predictor.size, dtype=predictor.dtype, device=predictor.device))
 
     def add(self, predictor: Predictor, w: Tensor, x: Tensor, weight: Tensor | None = None) -> None:
+        if predictor.linear:
+            self.add_features(predictor, w, predictor.features(x), 1.0 if weight is None else weight[:, None])
+            return
         step = row_chunks(predictor, len(x)).step
         for i in range(0, len(x), step):
             squares = ggn_rows(predictor, w, x[i : i + step]) ** 2
             self.diagonal += (squares if weight is None else squares * per_row(weight[i : i + step], squares)).sum(0)
+
+    def add_features(self, predictor: Predictor, w: Tensor, phi: Tensor, weight: Tensor | float) -> None:
+        """Rows of a GLM by their features: those of its Jacobian are mostly zeros, and need not be made."""
+        variance = predictor.family.variance(phi @ w.view(predictor.family.outputs, -1).T)
+        self.diagonal += ((variance * weight).T @ phi**2).reshape(-1)
 
     def merge(self, other: Self) -> None:
         self.diagonal += other.diagonal
@@ -39,13 +47,9 @@ class Diagonal(Curvature):
     def clip(self) -> None:
         self.diagonal.clamp_(min=0)
 
-    def leverage(self, delta: Tensor) -> Callable[[Tensor], Tensor]:
-        inverse = 1 / (self.diagonal + delta).clamp(min=1e-30)
-
-        def of(rows: Tensor) -> Tensor:
-            return rows**2 @ inverse
-
-        return of
+    def inverse(self, delta: Tensor) -> Callable[[Tensor], Tensor]:
+        whole = (self.diagonal + delta).clamp(min=1e-30)
+        return lambda v: (v / whole).to(v)
 
     def tensors(self) -> dict[str, Tensor]:
         return {"diagonal": self.diagonal}

@@ -59,14 +59,9 @@ class Full(Curvature):
     def from_tensors(cls, tensors: dict[str, Tensor], predictor: Predictor) -> Self:
         return cls(tensors["matrix"])
 
-    def leverage(self, delta: Tensor) -> Callable[[Tensor], Tensor]:
+    def inverse(self, delta: Tensor) -> Callable[[Tensor], Tensor]:
         factor = cholesky(self.matrix + torch.diag(delta))
-        inverse: Tensor = torch.linalg.solve_triangular(factor, torch.eye(len(factor)).to(factor), upper=False).T
-
-        def of(rows: Tensor) -> Tensor:
-            return ((rows @ inverse) ** 2).sum(1)
-
-        return of
+        return lambda v: torch.cholesky_solve(v[:, None], factor)[:, 0]
 
     def dense(self, size: int) -> Tensor:
         return self.matrix

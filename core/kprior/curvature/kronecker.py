@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Self
 
 import torch
@@ -49,13 +50,10 @@ class Kronecker(Curvature):
     def add(self, predictor: Predictor, w: Tensor, x: Tensor, weight: Tensor | None = None) -> None:
         weight = torch.ones(len(x), device=predictor.device) if weight is None else weight
         weight = weight.to(predictor.dtype)
-        self.count += weight.sum()
         if predictor.linear:
-            phi = predictor.features(x)
-            self.inputs[""] += (phi * weight[:, None]).T @ phi
-            for rows, hessian in predictor.family.hessians(phi @ predictor.unflatten(w)["weight"].T):
-                self.outputs[""] += (hessian * weight[rows, None, None]).sum(0)
+            self.add_features(predictor, w, predictor.features(x), weight)
             return
+        self.count += weight.sum()
         seen: dict[str, Tensor] = {}
         made: dict[str, Tensor] = {}
         hooks = [
@@ -90,6 +88,14 @@ class Kronecker(Curvature):
                 b = b.reshape(-1, self.outputs[name].shape[0])
                 self.outputs[name] += (b * v[:, None]).T @ b / positions
 
+    def add_features(self, predictor: Predictor, w: Tensor, phi: Tensor, weight: Tensor | float) -> None:
+        """Rows of a GLM by their features."""
+        v = torch.full((len(phi),), weight, dtype=phi.dtype, device=phi.device) if isinstance(weight, float) else weight
+        self.count += v.sum()
+        self.inputs[""] += (phi * v[:, None]).T @ phi
+        for rows, hessian in predictor.family.hessians(phi @ predictor.unflatten(w)["weight"].T):
+            self.outputs[""] += (hessian * v[rows, None, None]).sum(0)
+
     def merge(self, other: Self) -> None:
         for mine, theirs in ((self.inputs, other.inputs), (self.outputs, other.outputs)):
             for name, matrix in theirs.items():
@@ -99,19 +105,42 @@ class Kronecker(Curvature):
     def product(self, v: Tensor) -> Tensor:
         if self.count <= 0:
             return torch.zeros_like(v)
+        return self._by_layer(v, lambda name, matrix: self.outputs[name] @ matrix @ self.inputs[name] / self.count)
+
+    def _by_layer(self, v: Tensor, change: Callable[[str, Tensor], Tensor]) -> Tensor:
+        """Change the weights of each layer, as a matrix with the bias as its last column."""
         parts = self._unflatten(v)
         out: dict[str, Tensor] = {}
-        for name, a in self.inputs.items():
+        for name in self.inputs:
             prefix = f"{name}." if name else ""
             weight = parts[f"{prefix}weight"]
             matrix = weight.flatten(1)
             if f"{prefix}bias" in parts:
                 matrix = torch.cat([matrix, parts[f"{prefix}bias"][:, None]], 1)
-            result = self.outputs[name] @ matrix @ a / self.count
+            result = change(name, matrix)
             out[f"{prefix}weight"] = result[:, : weight[0].numel()].reshape(-1)
             if f"{prefix}bias" in parts:
                 out[f"{prefix}bias"] = result[:, -1]
         return torch.cat([out[name] for name in self._order])
+
+    def inverse(self, delta: Tensor) -> Callable[[Tensor], Tensor]:
+        ridge = float(delta[delta > 0].min()) if bool((delta > 0).any()) else 1e-3
+        bases = {}
+        for name, a in self.inputs.items():
+            left, U = torch.linalg.eigh(self.outputs[name].double())
+            right, V = torch.linalg.eigh(a.double())
+            values = left.clamp(min=0)[:, None] * right.clamp(min=0) / self.count.double().clamp(min=1e-30)
+            bases[name] = U.to(a), V.to(a), (values + ridge).to(a)
+
+        def solve(v: Tensor) -> Tensor:
+            def one(name: str, matrix: Tensor) -> Tensor:
+                U, V, values = bases[name]
+                out: Tensor = U @ ((U.T @ matrix @ V) / values) @ V.T
+                return out
+
+            return self._by_layer(v.to(self.count), one).to(v)
+
+        return solve
 
     def clip(self) -> None:
         for factors in (self.inputs, self.outputs):

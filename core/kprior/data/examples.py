@@ -51,6 +51,10 @@ class Examples:
         ]
 
 
+class EncodedExamples(Examples):
+    """Examples whose x is the features phi of a GLM, in float32."""
+
+
 Data = Iterable[Examples]
 
 

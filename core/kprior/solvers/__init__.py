@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from core.kprior.cost import Cost
-from core.kprior.curvature import FULL_LIMIT, Full
+from core.kprior.curvature import Full, is_wide
 from core.kprior.objective.objective import Objective
 from core.kprior.solvers.adam import adam
 from core.kprior.solvers.base import Progress, Solution, Solve, SolverError, Team, Training, Watch
@@ -31,7 +31,7 @@ def solve(
     predictor = objective.predictor
     if not predictor.linear:
         return adam(objective, start, training, cost, progress, watch)
-    if predictor.size <= FULL_LIMIT and (objective.curvature is None or isinstance(objective.curvature, Full)):
+    if not is_wide(predictor) and (objective.curvature is None or isinstance(objective.curvature, Full)):
         try:
             return newton(objective, start, training, cost, progress)
         except SolverError:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from core.kprior import (
     AddData,
-    Cost,
     Examples,
     RemoveData,
     State,
@@ -21,8 +20,6 @@ from core.kprior import (
     refine,
     train,
 )
-from core.kprior.certificate import certificate as certificate_module
-from core.kprior.certificate.certificate import certify_large
 from core.kprior.model.gauge import shift_directions
 from core.kprior.objective.build import data_gradient
 from tests.core.kprior import oracles
@@ -228,26 +225,6 @@ def test_overflowing_predictions_have_an_infinite_bound(size: float) -> None:
     memory = replace(state.memory, key=state.memory.key[:0], weight=state.memory.weight[:0], soft=state.memory.soft[:0])
     measured = certify(replace(far, memory=memory), rows(data, 0, 0), [data], look_at=[data])
     assert measured.certificate.bound == math.inf
-    assert certify_large(far, [data], 1, Cost()).certificate.bound == math.inf
-
-
-@pytest.mark.parametrize("kind", FAMILIES)
-def test_large_models_are_refined_by_adapting_to_the_measured_gradient(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state, memory, left = adapted_after_removal(kind, penalize_bias=True)
-    monkeypatch.setattr(certificate_module, "FULL_LIMIT", 0)
-    truth = oracles.retrain(state.spec, left)
-    before = certify(state, memory, left.chunks(64))
-    assert before.refined is None
-    nearer = adapt(before.state, memory, [], policy=EVERYTHING)
-    after = certify(nearer.state, nearer.memory, left.chunks(64))
-    assert before.certificate.bound is not None
-    assert after.certificate.bound is not None
-    assert distance(state, truth) <= before.certificate.bound
-    assert distance(nearer.state, truth) <= after.certificate.bound
-    assert math.isfinite(before.certificate.bound)
-    assert after.certificate.bound < 0.3 * before.certificate.bound or after.certificate.bound < 1e-9
 
 
 @pytest.mark.parametrize("architecture", [QUADRATIC, {"kind": "mlp", "hidden": [5]}], ids=["degree 2", "network"])

@@ -7,8 +7,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from core.kprior import AddData, ChangeRegularizer, Cost, MemoryPolicy, RemoveData, adapt, certify, train
-from core.kprior.certificate.certificate import certify_large
+from core.kprior import AddData, ChangeRegularizer, MemoryPolicy, RemoveData, adapt, certify, train
+from core.kprior.certificate.wide import distance_bound, free_bias
+from core.kprior.data.partitioned import accumulate
+from core.kprior.passes.gradient import Gradient
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import FAMILIES, distance, examples_of, l2, rows, spec_of, without
 from tests.core.kprior.rough import Rough, rough_problems
@@ -93,12 +95,15 @@ def test_prediction_bound_covers_every_change_of_a_mean(problem: Rough) -> None:
 
 
 @settings(max_examples=300)
-@given(problem=rough_problems())
-@example(problem=SATURATED)
-def test_bound_of_large_models_covers_the_true_distance(problem: Rough) -> None:
+@given(problem=rough_problems(), centred=st.booleans())
+@example(problem=SATURATED, centred=True)
+def test_bound_of_wide_models_covers_the_true_distance(problem: Rough, centred: bool) -> None:
+    """One pass for the gradient alone, with a centre of the inputs wherever it may be."""
     state, _ = problem.state()
-    bound = certify_large(state, problem.data.chunks(11), 1, Cost()).certificate.bound
-    assert bound is not None
+    regularizer, K = state.regularizer, state.predictor.family.outputs
+    centre = problem.data.x.mean(0) if centred else 3 * problem.data.x[0] + 1
+    asked = Gradient(state.predictor, state.w, True, centre if free_bias(regularizer, K) else None)
+    bound = distance_bound(regularizer, accumulate(problem.data.chunks(11), asked))
     assert problem.distance(state.w) <= bound + grain(state.w)
 
 

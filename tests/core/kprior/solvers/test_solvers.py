@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.kprior import AddData, Cost, Examples, SolverError, State, Training, adapt, solvers, train
+from core.kprior import AddData, Cost, Examples, SolverError, State, Training, adapt, curvature, train
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import regularizer_of
 from core.kprior.objective.objective import Objective
@@ -16,14 +16,12 @@ from core.kprior.objective.terms import Term
 from core.kprior.solvers.lbfgs import lbfgs
 from core.kprior.solvers.newton import newton
 from core.kprior.solvers.schedule import Schedule
-from tests.core.kprior import oracles
 from tests.core.kprior.problems import (
     FAMILIES,
     QUADRATIC,
     TENTH,
     examples_of,
     l2,
-    relative_distance,
     rows,
     spec_of,
 )
@@ -55,23 +53,6 @@ def test_lbfgs_and_newton_agree(kind: str, penalize_bias: bool) -> None:
     torch.testing.assert_close(mean(f), mean(g), rtol=1e-5, atol=1e-6)
     assert 0 < costs[0].data_passes < costs[1].data_passes
     assert costs[0].backward_passes == 200 * costs[0].data_passes
-
-
-@pytest.mark.parametrize("kind", FAMILIES)
-def test_large_models_are_solved_without_a_hessian(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = examples_of(kind, 200, 4)
-    spec = spec_of(kind, 4)
-    with monkeypatch.context() as patch:
-        patch.setattr(solvers, "FULL_LIMIT", 0)
-        patch.setattr(solvers, "newton", None)
-        trained = train(spec, rows(data, 0, 180).chunks(64), policy=TENTH, curvature="lowrank")
-        assert trained.converged
-        assert relative_distance(trained.state, oracles.retrain(spec, rows(data, 0, 180))) < 1e-5
-        adapted = adapt(trained.state, trained.memory, [AddData([rows(data, 180, 200)])], policy=TENTH)
-    assert adapted.state.curvature is not None
-    assert adapted.state.curvature.kind == "lowrank"
-    # 200 directions are all there are here, so nothing is lost but what memory's weights round
-    assert relative_distance(adapted.state, oracles.retrain(spec, data)) < 0.05
 
 
 @pytest.mark.parametrize("scale", [1e3, 1e6, 1e150])
@@ -148,7 +129,7 @@ def test_progress_is_told_and_can_stop_the_work(architecture: dict[str, object])
 
 
 def test_progress_of_lbfgs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solvers, "FULL_LIMIT", 0)
+    monkeypatch.setattr(curvature, "FULL_LIMIT", 0)
     told: list[float] = []
     data = examples_of("count", 300, 6)
     train(spec_of("count", 6, QUADRATIC), [data], curvature=None, progress=lambda share, _: told.append(share))

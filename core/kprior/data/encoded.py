@@ -1,0 +1,107 @@
+"""Rows encoded once and kept in memory, for solvers that pass over them many times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from core.kprior.data.examples import Data, EncodedExamples, Examples
+from core.kprior.data.partitioned import PartitionedData, parts_of
+from core.kprior.model.predictor import Predictor
+from core.kprior.passes.accumulator import A, add_chunks
+
+KEPT_BYTES = 2**30
+"""Rows beyond this are read, and encoded, anew in every pass."""
+CHUNK_NUMBERS = 2**20
+"""Numbers in a chunk: what stays in the processor's cache between the two products of a pass."""
+
+
+class EncodedData(PartitionedData):
+    """The features of a GLM's rows in float32, kept while they fit."""
+
+    def __init__(self, predictor: Predictor, data: Data) -> None:
+        self.predictor, self.data = predictor, data
+        self.count = 0
+        self._kept: list[list[EncodedExamples]] | None = None
+        self._exact, self._tried = True, False
+
+    @property
+    def exact(self) -> bool:
+        """Whether what is kept has all digits of the features."""
+        return self._kept is not None and self._exact
+
+    def parts(self) -> Sequence[Data]:
+        """The parts of the data; their features, if they could be kept."""
+        if not self._tried:
+            self._keep()
+        return parts_of(self.data) if self._kept is None else self._kept
+
+    def rows(self, key: Tensor) -> Examples:
+        """The examples themselves."""
+        if isinstance(self.data, PartitionedData):
+            return self.data.rows(key)
+        every = [chunk.take(torch.isin(chunk.key, key)) for chunk in self.data]
+        found = Examples(*(torch.cat([getattr(c, name) for c in every]) for name in ("key", "x", "y")))
+        return found.take(torch.argsort(found.key))
+
+    def accumulate(self, total: A, careful: bool = False) -> A:
+        """Add up all parts; a `careful` pass reads the data themselves where what is kept has lost digits."""
+        if isinstance(self.data, PartitionedData) and self.data.shares(total):
+            return self.data.accumulate(total)
+        parts = self.parts()
+        if careful and not self.exact:
+            parts = parts_of(self.data)
+        for part in parts:
+            total.merge(add_chunks(part, total.empty()).sums())
+        return total
+
+    def encoded(self) -> Iterator[EncodedExamples]:
+        """All rows as features, one after the other."""
+        for part in self.parts():
+            for chunk in part:
+                if len(chunk):
+                    yield self._encode(chunk)[0]
+
+    def _keep(self) -> None:
+        self._tried = True
+        kept: list[list[EncodedExamples]] = []
+        size, self.count = 0, 0
+        for part in parts_of(self.data):
+            chunks = []
+            for chunk in part:
+                if len(chunk) == 0:
+                    continue
+                self.count += len(chunk)
+                features, exact = self._encode(chunk)
+                size += features.x.numel() * 4
+                if size > KEPT_BYTES:
+                    self.count = 0
+                    return
+                self._exact = self._exact and exact
+                chunks.append(features)
+            kept.append(rechunk(chunks))
+        self._kept = kept
+
+    def _encode(self, chunk: Examples) -> tuple[EncodedExamples, bool]:
+        if isinstance(chunk, EncodedExamples):
+            return chunk, True
+        self.predictor.check(chunk)
+        phi = self.predictor.features(chunk.x)
+        short = phi.float()
+        exact = self._exact and bool((short.double() == phi).all())
+        return EncodedExamples(chunk.key, short, chunk.y), exact
+
+
+def rechunk(chunks: list[EncodedExamples]) -> list[EncodedExamples]:
+    """The same rows in chunks that fit a processor's cache."""
+    if not chunks:
+        return []
+    rows = max(256, CHUNK_NUMBERS // max(1, chunks[0].x.shape[1]))
+    out = []
+    for chunk in chunks:
+        for start in range(0, len(chunk), rows):
+            part = slice(start, start + rows)
+            out.append(EncodedExamples(chunk.key[part], chunk.x[part], chunk.y[part]))
+    return out

@@ -1,0 +1,155 @@
+"""A pass for a GLM's gradient alone: all that a wide model's solver, and its bound, look at.
+
+Passes on the way to the optimum are float32; the one that certifies is float64, counts what its own rounding can do,
+and gathers what the bound of a free bias needs (`certificate/wide.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from core.kprior.data.codec import Tensors, join_groups, take_group
+from core.kprior.data.examples import EncodedExamples, Examples
+from core.kprior.model.families import Categorical, Family, Gaussian, Poisson
+from core.kprior.model.predictor import Predictor
+from core.kprior.passes.accumulator import Accumulator
+
+UNIT = torch.finfo(torch.float64).eps / 2
+COUPLED = 24
+"""Softmaxes of up to so many classes gather how their biases answer to weights: the work of K / 4 passes."""
+
+
+class Gradient(Accumulator):
+    """Value and gradient of the rows' losses at w, without the penalty."""
+
+    kind = "gradient"
+
+    def __init__(self, predictor: Predictor, w: Tensor, careful: bool = False, centre: Tensor | None = None) -> None:
+        """`careful` passes are float64 and bound their rounding; with a `centre` (D - 1,) of the inputs they gather
+        what the bound of a free bias needs.
+        """
+        self.predictor, self.w, self.careful, self.centre = predictor, w, careful, centre
+        self.dtype = torch.float64 if careful else torch.float32
+        self.work = predictor.size * 6.0
+        K, D = predictor.family.outputs, predictor.size // predictor.family.outputs
+        self.count, self.value, self.rounding, self.reach, self.blur = 0, 0.0, 0.0, 0.0, 0.0
+        self.gradient = torch.zeros(K, D, dtype=torch.float64, device=w.device)
+        self.bias = torch.zeros(K, K, dtype=torch.float64, device=w.device)
+        """sum_i h'_i: the Hessian of the biases."""
+        self.scatter = torch.zeros(K, dtype=torch.float64, device=w.device)
+        """sum_i h'_kk |x_i - c|^2."""
+        softmax = isinstance(predictor.family, Categorical)
+        couples = centre is not None and (not softmax or K <= COUPLED)
+        pairs = K * (K - 1) // 2 if softmax else K
+        self.coupled = torch.zeros(pairs if couples else 0, D - 1, dtype=torch.float64, device=w.device)
+        """sum_i h'_kl (x_i - c): how biases answer to weights, for each pair k < l (one output each: for each)."""
+
+    def empty(self) -> Self:
+        return type(self)(self.predictor, self.w, self.careful, self.centre)
+
+    def add(self, chunk: Examples) -> None:
+        family, W = self.predictor.family, self.w.view(self.gradient.shape).to(self.dtype)
+        if isinstance(chunk, EncodedExamples):
+            phi = chunk.x.to(self.dtype)
+        else:
+            self.predictor.check(chunk)
+            phi = self.predictor.features(chunk.x).to(self.dtype)
+        y = chunk.y.to(phi)
+        f = phi @ W.T
+        mean = family.mean(f)
+        residual = mean - y
+        self.count += len(phi)
+        self.value += float(family.loss(y, f).sum(dtype=torch.float64))
+        self.gradient += (residual.T @ phi).double()
+        if not self.careful:
+            return
+        square = (phi**2).sum(1)
+        self.rounding += pass_rounding(family, mean, residual, square, float(self.w.norm()), phi.shape[1])
+        if self.centre is None:
+            return
+        offset = phi[:, :-1] - self.centre
+        far, variance = (offset**2).sum(1), family.variance(f)
+        if isinstance(family, Categorical):
+            self.bias += torch.diag(mean.sum(0)) - mean.T @ mean
+        else:
+            self.bias += torch.diag(variance.sum(0))
+        self.scatter += far @ variance
+        self.reach = max(self.reach, float(far.max()))
+        if len(self.coupled):
+            # float32 is enough: what it loses is bounded by `blur`
+            q = mean.float()
+            first, second = torch.triu_indices(q.shape[1], q.shape[1], 1, device=q.device)
+            terms = q[:, first] * q[:, second] if isinstance(family, Categorical) else variance.float()
+            self.coupled += (terms.T @ offset.float()).double()
+            lost = far.sqrt() * (len(phi) + 16) + 4 * float(self.centre.norm())
+            self.blur += 2 * torch.finfo(torch.float32).eps * float(lost @ variance.sum(1))
+
+    @property
+    def coupling(self) -> Tensor | None:
+        """(K, K, D - 1) of a softmax, (K, D - 1) of outputs that stand alone; None where they are too many."""
+        if len(self.coupled) == 0:
+            return None
+        if not isinstance(self.predictor.family, Categorical):
+            return self.coupled
+        K = self.predictor.family.outputs
+        first, second = torch.triu_indices(K, K, 1, device=self.coupled.device)
+        whole = torch.zeros(K, K, self.coupled.shape[1], dtype=torch.float64, device=self.coupled.device)
+        whole[first, second] = -self.coupled
+        whole = whole + whole.transpose(0, 1)
+        own = torch.arange(K, device=whole.device)
+        whole[own, own] = -whole.sum(1)
+        return whole
+
+    def sums(self) -> Tensors:
+        figures = [self.value, self.rounding, self.reach, self.blur]
+        return {
+            "count": torch.tensor(self.count),
+            "figures": torch.tensor(figures, dtype=torch.float64),
+            "gradient": self.gradient,
+            "bias": self.bias,
+            "scatter": self.scatter,
+            "coupled": self.coupled,
+        }
+
+    def merge(self, sums: Tensors) -> None:
+        value, rounding, reach, blur = sums["figures"].tolist()
+        self.count += int(sums["count"])
+        self.value, self.rounding, self.blur = self.value + value, self.rounding + rounding, self.blur + blur
+        self.reach = max(self.reach, reach)
+        for name in ("gradient", "bias", "scatter", "coupled"):
+            mine = getattr(self, name)
+            setattr(self, name, mine + sums[name].to(mine))
+
+    def question(self) -> tuple[dict[str, Any], Tensors]:
+        tensors = {"w": self.w} | join_groups({"encoder": self.predictor.encoder.state_dict()})
+        if self.centre is not None:
+            tensors["centre"] = self.centre
+        return {"spec": self.predictor.spec, "careful": self.careful}, tensors
+
+    @classmethod
+    def from_question(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Gradient:
+        tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
+        predictor = Predictor(header["spec"], device=device)
+        predictor.encoder.load_state_dict(take_group(tensors, "encoder"))
+        return cls(predictor, tensors["w"], header["careful"], tensors.get("centre"))
+
+
+def pass_rounding(family: Family, mean: Tensor, residual: Tensor, square: Tensor, length: float, size: int) -> float:
+    """What rounding in float64 can do to a chunk's gradient at the most: sums of lengths, by Cauchy and Schwarz.
+
+    An output is off by (D + 3) u |phi| |w|, a mean by that times the largest slope of h (counts: by their own size),
+    and a sum of products by as many units as it has terms, each times |phi_i|.
+    """
+    norm, K = square.sqrt(), mean.shape[1]
+    outputs = (size + 3) * UNIT * norm * length
+    slope = {"bernoulli": 0.25, "categorical": 0.5, "gaussian": 1.0}.get(family.name, math.nan)
+    steep = mean.abs().amax(1) * 1.01 if isinstance(family, Poisson) else torch.full_like(norm, slope)
+    left = residual.norm(dim=1)
+    scale = mean.norm(dim=1) + 1 + left if not isinstance(family, Gaussian) else 2 * mean.norm(dim=1) + 1 + left
+    means = steep * outputs + (K + 16) * UNIT * scale
+    summed = (2 * len(norm) + 4096) * UNIT * left
+    return float((norm * (means + summed)).sum())

@@ -1,0 +1,191 @@
+"""L-BFGS with a preconditioner, for wide GLMs: most steps cost one pass for the gradient.
+
+Passes are float32 until the gradient looks small enough; then a careful one tells. The pairs (s, y) of earlier steps
+are kept as long as the solve goes on, and a gradient that is known at the start gives the first of them for nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+Inverse = Callable[[Tensor], Tensor]
+"""About the inverse of a Hessian, as a function of a vector."""
+PAIRS = 20
+STEEP = 0.3
+"""A step is too long if the objective rises there by this share of how it fell at its start."""
+CONTRACTION = 0.3
+"""What a preconditioned step usually leaves of a gradient."""
+TRIES = 20
+CHECK = 8
+"""Passes between two looks whether float32 is what holds a descent up."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """Value and gradient of the objective at some weights."""
+
+    value: float
+    gradient: Tensor
+    careful: bool = False
+
+
+Evaluate = Callable[[Tensor, bool], Look]
+"""One pass: at weights, careful or not."""
+
+
+@dataclass
+class Pairs:
+    """Steps and what they changed of the gradient, newest last."""
+
+    steps: list[Tensor] = field(default_factory=list)
+    changes: list[Tensor] = field(default_factory=list)
+
+    def add(self, step: Tensor, change: Tensor) -> None:
+        """Keep a pair, if it shows curvature."""
+        if float(step @ change) > 1e-10 * float(step.norm()) * float(change.norm()):
+            self.steps.append(step.float())
+            self.changes.append(change.float())
+            del self.steps[:-PAIRS], self.changes[:-PAIRS]
+
+    def direction(self, gradient: Tensor, inverse: Inverse) -> Tensor:
+        """Minus the inverse Hessian, as the pairs know it, times the gradient."""
+        q, used = gradient.float(), []
+        for s, y in zip(reversed(self.steps), reversed(self.changes), strict=True):
+            rho = 1 / float(s @ y)
+            alpha = rho * float(s @ q)
+            q = q - alpha * y
+            used.append((s, y, rho, alpha))
+        z = inverse(q)
+        if self.steps:
+            s, y = self.steps[-1], self.changes[-1]
+            z = z * (float(s @ y) / float(y @ inverse(y)))
+        for s, y, rho, alpha in reversed(used):
+            z = z + s * (alpha - rho * float(y @ z))
+        return -z.to(gradient)
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Where a descent is."""
+
+    w: Tensor
+    look: Look
+    passes: int
+    stopped: bool
+    """Whether the rule said so; else no way down was found, or the passes were spent."""
+
+
+def descend(
+    evaluate: Evaluate,
+    w: Tensor,
+    inverse: Inverse,
+    project: Callable[[Tensor], Tensor],
+    *,
+    near: Callable[[Tensor, Tensor], float],
+    enough: Callable[[Tensor, Look], bool] | None,
+    start: Tensor | None = None,
+    most: int = 300,
+    told: Callable[[int, float], None] | None = None,
+) -> Descent:
+    """Go down until `near` (weights, gradient) is at most 1 and, if a rule is given, a careful pass is `enough`.
+
+    `start` is the gradient at w, if it is known: it saves a pass. `project` takes away directions that change no
+    prediction. `near` may grow more demanding after a careful pass that was not enough. `told` hears of every step.
+    """
+    pairs, careful, passes, checked = Pairs(), False, 0, 0
+    look = Look(math.inf, start) if start is not None else None
+    if look is None:
+        look, passes = evaluate(w, False), 1
+    unseen = start is not None
+    while True:
+        distance = near(w, look.gradient)
+        if told:
+            told(passes, distance)
+        if distance <= 1 and not unseen:
+            if enough is None:
+                return Descent(w, look, passes, True)
+            if not look.careful and passes < most:
+                rough, look, passes = look, evaluate(w, True), passes + 1
+                careful = careful or near(w, rough.gradient - look.gradient) > 0.25  # float32 is too rough for this
+            if look.careful and enough(w, look):
+                return Descent(w, look, passes, True)
+        if passes >= most:
+            return Descent(w, look, passes, False)
+        # where one step should do, its pass is the careful one
+        closer = careful or (enough is not None and unseen and distance * CONTRACTION <= 1)
+        step, found, tries = line_search(evaluate, w, look, pairs, inverse, project, closer, most - passes)
+        passes += tries
+        if found is None:
+            if careful or passes >= most:
+                return Descent(w, look, passes, False)
+            # float32 sees no way down: look closer
+            careful, pairs, unseen = True, Pairs(), False
+            look, passes = evaluate(w, True), passes + 1
+            continue
+        stalls = not found.careful and float(found.gradient.norm()) > 0.7 * float(look.gradient.norm())
+        w, look, unseen = w + step, found, False
+        if stalls and enough is not None and passes - checked >= CHECK and passes < most:
+            # slow going may be the problem's fault, or that of float32: whose, a careful pass tells
+            rough, look, passes = look, evaluate(w, True), passes + 1
+            careful, checked = (
+                float((rough.gradient - look.gradient).norm()) > 0.25 * float(look.gradient.norm()),
+                passes,
+            )
+            if careful:
+                pairs = Pairs()
+
+
+def line_search(
+    evaluate: Evaluate,
+    w: Tensor,
+    look: Look,
+    pairs: Pairs,
+    inverse: Inverse,
+    project: Callable[[Tensor], Tensor],
+    careful: bool,
+    most: int,
+) -> tuple[Tensor, Look | None, int]:
+    """One step, the look from there, and the passes it took.
+
+    The whole step is taken if the slope there is not steeply up (the objective is convex: then it went down) and the
+    value, where one is known, not higher; else the secant says where to look next.
+    """
+    d = project(pairs.direction(look.gradient, inverse))
+    if not float(look.gradient @ d) < 0 and pairs.steps:
+        pairs.steps.clear()
+        pairs.changes.clear()
+        d = project(pairs.direction(look.gradient, inverse))
+    before, t = float(look.gradient @ d), 1.0
+    if not before < 0:
+        return d, None, 0
+    for tries in range(1, min(TRIES, most) + 1):
+        found = evaluate(w + t * d, careful)
+        after = float(found.gradient @ d)
+        fine = math.isfinite(found.value) and math.isfinite(after)
+        if fine and after <= -STEEP * before and found.value <= look.value + 1e-6 * abs(look.value):
+            pairs.add(t * d, found.gradient - look.gradient)
+            return t * d, found, tries
+        t *= min(0.7, max(0.05, before / (before - after))) if fine else 0.3
+    return d, None, min(TRIES, most)
+
+
+def no_projection(v: Tensor) -> Tensor:
+    """For models whose weights all matter."""
+    return v
+
+
+def project_gauge(outputs: int) -> Callable[[Tensor], Tensor]:
+    """Takes away what is the same for all classes of a softmax: the optimum has none of it.
+
+    No preconditioner knows that direction, in which nothing but the penalty has curvature.
+    """
+
+    def project(v: Tensor) -> Tensor:
+        rows = v.view(outputs, -1)
+        return (rows - rows.mean(0)).reshape(-1)
+
+    return project

@@ -1,0 +1,355 @@
+"""Wide GLMs: softmax heads over embeddings, P from a thousand to millions.
+
+The state's anchor is where the last careful pass measured the gradient; its curvature is an estimate that
+preconditions and decides nothing. An adaptation changes the gradient by the examples that came and went, which is
+exact, and takes one step; the passes that certify it go on from there. Training is the same descent from zero, by way
+of growing samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from core.kprior.anchor import Anchor
+from core.kprior.certificate.wide import distance_bound, free_bias, gradient_error
+from core.kprior.cost import Cost
+from core.kprior.curvature import Blocks, Curvature, Diagonal, Kronecker, kind_for
+from core.kprior.data.encoded import EncodedData
+from core.kprior.data.examples import Data, EncodedExamples, Examples, rereadable
+from core.kprior.memory.memory import Memory, MemoryPolicy, remember
+from core.kprior.memory.sampling import uniform
+from core.kprior.memory.selection import MemorySelection
+from core.kprior.model.families import Categorical
+from core.kprior.model.predictor import Predictor
+from core.kprior.model.regularizers import L2
+from core.kprior.objective.tasks import Change
+from core.kprior.objective.transfer import new_regularizer
+from core.kprior.passes.gradient import Gradient
+from core.kprior.solvers import Progress, SolverError, Training
+from core.kprior.solvers.preconditioned import Descent, Inverse, Look, descend, no_projection, project_gauge
+from core.kprior.state import State, align, check_keys
+
+FIRST_ROWS = 4_000
+"""Rows of the first sample of a training, at least."""
+GROWTH = 4
+SAMPLE_ROWS = 20_000
+"""Rows, at most, that curvature is estimated from."""
+LOOSE = 2.0
+"""How many times the sample's own uncertainty its optimum may be off."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Weights, what a careful pass found there, and how far from the optimum they can be."""
+
+    w: Tensor
+    seen: Gradient
+    gradient: Tensor
+    """(P,) of the objective."""
+    bound: float
+    gradient_norm: float
+    """Covers the true gradient's."""
+    passes: int
+
+    @property
+    def relative(self) -> float:
+        size = float(self.w.norm())
+        return self.bound / size if size > 0 else (0.0 if self.bound == 0 else math.inf)
+
+
+class WideObjective:
+    """The objective of a wide GLM on given rows: passes, and what is known about them."""
+
+    def __init__(self, predictor: Predictor, regularizer: L2, data: EncodedData, cost: Cost) -> None:
+        self.predictor, self.regularizer, self.data, self.cost = predictor, regularizer, data, cost
+        self.scale = 1.0
+        """What the rows' sum is multiplied by: a sample stands for all."""
+        self.centre: Tensor | None = None
+        self.seen: Gradient | None = None
+        """By the last careful pass."""
+        self.count: int | None = None
+
+    def evaluate(self, w: Tensor, careful: bool) -> Look:
+        """One pass."""
+        centre = self._find_centre() if careful and free_bias(self.regularizer, self.predictor.family.outputs) else None
+        seen = self.data.accumulate(Gradient(self.predictor, w, careful, centre), careful)
+        if self.count is not None and seen.count != self.count:
+            raise ValueError(f"the state stands for {self.count} examples, but {seen.count} were given to certify it")
+        self.cost.backward_passes += seen.count
+        self.cost.data_passes += self.scale == 1.0
+        if careful:
+            self.seen = seen
+        gradient = self.scale * seen.gradient.reshape(-1) + self.regularizer.gradient(w)
+        return Look(self.scale * seen.value + float(self.regularizer.value(w)), gradient, careful)
+
+    def _find_centre(self) -> Tensor:
+        if self.centre is None:
+            first = next(self.data.encoded())
+            self.centre = first.x[:, :-1].double().mean(0)
+        return self.centre
+
+    @property
+    def project(self) -> Callable[[Tensor], Tensor]:
+        """Takes directions away that the optimum has nothing of."""
+        K = self.predictor.family.outputs
+        rows = self.regularizer.delta.view(K, -1)
+        alike = isinstance(self.predictor.family, Categorical) and bool((rows == rows[:1]).all())
+        return project_gauge(K) if alike and self.regularizer.linear is None else no_projection
+
+    def minimise(
+        self,
+        w: Tensor,
+        inverse: Inverse,
+        tolerance: float,
+        *,
+        start: Tensor | None = None,
+        certified: bool = True,
+        most: int = 300,
+        told: Callable[[int, float], None] | None = None,
+    ) -> Descent:
+        """Descend until the bound is within the tolerance of the weights; without `certified`, until it looks so."""
+        ridge = float(self.regularizer.delta[self.regularizer.delta > 0].min().clamp(min=1e-12))
+        ratio = 1.0  # of the bound to |gradient| / delta: one, but for a free bias
+
+        def near(at: Tensor, gradient: Tensor) -> float:
+            size = float(at.norm())
+            return ratio * float(gradient.norm()) / ridge / (tolerance * size) if size > 0 else math.inf
+
+        def enough(at: Tensor, look: Look) -> bool:
+            nonlocal ratio
+            assert self.seen is not None
+            bound = distance_bound(self.regularizer, self.seen)
+            if bound <= tolerance * float(at.norm()):
+                return True
+            found = bound * ridge / max(float(look.gradient.norm()), 1e-300)
+            ratio = max(2 * ratio, 4.0) if math.isinf(bound) else max(ratio, 1.1 * found)
+            return False
+
+        project = self.project
+        return descend(
+            self.evaluate,
+            project(w),
+            inverse,
+            project,
+            near=near,
+            enough=enough if certified else None,
+            start=None if start is None else start - self.regularizer.delta * (w - project(w)),
+            most=most,
+            told=told,
+        )
+
+    def measure(self, descent: Descent) -> Measured:
+        """What can be said of where a descent ended; one more careful pass if its last was none."""
+        look, passes = descent.look, descent.passes
+        if not look.careful or self.seen is None or not torch.equal(self.seen.w, descent.w):
+            look, passes = self.evaluate(descent.w, True), passes + 1
+        assert self.seen is not None
+        norm = float(look.gradient.norm()) + gradient_error(self.regularizer, self.seen, look.gradient)
+        bound = distance_bound(self.regularizer, self.seen)
+        return Measured(descent.w, self.seen, look.gradient, bound, norm, passes)
+
+
+def train_wide(
+    predictor: Predictor,
+    regularizer: L2,
+    data: EncodedData,
+    training: Training,
+    cost: Cost,
+    tolerance: float,
+    progress: Progress | None = None,
+) -> tuple[Measured, Curvature]:
+    """From zero: optima of growing samples, each the start of the next, then all rows; and a preconditioner."""
+    if not bool((regularizer.delta > 0).any()):
+        raise SolverError("a wide model needs a penalty: nothing else holds its weights")
+    D = predictor.size // predictor.family.outputs
+    w = torch.zeros(predictor.size, dtype=predictor.dtype, device=predictor.device)
+    count, size = count_rows(data), max(FIRST_ROWS, 2 * D)
+    if count == 0:
+        raise ValueError("there is nothing to train on: no examples")
+    told = None if progress is None else descent_reporter(progress)
+    while size * 1.5 < count:
+        some = sample_rows(data, size / count, training.seed)
+        part = WideObjective(predictor, regularizer, EncodedData(predictor, some), cost)
+        part.scale = count / max(1, sum(len(chunk) for chunk in some))
+        loose = LOOSE * tolerance * math.sqrt(count / size)
+        for most in (20, 60) if not bool(w.any()) else (60,):  # the curvature at zero is soon out of date
+            inverse = estimate_curvature(predictor, w, some, count, training.seed).inverse(regularizer.delta)
+            w = part.minimise(w, inverse, loose, certified=False, most=most).w
+        size *= GROWTH
+    objective = WideObjective(predictor, regularizer, data, cost)
+    some = sample_rows(data, SAMPLE_ROWS / count, training.seed)
+    if not bool(w.any()):  # few rows: the same in two goes
+        inverse = estimate_curvature(predictor, w, some, count, training.seed).inverse(regularizer.delta)
+        w = objective.minimise(w, inverse, 10 * tolerance, certified=False, most=20, told=told).w
+    curvature = estimate_curvature(predictor, w, some, count, training.seed)
+    descent = objective.minimise(w, curvature.inverse(regularizer.delta), tolerance, told=told)
+    measured = objective.measure(descent)
+    if not math.isfinite(measured.seen.value):
+        raise SolverError("the objective is not finite: check the examples for extreme values")
+    return measured, curvature
+
+
+def descent_reporter(progress: Progress) -> Callable[[int, float], None]:
+    """Tells how far a descent is: by the logarithm of how far its gradient is above what is asked."""
+    furthest = 1.0
+
+    def told(passes: int, distance: float) -> None:
+        nonlocal furthest
+        if math.isfinite(distance) and distance > 0:
+            furthest = max(furthest, distance)
+            share = 1 - math.log(max(distance, 1.0) + 1e-9) / max(math.log(furthest), 1e-9) if furthest > 1 else 0.5
+            progress(min(0.95, max(0.0, share)), f"pass {passes} over all examples")
+
+    return told
+
+
+def count_rows(data: EncodedData) -> int:
+    """How many rows there are; they are encoded and kept on the way."""
+    data.parts()
+    return data.count or sum(len(chunk) for chunk in data.encoded())
+
+
+def sample_rows(data: EncodedData, share: float, seed: int) -> list[EncodedExamples]:
+    """A random share of the rows as features, the same whoever asks."""
+    chosen = []
+    for chunk in data.encoded():
+        here = torch.nonzero(uniform(chunk.key, seed) <= share)[:, 0]
+        if len(here):
+            chosen.append(EncodedExamples(chunk.key[here], chunk.x[here], chunk.y[here]))
+    if not chosen:
+        chosen = [next(data.encoded())]
+    return chosen
+
+
+def estimate_curvature(
+    predictor: Predictor, w: Tensor, sample: list[EncodedExamples], count: int, seed: int
+) -> Curvature:
+    """A preconditioner for `count` rows from a sample of them."""
+    kind = kind_for(predictor)
+    rows = Examples(*(torch.cat([getattr(chunk, name) for chunk in sample]) for name in ("key", "x", "y")))
+    D = predictor.size // predictor.family.outputs
+    if kind in ("full", "blocks"):
+        generator = torch.Generator().manual_seed(seed)
+        return Blocks.estimate(predictor, w, rows, count, max(1_000, 2 * D), generator)
+    curvature = Kronecker.zeros(predictor) if kind == "kronecker" else Diagonal.zeros(predictor)
+    few = rows.take(torch.arange(min(len(rows), max(2_000, 2 * D) if kind == "kronecker" else 2_000)))
+    curvature.add_features(predictor, w, few.x.to(predictor.dtype), count / max(1, len(few)))
+    return curvature
+
+
+def adapt_wide(
+    state: State, memory: Examples, change: Change, policy: MemoryPolicy, training: Training, cost: Cost
+) -> tuple[State, Examples]:
+    """Change the anchor's gradient by what came and went, and take one step from there."""
+    predictor, anchor = state.predictor, state.anchor
+    regularizer = new_regularizer(state, change, predictor)
+    curvature = None if anchor.curvature is None else anchor.curvature.copy(predictor)
+    gradient, rounding = anchor.gradient.clone(), anchor.rounding
+    none = torch.zeros(0, dtype=torch.long)
+    keys = {-1.0: [none], 1.0: [none]}
+    for sign, moved in ((-1.0, change.removed), (1.0, change.added)):
+        for chunk in (c for part in moved for c in rereadable(part) if len(c)):
+            terms = Gradient(predictor, anchor.w, careful=True)
+            terms.add(chunk)
+            gradient += sign * terms.gradient.reshape(-1)
+            rounding += terms.rounding
+            cost.backward_passes += len(chunk)
+            keys[sign].append(chunk.key.cpu())
+            if sign < 0 and isinstance(curvature, Blocks):
+                curvature.forget(chunk.key, predictor.features(chunk.x))
+    gone, come = torch.cat(keys[-1.0]), torch.cat(keys[1.0])
+    check_keys(state, gone, come)
+    count = state.count - len(gone) + len(come)
+    if count <= 0:
+        raise ValueError("no examples are left: there is nothing a model could stand for")
+    kept, rows = renew_sample(state, memory, gone, change, policy, training, count)
+    if curvature is not None and not isinstance(curvature, Blocks):
+        # its factors hold sums over examples that may be gone: those that are remembered make them anew
+        assert isinstance(curvature, Kronecker | Diagonal)
+        curvature = type(curvature).zeros(predictor)
+        if len(rows):
+            curvature.add_features(predictor, anchor.w, predictor.features(rows.x), count / len(rows))
+    w = anchor.w
+    if curvature is not None and anchor.exact:
+        objective = WideObjective(predictor, regularizer, EncodedData(predictor, []), cost)
+        step = curvature.inverse(regularizer.delta)(gradient + regularizer.gradient(anchor.w))
+        w = anchor.w - objective.project(step)
+    moved_anchor = Anchor(anchor.w, gradient, curvature, anchor.exact, rounding=rounding)
+    spec = change.regularizer or state.regularizer_spec
+    surrogate = None if state.surrogate is None else state.surrogate.copy()
+    if surrogate is not None:
+        for sign, moved in ((-1.0, change.removed), (1.0, change.added)):
+            for chunk in (c for part in moved for c in part if len(c)):
+                weight = torch.full((len(chunk),), sign, device=predictor.device)
+                surrogate.add(predictor, anchor.w, chunk.x, weight)
+    return State(predictor, regularizer, spec, w, moved_anchor, kept, count, surrogate), rows
+
+
+def renew_sample(
+    state: State,
+    memory: Examples,
+    gone: Tensor,
+    change: Change,
+    policy: MemoryPolicy,
+    training: Training,
+    count: int,
+) -> tuple[Memory, Examples]:
+    """The memory after the change: removed examples leave it, added ones are drawn as the others were."""
+    predictor = state.predictor
+    stays = ~torch.isin(state.memory.key, gone)
+    rows, weight = align(state, memory).take(stays), state.memory.weight.cpu()[stays]
+    selection = MemorySelection(policy, policy.size(count), predictor, state.anchor.w, None, training.seed)
+    if len(rows):
+        selection.offer(rows, weight)
+    for chunk in (c for part in change.added for c in part if len(c)):
+        selection.offer(chunk)
+    generation = state.memory.generation + 1
+    if len(rows) or any(len(c) for part in change.added for c in part):
+        return selection.take(generation)
+    return remember(predictor, state.anchor.w, rows, weight, generation), rows
+
+
+def refine_wide(
+    state: State,
+    memory: Examples,
+    data: Data,
+    tolerance: float,
+    rounds: int,
+    forced: bool,
+    cost: Cost,
+    progress: Progress | None = None,
+) -> tuple[State, Measured]:
+    """Descend from the anchor, whose gradient is known, to within the tolerance; the anchor moves along.
+
+    `forced`: the curvature is estimated anew from rows that are there, at the new weights.
+    """
+    predictor, regularizer, anchor = state.predictor, state.regularizer, state.anchor
+    encoded = EncodedData(predictor, data)
+    objective = WideObjective(predictor, regularizer, encoded, cost)
+    objective.count = state.count
+    curvature = anchor.curvature
+    if curvature is None or (isinstance(curvature, Blocks) and not bool(curvature.matrices.any())):
+        some = sample_rows(encoded, SAMPLE_ROWS / max(1, state.count), 0)
+        curvature = estimate_curvature(predictor, state.w, some, state.count, 0)
+    start = anchor.gradient + regularizer.gradient(anchor.w) if anchor.exact else None
+    w = anchor.w if anchor.exact else state.w
+    told = None if progress is None else descent_reporter(progress)
+    inverse = curvature.inverse(regularizer.delta)
+    measured = objective.measure(objective.minimise(w, inverse, tolerance, start=start, most=rounds, told=told))
+    if forced:
+        some = sample_rows(encoded, SAMPLE_ROWS / max(1, state.count), 0)
+        curvature = estimate_curvature(predictor, measured.w, some, state.count, 0)
+    gradient = measured.seen.gradient.reshape(-1)
+    moved = Anchor(measured.w, gradient, curvature, exact=True, rounding=measured.seen.rounding)
+    rows = align(state, memory)
+    old = state.memory
+    fresh = remember(predictor, measured.w, rows, old.weight, old.generation)
+    surrogate = None if state.surrogate is None else state.surrogate.copy()
+    if surrogate is not None:
+        surrogate.replace(predictor, anchor.w, measured.w, rows.x, old.weight)
+    return replace(state, w=measured.w, anchor=moved, memory=fresh, surrogate=surrogate), measured

@@ -1,0 +1,224 @@
+"""Wide GLMs, made of small ones by a lower limit: the same promises, without a Hessian."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from core.kprior import (
+    AddData,
+    ChangeModel,
+    ChangeRegularizer,
+    Examples,
+    MemoryPolicy,
+    RemoveData,
+    State,
+    Task,
+    adapt,
+    certify,
+    curvature,
+    refine,
+    reselect,
+    train,
+)
+from core.kprior import wide as wide_module
+from core.kprior.curvature import Blocks
+from core.kprior.data import encoded
+from core.kprior.objective.build import data_gradient
+from tests.core.kprior import oracles
+from tests.core.kprior.problems import (
+    FAMILIES,
+    LINEAR,
+    QUADRATIC,
+    TENTH,
+    distance,
+    examples_of,
+    l2,
+    relative_distance,
+    rows,
+    spec_of,
+    without,
+)
+
+DIM = 5
+
+
+@pytest.fixture(autouse=True)
+def everything_is_wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curvature, "FULL_LIMIT", 0)
+
+
+def single(data: Examples) -> Examples:
+    """Inputs as the ledger has them: float32."""
+    return Examples(data.key, data.x.float(), data.y)
+
+
+@pytest.mark.parametrize("penalize_bias", [False, True])
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_training_ends_within_its_bound_of_the_fit(kind: str, penalize_bias: bool) -> None:
+    data = single(examples_of(kind, 600, DIM))
+    spec = spec_of(kind, DIM, regularizer=l2(1.0, penalize_bias))
+    result = train(spec, data.chunks(64), policy=TENTH)
+    assert result.converged
+    assert isinstance(result.state.curvature, Blocks)
+    assert result.certificate is not None
+    assert result.certificate.relative is not None
+    assert result.certificate.relative <= 0.005
+    assert distance(result.state, oracles.retrain(spec, data)) <= (result.certificate.bound or 0)
+
+
+@pytest.mark.parametrize("penalize_bias", [False, True])
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_changes_are_refined_to_within_the_tolerance(kind: str, penalize_bias: bool) -> None:
+    data = single(examples_of(kind, 640, DIM))
+    base, new, gone = rows(data, 0, 600), rows(data, 600, 640), rows(data, 5, 60)
+    trained = train(spec_of(kind, DIM, regularizer=l2(1.0, penalize_bias)), base.chunks(64), policy=TENTH)
+    tasks: list[Task] = [RemoveData([gone]), AddData([new]), ChangeRegularizer(l2(2.0, penalize_bias))]
+    adapted = adapt(trained.state, trained.memory, tasks, policy=TENTH)
+    left = without(data, gone)
+    truth = oracles.retrain(adapted.state.spec, left)
+    assert adapted.cost.data_passes == 0
+    assert adapted.state.count == len(left)
+    for tolerance in (1e-2, 1e-6):
+        measured = refine(adapted.state, adapted.memory, left.chunks(64), tolerance=tolerance, look_at=[left])
+        assert measured.certificate.relative is not None
+        assert measured.certificate.relative <= tolerance
+        assert distance(measured.state, truth) <= (measured.certificate.bound or 0)
+        assert measured.certificate.passes == measured.cost.data_passes > 0
+        assert measured.certificate.prediction_bound is not None
+        f, best = (measured.state.predictor.outputs(w, left.x) for w in (measured.state.w, truth))
+        mean = measured.state.predictor.family.mean
+        assert float((mean(f) - mean(best)).abs().max()) <= measured.certificate.prediction_bound + 1e-9
+
+
+@pytest.mark.parametrize("kind", ["binary", "classes"])
+def test_adaptation_without_a_pass_comes_nearer_than_doing_nothing(kind: str) -> None:
+    data = single(examples_of(kind, 3000, DIM))
+    trained = train(spec_of(kind, DIM), data.chunks(500))
+    gone = data.take(data.x[:, 0] > 1.5)
+    adapted = adapt(trained.state, trained.memory, [RemoveData([gone])])
+    truth = oracles.retrain(trained.state.spec, without(data, gone))
+    assert distance(adapted.state, truth) < 0.6 * distance(trained.state, truth)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_gradient_after_a_change_is_that_of_the_retained_rows_at_the_anchor(kind: str) -> None:
+    data = single(examples_of(kind, 320, DIM))
+    trained = train(spec_of(kind, DIM), rows(data, 0, 300).chunks(64), policy=TENTH)
+    gone, new = rows(data, 7, 30), rows(data, 300, 320)
+    state = adapt(trained.state, trained.memory, [RemoveData([gone]), AddData([new])], policy=TENTH).state
+    state = State.from_bytes(state.to_bytes())
+    truth = data_gradient(state.predictor, state.anchor.w, without(data, gone))
+    torch.testing.assert_close(state.anchor.gradient, truth, rtol=1e-9, atol=1e-9)
+    assert isinstance(state.curvature, Blocks)
+    assert not bool(torch.isin(gone.key, state.curvature.drawn).any())
+    assert not bool(torch.isin(gone.key, state.memory.key).any())
+
+
+def test_forced_pass_leaves_no_weights_and_no_curvature_of_before() -> None:
+    data = single(examples_of("classes", 400, DIM))
+    trained = train(spec_of("classes", DIM), data.chunks(64), policy=TENTH)
+    gone = rows(data, 3, 9)
+    adapted = adapt(trained.state, trained.memory, [RemoveData([gone])], policy=TENTH)
+    left = without(data, gone)
+    cleaned = refine(adapted.state, adapted.memory, left.chunks(64), tolerance=1e-3, forced=True).state
+    assert not torch.equal(cleaned.anchor.w, trained.state.w)
+    assert isinstance(cleaned.curvature, Blocks)
+    assert set(cleaned.curvature.drawn.unique().tolist()) <= set(left.key.tolist())
+
+
+def test_passes_over_other_rows_than_the_state_stands_for_are_refused() -> None:
+    data = single(examples_of("binary", 200, DIM))
+    trained = train(spec_of("binary", DIM), data.chunks(64))
+    with pytest.raises(ValueError, match="stands for 200"):
+        certify(trained.state, trained.memory, rows(data, 0, 199).chunks(64))
+
+
+def test_rows_that_do_not_fit_are_read_anew_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = single(examples_of("classes", 500, DIM))
+    kept = train(spec_of("classes", DIM), data.chunks(64))
+    monkeypatch.setattr(encoded, "KEPT_BYTES", 0)
+    streamed = train(spec_of("classes", DIM), data.chunks(64))
+    assert relative_distance(streamed.state, kept.state.w) < 0.01
+    assert streamed.certificate is not None
+    assert streamed.certificate.relative is not None
+    assert streamed.certificate.relative <= 0.005
+
+
+def test_features_that_float32_cannot_hold_are_certified_from_the_data_themselves() -> None:
+    data = examples_of("binary", 300, 3)
+    spec = spec_of("binary", 3, QUADRATIC)
+    trained = train(spec, data.chunks(64))
+    measured = refine(trained.state, trained.memory, data.chunks(64), tolerance=1e-7)
+    assert measured.certificate.relative is not None
+    assert measured.certificate.relative <= 1e-7
+    assert distance(measured.state, oracles.retrain(spec, data)) <= (measured.certificate.bound or 0)
+
+
+@pytest.mark.parametrize("limit", ["kronecker", "diagonal"])
+def test_other_preconditioners_lead_to_the_same_optimum(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curvature, "BLOCK_NUMBERS", 0)
+    monkeypatch.setattr(curvature, "KRONECKER_SIDE", 10**4 if limit == "kronecker" else 0)
+    data = single(examples_of("classes", 500, DIM))
+    trained = train(spec_of("classes", DIM), data.chunks(64))
+    assert trained.state.curvature is not None
+    assert trained.state.curvature.kind == limit
+    gone = rows(data, 3, 40)
+    adapted = adapt(trained.state, trained.memory, [RemoveData([gone])])
+    left = without(data, gone)
+    measured = refine(adapted.state, adapted.memory, left.chunks(64), tolerance=1e-4)
+    assert measured.certificate.relative is not None
+    assert measured.certificate.relative <= 1e-4
+    assert distance(measured.state, oracles.retrain(trained.state.spec, left)) <= (measured.certificate.bound or 0)
+
+
+def test_growing_samples_lead_to_the_same_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wide_module, "FIRST_ROWS", 100)
+    data = single(examples_of("classes", 2000, DIM))
+    trained = train(spec_of("classes", DIM), data.chunks(100))
+    truth = oracles.retrain(trained.state.spec, data)
+    assert trained.certificate is not None
+    assert distance(trained.state, truth) <= (trained.certificate.bound or 0)
+
+
+def test_class_without_rows_and_a_free_bias_has_an_infinite_bound() -> None:
+    data = single(examples_of("classes", 300, DIM))
+    trained = train(spec_of("classes", DIM), data.chunks(64))
+    gone = data.take(data.y[:, 2] == 1)
+    adapted = adapt(trained.state, trained.memory, [RemoveData([gone])])
+    measured = refine(adapted.state, adapted.memory, without(data, gone).chunks(64), tolerance=0.01)
+    assert measured.certificate.bound == math.inf
+
+
+def test_model_without_a_penalty_is_trained_all_the_same() -> None:
+    data = single(examples_of("number", 200, DIM))
+    spec = spec_of("number", DIM, regularizer=l2(0.0))
+    assert relative_distance(train(spec, data.chunks(64)).state, oracles.retrain(spec, data)) < 1e-4
+
+
+@pytest.mark.parametrize("architectures", [(QUADRATIC, LINEAR), (LINEAR, QUADRATIC)], ids=["down", "up"])
+def test_another_architecture_is_refined_to_its_optimum(architectures: tuple[dict[str, object], ...]) -> None:
+    data = single(examples_of("binary", 400, 3))
+    trained = train(spec_of("binary", 3, architectures[0]), data.chunks(64), policy=MemoryPolicy(fraction=0.5))
+    adapted = adapt(trained.state, trained.memory, [ChangeModel(architectures[1])])
+    measured = refine(adapted.state, adapted.memory, data.chunks(64), tolerance=1e-3)
+    assert measured.certificate.relative is not None
+    assert measured.certificate.relative <= 1e-3
+    truth = oracles.retrain(adapted.state.spec, data)
+    assert distance(measured.state, truth) <= (measured.certificate.bound or 0)
+
+
+def test_memory_can_be_chosen_anew() -> None:
+    data = single(examples_of("classes", 300, DIM))
+    trained = train(spec_of("classes", DIM), data.chunks(64))
+    again = reselect(trained.state, data.chunks(64), MemoryPolicy(fraction=0.2))
+    assert len(again.memory) == 60
+    assert torch.equal(again.state.w, trained.state.w)
+
+
+def test_same_seed_gives_the_same_bytes() -> None:
+    data = single(examples_of("classes", 300, DIM))
+    first, second = (train(spec_of("classes", DIM), data.chunks(64)).state.to_bytes() for _ in range(2))
+    assert first == second
