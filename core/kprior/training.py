@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 
 from core.kprior.anchor import Anchor
 from core.kprior.anchored import Anchored, hessian_of
-from core.kprior.certificate.certificate import Certificate, certificate_of, certify_anchored, is_dense
+from core.kprior.certificate.certificate import Certificate, certificate_of, certify_anchored, is_dense, within
 from core.kprior.certificate.certified_removal import Removal
 from core.kprior.cost import Cost
 from core.kprior.curvature import glm_hessian, is_wide
@@ -27,10 +26,10 @@ from core.kprior.passes.moments import fit_encoder
 from core.kprior.solvers import Progress, Solve, Training, Watch, solve
 from core.kprior.solvers.budget import descend_warm
 from core.kprior.state import State
-from core.kprior.wide import SAMPLE_ROWS, sample_rows, train_wide
+from core.kprior.wide import SAMPLE_ROWS, count_rows, sample_rows, train_wide
 
-NEWTON_LIMIT = 200
-"""Weights up to which training gathers a Hessian in every step."""
+NEWTON_LIMIT, NEWTON_WORK = 200, 4e9
+"""Weights, or else multiplications a pass, up to which training gathers a Hessian in every step."""
 TOLERANCE = 0.005
 """The relative bound that training by gradients ends with."""
 
@@ -84,9 +83,14 @@ def train(
             before = None if encoder_of is None else encoder_of.regularizer.linear
             same = before is not None and before.shape == (predictor.size,)
             regularizer = replace(regularizer, linear=before if same else removal.draw(predictor))
-        parts = (spec, predictor, regularizer, data, training, policy, cost, progress)
         if descends_by_gradients(predictor, regularizer, curvature):
-            return train_by_gradients(*parts)
+            encoded = EncodedData(predictor, data)
+            if is_wide(predictor) or count_rows(encoded) * predictor.size**2 > NEWTON_WORK:
+                parts = (spec, predictor, regularizer, encoded, training, policy, cost, progress)
+                result = train_by_gradients(*parts)
+                if is_wide(predictor) or result.converged:
+                    return result
+            del encoded
         w = predictor.initial_weights()
         if start is not None and not predictor.linear:
             w, solver = transplant(start, predictor), descend_warm
@@ -127,14 +131,14 @@ def train_by_gradients(
     spec: dict[str, Any],
     predictor: Predictor,
     regularizer: L2,
-    data: Data,
+    encoded: EncodedData,
     training: Training,
     policy: MemoryPolicy,
     cost: Cost,
     progress: Progress | None,
 ) -> Result:
     """Train a GLM by passes for the gradient alone; where its Hessian fits, it is gathered once, at the end."""
-    encoded = EncodedData(predictor, data)
+    data = encoded.data
     found, curvature = train_wide(predictor, regularizer, encoded, training, cost, TOLERANCE, progress)
     count, regularizer_spec = found.seen.count, dict(spec["regularizer"])
     size = policy.size(count)
@@ -154,11 +158,15 @@ def train_by_gradients(
     parts = (measured.anchor, measured.memory, count, measured.surrogate)
     state = State(predictor, regularizer, regularizer_spec, found.w, *parts)
     if measured.anchor.smallest == 0:
-        return Result(state, measured.rows, cost, False, certify_anchored(state, measured.rows))
+        return Result(state, measured.rows, cost, False)
     here = Anchored.of(state, measured.rows)
-    w = here.solve(found.w, training, cost)
+    try:
+        w = here.solve(found.w, training, cost)
+    except ArithmeticError:
+        return Result(state, measured.rows, cost, False)
     certificate = certificate_of(here, here.bound(w), w, 0)
-    return Result(replace(state, w=w), measured.rows, cost, certificate.relative != math.inf, certificate)
+    near_enough = within(certificate, TOLERANCE)
+    return Result(replace(state, w=w), measured.rows, cost, near_enough, certificate)
 
 
 def backend_for(predictor: Predictor, curvature: str | None) -> str | None:

@@ -1,0 +1,76 @@
+"""Models with more weights than a Hessian has room for, from end to end; and certificates that need no pass."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.worker.house import House, problem
+from tests.worker.people import ask, ended
+from tests.worker.truth import fit
+
+DIM, CLASSES = 400, 3
+DELTA = 20.0
+PERSON = "somebody in a wide model"
+
+
+def wide_problem(n: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(n, DIM)) / np.sqrt(np.arange(1, DIM + 1))).astype(np.float32)
+    y = (x[:, :CLASSES] * 2 + rng.gumbel(size=(n, CLASSES))).argmax(1)
+    return x, y
+
+
+def test_a_wide_model_is_trained_adapted_and_erased_within_its_bound(house: House) -> None:
+    x, y = wide_problem(500)
+    spec = {
+        "input": {"kind": "vector", "dim": DIM},
+        "target": {"kind": "classes", "values": list(range(CLASSES))},
+        "regularizer": {"kind": "l2", "delta": DELTA},
+    }
+    name = house.new_model(**spec)
+    house.add_examples(name, x[:10], y[:10], split="train", subject=PERSON)
+    house.add_examples(name, x[10:], y[10:], first=10, split="train")
+    house.adapted(name)
+    house.remove(name, range(30, 50))
+    house.adapted(name)
+    house.settled(name)
+    left = [i for i in range(500) if not 30 <= i < 50]
+    for rows in (left, left[10:]):
+        version = house.champion(name)
+        certificate = version["certificate"]
+        assert (version["kind"], certificate["kind"]) == ("adapted", "bound")
+        assert certificate["relative"] <= 0.01
+        assert certificate["passes"] > 0
+        weights = house.weights(name).reshape(CLASSES, -1)
+        weights[:, -1] -= weights[:, -1].mean()
+        truth = fit("classes", x[rows], y[rows], DELTA).reshape(CLASSES, -1)
+        assert np.linalg.norm(weights - truth) <= certificate["bound"] + 1e-4
+        if rows is left:
+            assert ended(house, ask(house, PERSON))["state"] == "completed"
+
+
+def test_a_removal_is_certified_without_a_pass_and_an_erasure_moves_the_anchor(house: House) -> None:
+    x, y = problem(3000)
+    name = house.new_model()
+    house.add_examples(name, x[:5], y[:5], split="train", subject="one of many")
+    house.add_examples(name, x[5:], y[5:], first=5, split="train")
+    house.adapted(name)
+    house.remove(name, range(100, 103))
+    house.adapted(name)
+    house.settled(name)
+    version = house.champion(name)
+    assert version["certificate"]["passes"] == version["cost"]["data_passes"] == 0
+    assert version["certificate"]["relative"] <= 0.01
+    assert ended(house, ask(house, "one of many"))["state"] == "completed"
+    assert house.champion(name)["certificate"]["passes"] >= 1
+
+
+def test_policy_can_ask_for_a_pass_each_time(house: House) -> None:
+    x, y = problem(500)
+    name = house.new_model(policy={"certify": "pass", "adapt": {"after_changes": None, "every": None}})
+    house.add_examples(name, x, y, split="train")
+    house.adapted(name)
+    house.remove(name, range(2))
+    house.adapted(name)
+    house.settled(name)
+    assert house.champion(name)["certificate"]["passes"] >= 1
