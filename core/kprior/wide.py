@@ -37,8 +37,8 @@ from core.kprior.state import State, align, check_keys
 FIRST_ROWS = 4_000
 """Rows of the first sample of a training, at least."""
 GROWTH = 4
-SAMPLE_ROWS = 20_000
-"""Rows, at most, that curvature is estimated from."""
+SAMPLE_ROWS, SAMPLE_NUMBERS = 20_000, 2**25
+"""Rows, and numbers of their features, at most, that curvature is estimated from."""
 LOOSE = 2.0
 """How many times the sample's own uncertainty its optimum may be off."""
 
@@ -141,7 +141,15 @@ class WideObjective:
             start=None if start is None else start - self.regularizer.delta * (w - project(w)),
             most=most,
             told=told,
+            saturated=self.saturated,
         )
+
+    def saturated(self, w: Tensor, gradient: Tensor) -> bool:
+        """Whether classes are all so sure at w that the penalty alone has a say."""
+        if self.predictor.family.name not in ("bernoulli", "categorical"):
+            return False
+        pull = self.regularizer.gradient(w)
+        return float((gradient - pull).norm()) < 0.3 * float(pull.norm())
 
     def measure(self, descent: Descent) -> Measured:
         """What can be said of where a descent ended; one more careful pass if its last was none."""
@@ -182,7 +190,7 @@ def train_wide(
             w = part.minimise(w, inverse, loose, certified=False, most=most).w
         size *= GROWTH
     objective = WideObjective(predictor, regularizer, data, cost)
-    some = sample_rows(data, SAMPLE_ROWS / count, training.seed)
+    some = sample_rows(data, sample_share(predictor, count), training.seed)
     if not bool(w.any()):  # few rows: the same in two goes
         inverse = estimate_curvature(predictor, w, some, count, training.seed).inverse(regularizer.delta)
         w = objective.minimise(w, inverse, 10 * tolerance, certified=False, most=20, told=told).w
@@ -212,6 +220,12 @@ def count_rows(data: EncodedData) -> int:
     """How many rows there are; they are encoded and kept on the way."""
     data.parts()
     return data.count or sum(len(chunk) for chunk in data.encoded())
+
+
+def sample_share(predictor: Predictor, count: int) -> float:
+    """Which share of the rows curvature is estimated from."""
+    D = predictor.size // predictor.family.outputs
+    return max(16, min(SAMPLE_ROWS, SAMPLE_NUMBERS // D)) / max(1, count)
 
 
 def sample_rows(data: EncodedData, share: float, seed: int) -> list[EncodedExamples]:
@@ -334,7 +348,7 @@ def refine_wide(
     objective.count = state.count
     curvature = anchor.curvature
     if curvature is None or (isinstance(curvature, Blocks) and not bool(curvature.matrices.any())):
-        some = sample_rows(encoded, SAMPLE_ROWS / max(1, state.count), 0)
+        some = sample_rows(encoded, sample_share(predictor, state.count), 0)
         curvature = estimate_curvature(predictor, state.w, some, state.count, 0)
     start = anchor.gradient + regularizer.gradient(anchor.w) if anchor.exact else None
     w = anchor.w if anchor.exact else state.w
@@ -342,7 +356,7 @@ def refine_wide(
     inverse = curvature.inverse(regularizer.delta)
     measured = objective.measure(objective.minimise(w, inverse, tolerance, start=start, most=rounds, told=told))
     if forced:
-        some = sample_rows(encoded, SAMPLE_ROWS / max(1, state.count), 0)
+        some = sample_rows(encoded, sample_share(predictor, state.count), 0)
         curvature = estimate_curvature(predictor, measured.w, some, state.count, 0)
     gradient = measured.seen.gradient.reshape(-1)
     moved = Anchor(measured.w, gradient, curvature, exact=True, rounding=measured.seen.rounding)

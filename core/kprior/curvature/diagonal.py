@@ -35,8 +35,10 @@ class Diagonal(Curvature):
 
     def add_features(self, predictor: Predictor, w: Tensor, phi: Tensor, weight: Tensor | float) -> None:
         """Rows of a GLM by their features: those of its Jacobian are mostly zeros, and need not be made."""
-        variance = predictor.family.variance(phi @ w.view(predictor.family.outputs, -1).T)
-        self.diagonal += ((variance * weight).T @ phi**2).reshape(-1)
+        variance = predictor.family.variance(phi @ w.view(predictor.family.outputs, -1).T) * weight
+        step = max(16, 2**22 // phi.shape[1])  # the squares of all would be as much again
+        for i in range(0, len(phi), step):
+            self.diagonal += (variance[i : i + step].T @ phi[i : i + step] ** 2).reshape(-1)
 
     def merge(self, other: Self) -> None:
         self.diagonal += other.diagonal

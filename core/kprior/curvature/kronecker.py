@@ -93,8 +93,7 @@ class Kronecker(Curvature):
         v = torch.full((len(phi),), weight, dtype=phi.dtype, device=phi.device) if isinstance(weight, float) else weight
         self.count += v.sum()
         self.inputs[""] += (phi * v[:, None]).T @ phi
-        for rows, hessian in predictor.family.hessians(phi @ predictor.unflatten(w)["weight"].T):
-            self.outputs[""] += (hessian * v[rows, None, None]).sum(0)
+        self.outputs[""] += predictor.family.summed_hessian(phi @ predictor.unflatten(w)["weight"].T, v)
 
     def merge(self, other: Self) -> None:
         for mine, theirs in ((self.inputs, other.inputs), (self.outputs, other.outputs)):

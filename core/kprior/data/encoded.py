@@ -11,11 +11,10 @@ from core.kprior.data.examples import Data, EncodedExamples, Examples
 from core.kprior.data.partitioned import PartitionedData, parts_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import A, add_chunks
+from core.kprior.passes.gradient import CHUNK_NUMBERS
 
 KEPT_BYTES = 2**30
 """Rows beyond this are read, and encoded, anew in every pass."""
-CHUNK_NUMBERS = 2**20
-"""Numbers in a chunk: what stays in the processor's cache between the two products of a pass."""
 
 
 class EncodedData(PartitionedData):
@@ -26,6 +25,8 @@ class EncodedData(PartitionedData):
         self.count = 0
         self._kept: list[list[EncodedExamples]] | None = None
         self._exact, self._tried = True, False
+        self._width = predictor.size // predictor.family.outputs
+        self._rows = max(16, CHUNK_NUMBERS // self._width)
 
     @property
     def exact(self) -> bool:
@@ -74,14 +75,15 @@ class EncodedData(PartitionedData):
                 if len(chunk) == 0:
                     continue
                 self.count += len(chunk)
-                features, exact = self._encode(chunk)
-                size += features.x.numel() * 4
+                size += len(chunk) * self._width * 4
                 if size > KEPT_BYTES:
                     self.count = 0
                     return
-                self._exact = self._exact and exact
-                chunks.append(features)
-            kept.append(rechunk(chunks))
+                for some in chunk.chunks(self._rows):
+                    features, exact = self._encode(some)
+                    self._exact = self._exact and exact
+                    chunks.append(features)
+            kept.append(chunks)
         self._kept = kept
 
     def _encode(self, chunk: Examples) -> tuple[EncodedExamples, bool]:
@@ -92,16 +94,3 @@ class EncodedData(PartitionedData):
         short = phi.float()
         exact = self._exact and bool((short.double() == phi).all())
         return EncodedExamples(chunk.key, short, chunk.y), exact
-
-
-def rechunk(chunks: list[EncodedExamples]) -> list[EncodedExamples]:
-    """The same rows in chunks that fit a processor's cache."""
-    if not chunks:
-        return []
-    rows = max(256, CHUNK_NUMBERS // max(1, chunks[0].x.shape[1]))
-    out = []
-    for chunk in chunks:
-        for start in range(0, len(chunk), rows):
-            part = slice(start, start + rows)
-            out.append(EncodedExamples(chunk.key[part], chunk.x[part], chunk.y[part]))
-    return out

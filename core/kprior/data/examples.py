@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -43,11 +44,11 @@ class Examples:
         """The same rows without inputs and targets."""
         return Examples(self.key, self.x.new_zeros(len(self), 0), self.y.new_zeros(len(self), 0))
 
-    def chunks(self, size: int) -> list[Examples]:
+    def chunks(self, size: int) -> list[Self]:
         """The same rows, `size` at a time, without copies."""
+        make = type(self)
         return [
-            Examples(self.key[i : i + size], self.x[i : i + size], self.y[i : i + size])
-            for i in range(0, len(self), size)
+            make(self.key[i : i + size], self.x[i : i + size], self.y[i : i + size]) for i in range(0, len(self), size)
         ]
 
 

@@ -54,6 +54,10 @@ class Family(ABC):
             rows = slice(start, start + step)
             yield rows, self.hessian(f[rows])
 
+    def summed_hessian(self, f: Tensor, weight: Tensor) -> Tensor:
+        """sum_i v_i h'(f_i): (n, K), (n,) -> (K, K)."""
+        return torch.diag((self.variance(f) * weight[:, None]).sum(0))
+
     def hessian_root(self, f: Tensor) -> Tensor:
         """B with B B' = h'(f): (n, K) -> (n, K, K)."""
         return torch.diag_embed(self.variance(f).sqrt())
@@ -130,6 +134,11 @@ class Categorical(Family):
         p = self.mean(f)
         off = -p[:, :, None] * p[:, None, :]
         return off - torch.diag_embed(off.diagonal(dim1=1, dim2=2)) + torch.diag_embed(self.variance(f))
+
+    def summed_hessian(self, f: Tensor, weight: Tensor) -> Tensor:
+        p = self.mean(f)
+        scaled = p * weight[:, None]
+        return torch.diag(scaled.sum(0)) - scaled.T @ p
 
     def hessian_root(self, f: Tensor) -> Tensor:
         # (diag(r) - p r')(diag(r) - p r')' = diag(p) - p p' for r = sqrt(p), as the p sum to one

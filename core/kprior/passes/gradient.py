@@ -19,6 +19,8 @@ from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import Accumulator
 
 UNIT = torch.finfo(torch.float64).eps / 2
+CHUNK_NUMBERS = 2**20
+"""Numbers in a chunk: what stays in the processor's cache between the two products of a pass."""
 COUPLED = 24
 """Softmaxes of up to so many classes gather how their biases answer to weights: the work of K / 4 passes."""
 
@@ -52,6 +54,12 @@ class Gradient(Accumulator):
         return type(self)(self.predictor, self.w, self.careful, self.centre)
 
     def add(self, chunk: Examples) -> None:
+        for some in chunk.chunks(
+            max(16, CHUNK_NUMBERS // self.gradient.shape[1])
+        ):  # features may be many more than inputs
+            self._add(some)
+
+    def _add(self, chunk: Examples) -> None:
         family, W = self.predictor.family, self.w.view(self.gradient.shape).to(self.dtype)
         if isinstance(chunk, EncodedExamples):
             phi = chunk.x.to(self.dtype)

@@ -45,7 +45,7 @@ class Training:
     warm_start: bool = True
     budget: int = 24_000
     """Rows that an adaptation with drawn rows may differentiate, whatever the number of examples; three more for each
-    added one, twice as many for a new architecture, and of few examples no more than eight epochs."""
+    added one, twice as many for a new architecture; of fewer than 3 000 examples eight epochs, but 8 000 at least."""
     tolerance: float = 1e-12
     """Newton stops when half the squared decrement, a bound on what is left to gain, is this share of the value."""
 

@@ -90,11 +90,14 @@ def descend(
     start: Tensor | None = None,
     most: int = 300,
     told: Callable[[int, float], None] | None = None,
+    saturated: Callable[[Tensor, Tensor], bool] = lambda w, gradient: False,
 ) -> Descent:
     """Go down until `near` (weights, gradient) is at most 1 and, if a rule is given, a careful pass is `enough`.
 
     `start` is the gradient at w, if it is known: it saves a pass. `project` takes away directions that change no
     prediction. `near` may grow more demanding after a careful pass that was not enough. `told` hears of every step.
+    `saturated` says of weights and gradient that nothing but the penalty has a say there: a long way back, and no
+    curvature to go it by.
     """
     pairs, careful, passes, checked = Pairs(), False, 0, 0
     look = Look(math.inf, start) if start is not None else None
@@ -117,7 +120,7 @@ def descend(
             return Descent(w, look, passes, False)
         # where one step should do, its pass is the careful one
         closer = careful or (enough is not None and unseen and distance * CONTRACTION <= 1)
-        step, found, tries = line_search(evaluate, w, look, pairs, inverse, project, closer, most - passes)
+        step, found, tries = line_search(evaluate, w, look, pairs, inverse, project, closer, most - passes, saturated)
         passes += tries
         if found is None:
             if careful or passes >= most:
@@ -148,6 +151,7 @@ def line_search(
     project: Callable[[Tensor], Tensor],
     careful: bool,
     most: int,
+    saturated: Callable[[Tensor, Tensor], bool],
 ) -> tuple[Tensor, Look | None, int]:
     """One step, the look from there, and the passes it took.
 
@@ -166,6 +170,9 @@ def line_search(
         found = evaluate(w + t * d, careful)
         after = float(found.gradient @ d)
         fine = math.isfinite(found.value) and math.isfinite(after)
+        if fine and after > 0 and tries <= 6 and saturated(w + t * d, found.gradient):
+            t *= 0.3
+            continue
         if fine and after <= -STEEP * before and found.value <= look.value + 1e-6 * abs(look.value):
             pairs.add(t * d, found.gradient - look.gradient)
             return t * d, found, tries
