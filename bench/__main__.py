@@ -11,6 +11,24 @@ app = typer.Typer(name="amend bench", no_args_is_help=True, add_completion=False
 
 
 @app.command()
+def engine(
+    data: Annotated[Path | None, typer.Option(help="folder with mnist.npz (x, y, tx, ty); else generated data")] = None,
+    only: Annotated[
+        str, typer.Option(help="part of a name: anchored, dense, wide, million, networks-mlp, -lenet5 or -overfitted")
+    ] = "",
+    rows: Annotated[int, typer.Option(help="rows of the largest anchored model; 10^7 need 4 GB")] = 1_000_000,
+    seeds: Annotated[int, typer.Option(help="random seeds of the networks")] = 3,
+    json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
+    figures: Annotated[Path | None, typer.Option(help="folder for the PNGs")] = None,
+    quick: Annotated[bool, typer.Option(help="small sizes: does it work; says nothing of the targets")] = False,
+) -> None:
+    """Adaptations beside all that could be done instead: nothing, refits from the old weights, retrains."""
+    from bench.engine import Options, run
+
+    run(Options(data, rows, seeds, quick), only, json, figures)
+
+
+@app.command()
 def paper(
     data: Annotated[Path, typer.Option(help="folder with usps.npz (train_x, train_y, test_x, test_y), a7a and a7a.t")],
     json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
@@ -51,14 +69,16 @@ def ingest(
 
 @app.command()
 def turnaround(
-    rows: Annotated[int, typer.Option(help="examples of each model")] = 100_000,
+    rows: Annotated[
+        list[int] | None, typer.Option(help="examples of a model; may be repeated [100000, 1000000]")
+    ] = None,
     removals: Annotated[int, typer.Option(help="how many to measure, one after the other")] = 20,
     json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
 ) -> None:
-    """From a removal's answer to the champion without it, with and without a certificate; and a training's progress."""
+    """From a removal's answer to the champion without it, by kind of certificate, beside a retrain; and progress."""
     from bench.turnaround import run
 
-    run(rows, removals, json)
+    run(rows or [100_000, 1_000_000], removals, json)
 
 
 @app.command()

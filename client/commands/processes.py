@@ -20,6 +20,12 @@ bench = typer.Typer(
 
 
 @bench.command(context_settings=PASS_THROUGH)
+def engine(context: typer.Context) -> None:
+    """Set adaptations beside doing nothing, refits from the old weights, and retrains: precision and CPU time."""
+    run_module("bench", "engine", *context.args)
+
+
+@bench.command(context_settings=PASS_THROUGH)
 def paper(context: typer.Context) -> None:
     """Repeat the tasks of the K-priors paper: accuracy, distance to a retrain, and cost."""
     run_module("bench", "paper", *context.args)

@@ -1,0 +1,73 @@
+"""`amend bench engine`: what an adaptation costs and how good it is, beside everything that could be done instead.
+
+Each part is one table of issue 14 with its yardsticks (design 3.4), and ends by saying which targets are met.
+"""
+
+from __future__ import annotations
+
+import json as json_module
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.engine.clock import one_thread
+from bench.engine.tables import Report
+
+WIDTH = 190
+"""Columns of a table that goes to a file."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command was told."""
+
+    data: Path | None
+    """A folder with mnist.npz; without it data are generated, and networks learn scikit-learn's digits."""
+    rows: int
+    """Of the largest anchored model."""
+    seeds: int
+    quick: bool
+
+
+def parts() -> dict[str, Callable[[Options], Iterator[Report]]]:
+    """The parts by name."""
+    from bench.engine import anchored, dense, networks, overfitted, wide
+
+    def small(options: Options) -> Iterator[Report]:
+        yield anchored.run(min(options.rows, 10_000) if options.quick else options.rows, options.quick)
+
+    return {
+        "anchored": small,
+        "dense": lambda o: iter([dense.run(o.data, o.quick)]),
+        "wide": lambda o: wide.run(o.data, o.quick),
+        "million": lambda o: iter([wide.million(o.quick)]),
+        "networks-mlp": lambda o: iter([networks.run("mlp", o.data, o.seeds, o.quick)]),
+        "networks-lenet5": lambda o: iter([networks.run("lenet5", o.data, o.seeds, o.quick)] if o.data else []),
+        "networks-overfitted": lambda o: iter([overfitted.run(o.data, o.seeds, o.quick)]),
+    }
+
+
+def run(options: Options, only: str, json: Path | None, figures: Path | None) -> None:
+    """Run all parts whose name contains `only`; what is done is written at once."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = WIDTH
+    chosen = {name: part for name, part in parts().items() if only in name}
+    if not chosen:
+        raise SystemExit(f"no part is called like {only!r}; there are {', '.join(parts())}")
+    reports: list[Report] = []
+    with one_thread():
+        for name, part in chosen.items():
+            console.print(f"{name} ...")
+            for report in part(options):
+                report.show(console)
+                reports.append(report)
+                if json is not None:
+                    json.write_text(json_module.dumps([each.figures() for each in reports], indent=1))
+                if figures is not None:
+                    from bench.engine.figures import draw
+
+                    for path in draw(report, figures):
+                        console.print(f"wrote {path}")

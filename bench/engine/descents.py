@@ -1,0 +1,138 @@
+"""Networks: what the adaptation is held against. Batch from several seeds, and warm descent with a tuned rate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bench.engine.clock import measured
+from bench.engine.network_tasks import NetworkTask
+from core.kprior import Cost, Examples, Predictor, Result, State, Training, train
+from core.kprior.model.regularizers import regularizer_of
+from core.kprior.objective.transfer import transplant
+from core.kprior.solvers.budget import descend
+
+RATES = (5e-4, 1e-3, 2e-3, 4e-3)
+BATCH = 64
+MULTIPLES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Of ours: the row visits that a warm descent is given, one after the other, until it is as good."""
+
+
+class Network(NamedTuple):
+    """A network as it predicts."""
+
+    predictor: Predictor
+    w: Tensor
+
+    @classmethod
+    def of(cls, state: State) -> Network:
+        return cls(state.predictor, state.w)
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """(n, K) for any number of rows."""
+        with torch.no_grad():
+            return torch.cat([self.predictor.outputs(self.w, part) for part in x.split(2048)])
+
+    def decide(self, x: Tensor) -> Tensor:
+        """The class of each row."""
+        return self.predictor.family.decide(self.outputs(x))
+
+    def losses(self, rows: Examples) -> Tensor:
+        """The loss of each row."""
+        f = self.outputs(rows.x)
+        return self.predictor.family.loss(rows.y.to(f), f)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training and the CPU seconds it took."""
+
+    result: Result
+    cpu: float
+
+
+class Trainings:
+    """Trainings from scratch, each made once: tasks share bases and retrains."""
+
+    def __init__(self, training: Training) -> None:
+        self.training = training
+        self._made: dict[tuple[str, int], Trained] = {}
+
+    def get(self, key: str, spec: dict[str, Any], rows: Examples, seed: int) -> Trained:
+        """The network of these rows from this seed."""
+        if (key, seed) not in self._made:
+            training = Training(**{**self.training.__dict__, "seed": seed})
+            with measured() as spent:
+                result = train(spec, rows.chunks(10_000), training=training)
+            self._made[key, seed] = Trained(result, spent.cpu)
+        return self._made[key, seed]
+
+
+class Warm(NamedTuple):
+    """A warm descent that was good enough, or the longest one with the best of the rates."""
+
+    network: Network
+    visits: int
+    cpu: float
+    rate: float
+    enough: bool
+
+
+def warm_descent(
+    start: State, spec: dict[str, Any], steps: Iterable[Examples], visits: list[int], rate: float, seed: int
+) -> tuple[Network, float, int]:
+    """Go on from the old weights on all retained rows, true labels, after each step of a task; CPU seconds, visits."""
+    predictor, w, cost = start.predictor, start.w, Cost()
+    cpu = 0.0
+    for rows, most in zip(steps, visits, strict=True):
+        with measured() as spent:
+            if predictor.spec["architecture"] != spec["architecture"]:
+                predictor = Predictor(spec, seed)
+                predictor.encoder.load_state_dict(start.predictor.encoder.state_dict())
+                w = transplant(start, predictor)
+            step_loss = minibatch_loss(predictor, rows, seed)
+            regularizer = regularizer_of(spec["regularizer"], predictor)
+            count = max(1, most // BATCH)
+            w = descend(w, step_loss, count, cost, rate=rate, regularizer=regularizer, count=len(rows)).w
+        cpu += spent.cpu
+    return Network(predictor, w), cpu, cost.backward_passes
+
+
+def minibatch_loss(predictor: Predictor, rows: Examples, seed: int) -> Callable[[Tensor], tuple[Tensor, int]]:
+    """The mean loss of one random minibatch after another."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def step_loss(w: Tensor) -> tuple[Tensor, int]:
+        some = torch.randint(len(rows), (BATCH,), generator=generator)
+        z = predictor.encode(rows.x[some])
+        f = predictor.outputs_of_encoded(w, z, training=True)
+        return predictor.family.loss(rows.y[some].to(f), f).mean(), BATCH
+
+    return step_loss
+
+
+def cheapest_warm(
+    task: NetworkTask, start: State, ours: list[int], lack: Callable[[Network], float], seed: int
+) -> Warm:
+    """The fewest row visits with which a warm descent is as good as ours, at whatever rate does best.
+
+    `lack` tells how far a network is from that, zero or less if it is there; `ours` are our visits in each job.
+    """
+    steps = [rows for _, _, rows in task.steps()]
+    best: Warm | None = None
+    for multiple in MULTIPLES:
+        visits = [max(BATCH, round(multiple * each)) for each in ours]
+        tried = []
+        for rate in RATES:
+            network, cpu, seen = warm_descent(start, task.new_spec, steps, visits, rate, seed)
+            short = lack(network)
+            tried.append((short, Warm(network, seen, cpu, rate, short <= 0)))
+        best = min(tried, key=lambda item: item[0])[1]
+        if best.enough:
+            break
+    assert best is not None
+    return best

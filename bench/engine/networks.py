@@ -1,0 +1,247 @@
+"""Networks: every task against doing nothing, warm descent on all rows, paper mode, replay and Batch.
+
+There is no truth for a network: two retrains from different seeds differ, and by how much is the floor. A task in which
+doing nothing is already there proves nothing, and is marked.
+"""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.engine.clock import measured
+from bench.engine.descents import Network, Trained, Trainings, cheapest_warm
+from bench.engine.network_tasks import Images, NetworkTask, images, network_tasks
+from bench.engine.tables import Report, Row, Target
+from core.kprior import (
+    PAPER,
+    REPLAY,
+    MemoryPolicy,
+    Select,
+    State,
+    Training,
+    adapt,
+    membership_auc,
+    reselect,
+)
+from core.kprior.data.drawing import draw_from
+
+KEPT = 5_000
+"""Retained rows that accuracy is measured on."""
+SLACK = 0.1
+"""Points that a warm descent may be worse than ours and still count as good."""
+STILL, MORE = 5.0, 0.5
+LARGE = 20_000
+"""Rows from which on less CPU than a warm descent is asked for."""
+TRAINING = {"mlp": Training(max_epochs=40), "lenet5": Training(max_epochs=15)}
+COLUMNS = {
+    "task": "task|",
+    "way": "way|",
+    "accuracy": "accuracy|.2f",
+    "disagreement": "differs\nfrom Batch|.2f",
+    "floor": "floor|.2f",
+    "still": "still\nnamed %|.1f",
+    "removed_loss": "loss of\nremoved|.3f",
+    "unseen_loss": "loss of\nunseen|.3f",
+    "auc": "AUC|.3f",
+    "kept": "accuracy\non kept|.2f",
+    "visits": "row\nvisits|,.0f",
+    "passes": "passes|.1f",
+    "cpu": "CPU s|.2f",
+    "note": "|",
+}
+MEANS = ("accuracy", "disagreement", "still", "removed_loss", "unseen_loss", "auc", "kept", "visits", "passes", "cpu")
+
+
+def figures_of(network: Network, task: NetworkTask, data: Images, batch: Network) -> Row:
+    """What can be said of a network in one task."""
+    test, label = data.test, data.test.y.argmax(1)
+    gone = torch.zeros(len(test), dtype=torch.bool) if task.gone is None else label == task.gone
+    said, theirs = network.decide(test.x), batch.decide(test.x)
+    out: Row = {
+        "accuracy": percent(said == label, ~gone),
+        "disagreement": percent(said != theirs, ~gone),
+        "unseen_loss": float(network.losses(test.take(~gone)).mean()),
+    }
+    kept = task.retained.take(torch.arange(0, len(task.retained), max(1, len(task.retained) // KEPT)))
+    out["kept"] = percent(network.decide(kept.x) == kept.y.argmax(1))
+    if task.removed is not None:
+        out["removed_loss"] = float(network.losses(task.removed).mean())
+        unseen = test.take(gone) if task.gone is not None else test
+        out["auc"] = membership_auc(*network, task.removed.chunks(2048), unseen.chunks(2048))
+        if task.gone is not None:
+            out["still"] = percent(said == task.gone, gone)
+        elif task.wrong:
+            out["still"] = percent(network.decide(task.removed.x) == task.removed.y.argmax(1))
+    return out
+
+
+def percent(hits: torch.Tensor, among: torch.Tensor | None = None) -> float:
+    """The share of rows that are hits."""
+    return 100 * float((hits if among is None else hits[among]).double().mean())
+
+
+def ours(task: NetworkTask, base: Trained, data: Images, seed: int) -> tuple[Network, Row, list[int]]:
+    """Our adaptation, job after job; what it took in all, and row visits in each job."""
+    result, cpu, visits, forward = base.result, 0.0, [], 0
+    for tasks, stays, _ in task.steps():
+        training = Training(seed=seed)
+        with measured() as spent:
+            result = adapt(
+                result.state,
+                result.memory,
+                tasks,
+                training=training,
+                draw=draw_from(stays),
+                look_at=data.holdout.chunks(2048),
+            )
+        cpu += spent.cpu
+        visits.append(result.cost.backward_passes)
+        forward += result.cost.forward_passes
+    audit = None if result.certificate is None else result.certificate.audit
+    objection = "" if audit is None else audit.objection
+    row = {"visits": sum(visits), "forward": forward, "cpu": cpu, "passes": 0, "objection": objection}
+    return Network.of(result.state), row, visits
+
+
+def by_memory(task: NetworkTask, base: State, seed: int) -> dict[str, tuple[Network, Row]]:
+    """The paper's K-prior and replay with 2 % of the rows that stay, chosen as the paper does."""
+    [(tasks, stays, _)] = task.steps()
+    policy = MemoryPolicy(select=Select.CURVATURE, balance=True)
+    out = {}
+    for name, method in (("paper's mode", PAPER), ("replay", REPLAY)):
+        with measured() as spent:
+            chosen = reselect(base, stays.chunks(10_000), policy, seed)
+            training = Training(seed=seed)
+            found = adapt(chosen.state, chosen.memory, tasks, method=method, training=training, policy=policy)
+        row = {"visits": found.cost.backward_passes, "passes": 1, "cpu": spent.cpu}
+        out[name] = (Network.of(found.state), row)
+    return out
+
+
+def compare(task: NetworkTask, data: Images, trainings: Trainings, seed: int, seeds: int) -> list[Row]:
+    """One task with one seed: a row for each way."""
+    base_key, batch_key = task.keys()
+    base = trainings.get(base_key, task.spec, task.base, seed)
+    retrains = [
+        trainings.get(batch_key, task.new_spec, task.retained, 100 + each % max(2, seeds)) for each in (seed, seed + 1)
+    ]
+    batch, again = (Network.of(each.result.state) for each in retrains)
+    rows: list[Row] = []
+
+    def say(way: str, network: Network, more: Row) -> Row:
+        row = {"task": task.name, "way": way, "seed": seed} | figures_of(network, task, data, batch) | more
+        rows.append(row)
+        return row
+
+    say("nothing", Network.of(base.result.state), {"visits": 0, "cpu": 0.0, "passes": 0})
+    network, spent, visits = ours(task, base, data, seed)
+    mine = say("ours", network, spent)
+
+    def lack(other: Network) -> float:
+        found = figures_of(other, task, data, batch)
+        points = [mine["accuracy"] - found["accuracy"], found["disagreement"] - mine["disagreement"]]
+        if "still" in found:
+            points.append((found["still"] - max(STILL, mine["still"])) / 10)
+        return max(points) - SLACK
+
+    warm = cheapest_warm(task, base.result.state, visits, lack, seed)
+    row = say("warm, as good", warm.network, {"visits": warm.visits, "cpu": warm.cpu, "rate": warm.rate})
+    row["passes"], row["enough"] = warm.visits / len(task.retained), warm.enough
+    if len(task.jobs) == 1:
+        for name, (tried, more) in by_memory(task, base.result.state, seed).items():
+            say(name, tried, more)
+    for name, each, trained in zip(("Batch", "Batch again"), (batch, again), retrains, strict=True):
+        cost = trained.result.cost
+        say(name, each, {"visits": cost.backward_passes, "passes": cost.data_passes, "cpu": trained.cpu})
+    return rows
+
+
+def summary(task: str, rows: list[Row], points: float) -> list[Row]:
+    """Means over seeds, each way a row; the floor, and whether the task proves anything."""
+    out: list[Row] = []
+    for way in dict.fromkeys(row["way"] for row in rows):
+        here = [row for row in rows if row["way"] == way]
+        row: Row = {"task": task, "way": way, "note": ""}
+        for key in MEANS:
+            values = [each[key] for each in here if each.get(key) is not None]
+            if values:
+                row[key] = statistics.mean(values)
+        out.append(row)
+    named = {row["way"]: row for row in out}
+    floor = named["Batch again"]["disagreement"]
+    for row in out:
+        row["floor"] = floor
+    if reaches(named["nothing"], named, points) and named["nothing"].get("still", 0.0) <= STILL:
+        named["nothing"]["note"] = "proves nothing"
+    warm = [row for row in rows if row["way"] == "warm, as good"]
+    missed = sum(not row["enough"] for row in warm)
+    if missed:
+        named["warm, as good"]["note"] = f"not as good, {missed} of {len(warm)} seeds"
+    objections = [row["objection"] for row in rows if row.get("objection")]
+    named["ours"]["note"] = f"audit objects, {len(objections)} of {len(warm)}" if objections else ""
+    return out
+
+
+def reaches(row: Row, named: dict[str, Row], points: float) -> bool:
+    """Whether a way is as good as Batch: accuracy and disagreement."""
+    batch, again = named["Batch"], named["Batch again"]
+    short = max(points, abs(batch["accuracy"] - again["accuracy"]))
+    near = row["disagreement"] <= again["disagreement"] + MORE
+    return bool(batch["accuracy"] - row["accuracy"] <= short and near)
+
+
+def targets(kind: str, summaries: dict[str, list[Row]], count: int, points: float) -> list[Target]:
+    """Those of the issue: the worst of all tasks, and its name."""
+    figures: dict[str, list[tuple[float, str]]] = {}
+    for task, rows in summaries.items():
+        named: dict[str, Any] = {row["way"]: row for row in rows}
+        mine, warm, batch, again = (named[way] for way in ("ours", "warm, as good", "Batch", "Batch again"))
+        noise = abs(batch["accuracy"] - again["accuracy"])
+        below = batch["accuracy"] - mine["accuracy"]
+        figures.setdefault("accuracy below Batch", []).append((0.0 if below <= noise else below, task))
+        over = mine["disagreement"] - mine["floor"]
+        figures.setdefault("disagreement above the floor", []).append((over, task))
+        if "still" in mine:
+            figures.setdefault("still named %", []).append((mine["still"], task))
+        if named["nothing"]["note"]:
+            continue  # a warm descent of no steps is as good
+        figures.setdefault("visits / warm's", []).append((mine["visits"] / warm["visits"], task))
+        if count >= LARGE:
+            figures.setdefault("CPU / warm's", []).append((mine["cpu"] / warm["cpu"], task))
+    limits = {
+        "accuracy below Batch": points,
+        "disagreement above the floor": MORE,
+        "still named %": STILL,
+        "visits / warm's": 0.2,
+        "CPU / warm's": 1.0,
+    }
+    out = []
+    for name, limit in limits.items():
+        found = figures.get(name, [])
+        out += [Target(f"{kind}: {name} ({task})", value, limit) for value, task in found]
+        if not found:
+            out.append(Target(f"{kind}: {name}", None, limit))
+    return out
+
+
+def run(kind: str, data: Path | None, seeds: int, quick: bool) -> Report:
+    """All tasks of an architecture."""
+    most = 2_000 if quick else None
+    given = images(data, kind != "mlp", most)
+    trainings = Trainings(Training(max_epochs=30) if quick else TRAINING[kind])
+    points = 1.0 if kind == "lenet5" else 0.5
+    what = "MLP 2x100" if kind == "mlp" else kind
+    title = f"{given.name}, N = {len(given.train):,}: {what}, means of {seeds} seeds"
+    report, summaries = Report(f"networks {kind}", title, COLUMNS), dict[str, list[Row]]()
+    tasks = network_tasks(kind, given)
+    for name in list(tasks)[:2] if quick else tasks:
+        task = tasks[name]()
+        rows = [row for seed in range(seeds) for row in compare(task, given, trainings, seed, seeds)]
+        summaries[task.name] = summary(task.name, rows, points)
+        report.rows += summaries[task.name]
+    report.targets = targets(kind, summaries, len(given.train), points)
+    return report
