@@ -155,6 +155,8 @@ class Certificate(Answer, frozen=True):
     """Covers the change of any holdout prediction."""
     gradient_norm: float | None = None
     passes: float = 0
+    audit: dict[str, Any] | None = None
+    """What was measured of a network: losses of removed, kept and unseen examples, next to those of doing nothing."""
 
 
 class Cost(Answer, frozen=True):

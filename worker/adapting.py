@@ -10,7 +10,8 @@ from core.models.policy import Policy
 from core.models.table import Model
 from core.versions import history
 from core.versions.store import Stored
-from worker.making import Made, next_version
+from worker.candidates import next_version
+from worker.making import Made
 from worker.outdated import Outdated
 from worker.subject import Subject
 from worker.task import Task
@@ -51,6 +52,8 @@ def record(task: Task, subject: Subject, made: Made, stored: Stored) -> None:
         version = made.record(task, session, model, job, stored)
         model.tip = version.number
         words = f"version {version.number}, {version.kind} for positions {made.since + 1} to {made.position}"
+        if made.method == "warm":
+            words += " by a warm descent on all examples"
         if made.since == made.position:
             words = f"version {version.number}, certified at position {made.position}"
         if made.why:

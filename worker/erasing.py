@@ -178,7 +178,8 @@ def how(session: Session, model: Model, version: Version | None) -> dict[str, An
             near += f" ({certificate['relative']:.2%} of the weights' length)"
     else:
         near = "no bound exists for a network; what was measured is in the certificate and the audit"
-    return {"method": "adapted", "words": f"adapted; {near}", "tolerance": tolerance, **told}
+    by = " by a descent on all examples that are left" if version.method == "warm" else ""
+    return {"method": "adapted", "words": f"adapted{by}; {near}", "tolerance": tolerance, **told}
 
 
 def audit(task: Task) -> dict[str, dict[str, float] | None]:

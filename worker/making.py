@@ -1,4 +1,7 @@
-"""Making a version: by adaptation from its parent, or from scratch; certified and evaluated, not yet recorded."""
+"""Making a version: by adaptation from its parent, or from scratch; certified and evaluated, not yet recorded.
+
+`candidates.py` says which of them becomes the version.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from core.kprior import (
     ChangeModel,
     ChangeRegularizer,
     Cost,
+    Data,
     Examples,
     RemoveData,
     State,
@@ -69,8 +73,12 @@ class Made:
     certificate: dict[str, Any] | None
     metrics: dict[str, Any]
     evaluation: dict[str, Any]
+    method: str = "retrain"
+    """"kprior", "warm" or "retrain"."""
     why: str = ""
-    """Why it was trained where it should have been adapted."""
+    """Why cheaper ways were not taken."""
+    candidates: tuple[dict[str, Any], ...] = ()
+    """All that were tried, with what each took and why it was not taken: what the next job plans with."""
 
     def record(self, task: Task, session: Session, model: Model, job: Job, stored: Stored) -> Version:
         """Note it as the model's next version; Outdated if it knows a person who was erased meanwhile."""
@@ -89,39 +97,36 @@ class Made:
             dataset=self.dataset,
             cost=self.cost,
             metrics=self.metrics,
-            evaluation=self.evaluation,
+            evaluation={**self.evaluation, "candidates": list(self.candidates)} if self.candidates else self.evaluation,
             certificate=self.certificate,
+            method=self.method,
             job_id=job.id,
         )
         job.version = version.number
         return version
 
 
-def next_version(task: Task, subject: Subject) -> Made:
-    """The version that stands for the ledger up to `at`: adapted from the tip, or trained if that will not do."""
-    if subject.tip is None:
-        return from_scratch(task, subject, task.part(0, 0.9))
-    spent = Cost()
-    try:
-        made, why = adapted(task, subject, subject.tip)
-        if not why:
-            return made
-        spent = made.cost
-    except Unadaptable as error:
-        why = str(error)
-    except NUMERICAL as error:
-        why = f"the adaptation could not be computed ({type(error).__name__})"
-    log.info("the adaptation gives way to a retrain", job=task.job_id, reason=why)
-    made = from_scratch(task, subject, task.part(0.5, 0.9))
-    return replace(made, cost=spent + made.cost, why=why)
+@dataclass(frozen=True)
+class Changes:
+    """A version, and what came and went after it."""
+
+    parent: State
+    memory: Examples
+    """The rows that the parent's memory refers to."""
+    added: Data
+    removed: Data
+    dataset: str
+    """The digest of what is in force after them."""
+    cost: Cost
+    """Of passes that were made to find out."""
+
+    @property
+    def tasks(self) -> list[Change]:
+        return [AddData(self.added), RemoveData(self.removed)]
 
 
-def adapted(task: Task, subject: Subject, tip: Version) -> tuple[Made, str]:
-    """Adapt the tip to all changes after it, and why the result will not do, if it will not.
-
-    Reads the changes, the memory and the holdout; the past itself only for the certificate.
-    """
-    start = time.perf_counter()
+def changes_since(task: Task, subject: Subject, tip: Version) -> Changes:
+    """What the tip lacks; Unadaptable if that is not known any more, or nothing can be built on it."""
     task.progress(0.02, "reading what changed")
     parent = subject.load(tip)
     database, at = subject.context.database, subject.at
@@ -129,34 +134,44 @@ def adapted(task: Task, subject: Subject, tip: Version) -> tuple[Made, str]:
     removed = passes.held(passes.removed(database, subject.model_id, subject.spec, tip.position, at))
     if parent.count + rows(added) - rows(removed) != subject.count:
         raise Unadaptable("examples that the version before stands for are purged")
-    measured = Cost()
+    cost = Cost()
     if subject.erasing or (subject.removal and rows(removed)):
-        measured.data_passes += bool(parent.predictor.encoder.state_dict())
+        cost.data_passes += bool(parent.predictor.encoder.state_dict())
         reading = Reading(task, subject.in_force(), task.part(0.02, 0.05), "reading the examples")
         if not encoder_fits(parent.predictor.encoder, reading):
             raise Unadaptable("the units of its columns are not those of the examples that are left")
-    memory = subject.remembered(parent)
-    if tip.position == at:  # all that is wanted is a certificate
+    dataset = changed(subject.secret, tip.dataset, added, removed)
+    return Changes(parent, subject.remembered(parent), added, removed, dataset, cost)
+
+
+def adapted(task: Task, subject: Subject, tip: Version) -> tuple[Made, str]:
+    """Adapt the tip to all changes after it, to a linear model; and why the result will not do, if it will not.
+
+    Reads the changes, the memory and the holdout; the past itself only for the certificate.
+    """
+    start = time.perf_counter()
+    changes = changes_since(task, subject, tip)
+    parent, memory = changes.parent, changes.memory
+    if tip.position == subject.at:  # all that is wanted is a certificate
         result = Result(parent, memory, Cost(), True)
     else:
         asks = subject.policy.certify != "never"
         result = adapt(
             parent,
             memory,
-            [AddData(added), RemoveData(removed), *spec_changes(subject, parent)],
+            [*changes.tasks, *spec_changes(subject, parent)],
             training=subject.training,
             policy=subject.memory,
             look_at=subject.holdout if asks else (),
             progress=task.part(0.05, 0.5),
             watch=subject.watch(task.part(0.05, 0.5)),
         )
-    dataset = changed(subject.secret, tip.dataset, added, removed)
-    state, cost, certificate = result.state, result.cost + measured, None
-    if must_certify(subject, state, bool(rows(removed))):
+    state, cost, certificate = result.state, result.cost + changes.cost, None
+    if must_certify(subject, state, bool(rows(changes.removed))):
         state, cost, certificate = certified(task, subject, result, cost)
     cost = replace(cost, seconds=time.perf_counter() - start)
-    made = completed(task, subject, VersionKind.ADAPTED, dataset, state, cost, certificate)
-    if (certificate is None or certificate.kind != "bound") and worse(subject, parent, made):
+    made = completed(task, subject, "kprior", changes.dataset, state, cost, certificate)
+    if certificate is None and worse(subject, parent, made):
         return made, "the adapted model did worse on the holdout than the version before"
     return made, "" if sufficient(subject, certificate) else "the bound stayed above the tolerance"
 
@@ -192,7 +207,7 @@ def spec_changes(subject: Subject, parent: State) -> list[Change]:
 
 def sufficient(subject: Subject, certificate: Certificate | None) -> bool:
     """Whether a certificate is as good as the policy, and the promise of certified removal, ask."""
-    if certificate is None or certificate.kind != "bound":
+    if certificate is None:
         return True
     if subject.removal is not None and not certificate.gradient_norm <= subject.removal.allowed:
         return False
@@ -207,9 +222,13 @@ def certified(task: Task, subject: Subject, result: Result, cost: Cost) -> tuple
     tolerance, allowed = subject.policy.tolerance.relative_bound, subject.removal.allowed if subject.removal else None
     forced = subject.erasing or subject.policy.certify == "pass"
     free = result.certificate
-    if free is not None and not forced and within(free, tolerance):
-        if allowed is None or free.gradient_norm <= allowed:
-            return result.state, cost, free
+    if (
+        free is not None
+        and not forced
+        and within(free, tolerance)
+        and (allowed is None or free.gradient_norm <= allowed)
+    ):
+        return result.state, cost, free
     data = Reading(task, subject.in_force(), task.part(0.5, 0.85), "certifying: a pass over all examples")
     options: dict[str, Any] = {"look_at": subject.holdout, "policy": subject.memory}
     measured = refine(result.state, result.memory, data, tolerance=tolerance, rounds=ROUNDS, forced=forced, **options)
@@ -221,8 +240,17 @@ def certified(task: Task, subject: Subject, result: Result, cost: Cost) -> tuple
     return measured.state, cost + spent, replace(measured.certificate, passes=spent.data_passes)
 
 
-def from_scratch(task: Task, subject: Subject, progress: Progress, encoder_of: State | None = None) -> Made:
-    """Train on all examples in force. With the encoder of an earlier state both mean the same by a weight."""
+def from_scratch(
+    task: Task,
+    subject: Subject,
+    progress: Progress,
+    encoder_of: State | None = None,
+    start_from: State | None = None,
+) -> Made:
+    """Train on all examples in force. With the encoder of an earlier state both mean the same by a weight.
+
+    From the weights of an earlier network it is a warm descent.
+    """
     start = time.perf_counter()
 
     def at_first(share: float, phrase: str) -> None:
@@ -239,6 +267,7 @@ def from_scratch(task: Task, subject: Subject, progress: Progress, encoder_of: S
         training=subject.training,
         policy=subject.memory,
         encoder_of=encoder_of,
+        start=start_from,
         removal=subject.removal,
         device=subject.context.device,
         progress=inside,
@@ -251,13 +280,14 @@ def from_scratch(task: Task, subject: Subject, progress: Progress, encoder_of: S
     if state.predictor.linear and must_certify(subject, state, False):
         state, cost, certificate = certified(task, subject, result, cost)
     cost = replace(cost, seconds=time.perf_counter() - start)
-    return completed(task, subject, VersionKind.TRAINED, data.digest, state, cost, certificate)
+    method = "retrain" if start_from is None else "warm"
+    return completed(task, subject, method, data.digest, state, cost, certificate)
 
 
 def completed(
     task: Task,
     subject: Subject,
-    kind: VersionKind,
+    method: str,
     dataset: str,
     state: State,
     cost: Cost,
@@ -269,6 +299,7 @@ def completed(
         first = session.get(Version, (subject.model_id, FIRST))
     before = subject.load_or_none(first) if first and first.state is not VersionState.PURGED else None
     ours, *frozen = evaluate([state] if before is None else [state, before], subject.holdout)
+    kind = VersionKind.TRAINED if method == "retrain" else VersionKind.ADAPTED
     parent = subject.tip if kind is VersionKind.ADAPTED else None
     evaluation = ours.drawn()
     if frozen or first is None:
@@ -284,6 +315,7 @@ def completed(
         certificate=plain(certificate, subject),
         metrics=ours.metrics,
         evaluation=evaluation,
+        method=method,
     )
 
 
@@ -293,6 +325,8 @@ def plain(certificate: Certificate | None, subject: Subject) -> dict[str, Any] |
         return None
     values = asdict(certificate).items()
     told = {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values}
+    if told["audit"] is None:
+        del told["audit"]
     if subject.removal is not None:
         spent = {"allowed": subject.removal.allowed, "spent": told["gradient_norm"]}
         told["removal"] = {"epsilon": subject.removal.epsilon, "delta": subject.removal.delta, **spent}

@@ -4,7 +4,7 @@ Khan & Swaroop, *Knowledge-Adaptation Priors*, NeurIPS 2021, and what has been l
 no files, no settings, no database.
 
     train(spec, data)                 a first version, from scratch
-    adapt(state, memory, tasks)       the next one, without the past
+    adapt(state, memory, tasks)       the next one, without the past; a network with rows that `draw` gives
     certify(state, data)              one pass: how far from a retrain it can be; `refine` brings it nearer
     State.to_bytes, State.from_bytes  a version's state as one safetensors file
 """
@@ -13,7 +13,9 @@ from core.kprior.adaptation import adapt
 from core.kprior.certificate.certificate import Certificate, Measurement, certify, refine
 from core.kprior.certificate.certified_removal import Removal
 from core.kprior.certificate.membership import membership_auc
+from core.kprior.certificate.network import Audit
 from core.kprior.cost import Cost
+from core.kprior.data.drawing import Draw, draw_from
 from core.kprior.data.examples import Data, Examples
 from core.kprior.memory.memory import Memory, MemoryPolicy, Select
 from core.kprior.model.predictor import Predictor
@@ -30,11 +32,13 @@ __all__ = [
     "REPLAY",
     "WEIGHT_PRIOR",
     "AddData",
+    "Audit",
     "Certificate",
     "ChangeModel",
     "ChangeRegularizer",
     "Cost",
     "Data",
+    "Draw",
     "Examples",
     "Measurement",
     "Memory",
@@ -54,6 +58,7 @@ __all__ = [
     "adapt",
     "certify",
     "distillation",
+    "draw_from",
     "membership_auc",
     "refine",
     "reselect",

@@ -26,7 +26,7 @@ from core.kprior.solvers import Training, Watch
 from core.kprior.solvers.budget import BATCH, RATE, descend
 from core.kprior.state import State
 
-PER_ADDED, LEAST, EPOCHS = 3, 4_000, 8
+PER_ADDED, LEAST, EPOCHS = 3, 8_000, 8
 """Visits more for each added row; never fewer than so many in all; but for that no more than so many epochs."""
 NEW_BODY = 2
 """A changed architecture has so many times the budget, and the rate."""
@@ -143,7 +143,15 @@ def survey_change(
             added,
             removed,
             Yardstick(
-                unseen, before, some, kept_before, removed, None, holdout, body or change.regularizer is not None
+                unseen,
+                before,
+                some,
+                kept_before,
+                removed,
+                None,
+                holdout,
+                body or change.regularizer is not None,
+                max(1.0, state.count / (left + new)),
             ),
             reserved,
             tilt_of(old.family, kept, class_counts(old.family, removed)),

@@ -195,6 +195,9 @@ class Training(Strict):
     batch_size: int = Field(256, ge=1, le=1_000_000)
     max_epochs: int = Field(100, ge=1, le=100_000)
     patience: int = Field(5, ge=1, le=100_000)
+    budget: int = Field(
+        24_000, ge=1_000, le=100_000_000, description="Gradients of single examples that an adaptation may take."
+    )
     seed: int = Field(0, ge=0, lt=2**31)
     removal: CertifiedRemoval | None = None
 

@@ -130,7 +130,9 @@ def solver(spec: dict[str, Any]) -> str:
 
 def of_version(version: Version) -> dict[str, Any]:
     """The metrics of a version, in groups that the UI shows as such."""
-    groups = {"holdout": version.metrics, "certificate": version.certificate or {}, "cost": version.cost}
+    certificate = dict(version.certificate or {})
+    certificate |= {f"audit_{name}": value for name, value in (certificate.pop("audit", None) or {}).items()}
+    groups = {"holdout": version.metrics, "certificate": certificate, "cost": version.cost}
     return {f"{group}/{name}": value for group, metrics in groups.items() for name, value in metrics.items()}
 
 

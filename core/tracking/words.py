@@ -71,9 +71,36 @@ def certified(version: Version) -> str | None:
         said = f"within {percent(max(relative, TINY / 100))} of a retrain (|w - w_retrain| is at most {figure(bound)})"
         change = certificate.get("prediction_bound")
         return f"{said}, no holdout prediction off by more than {figure(change)}" if number(change) else said
-    if certificate.get("kind") == "measured" and number(relative):
-        return f"the gradient of the retained data is {figure(relative)} relative to the regularizer's"
-    return None
+    return measured(certificate["audit"]) if certificate.get("audit") else None
+
+
+def measured(audit: dict[str, Any]) -> str:
+    """What was measured of a network, for which there is no bound."""
+    said = []
+    after, before = audit.get("unseen_loss"), audit.get("unseen_loss_before")
+    if number(after) and number(before):
+        where = "the holdout" if audit.get("holdout", True) else "retained examples"
+        said.append(f"a loss of {figure(after)} on {where}, {figure(before)} had nothing been done")
+    lost, auc, expected = audit.get("removed_loss"), audit.get("membership_auc"), audit.get("expected_auc")
+    if number(lost) and number(auc) and number(expected):
+        like = f"a membership AUC of {figure(auc)}, {figure(expected)} for a network that never saw them"
+        said.append(f"removed examples lose {figure(lost)}, with {like}")
+    if number(audit.get("still_named")):
+        said.append(f"{percent(audit['still_named'])} of them are still predicted as they were labelled")
+    return "measured: " + ("; ".join(said) or "nothing, for want of examples to look at")
+
+
+def tried(version: Version) -> str:
+    """Which candidates were tried for a network's version, and why the cheaper ones were not taken."""
+    names = {"kprior": "the adaptation", "warm": "a warm descent on all examples", "retrain": "a retrain"}
+    candidates = (version.evaluation or {}).get("candidates", [])
+    if not candidates:
+        return ""
+    taken = candidates[-1]
+    said = f" Made by {names[taken['method']]}: {taken['visits']:.0f} gradients, {taken['predicted']:.0f} expected."
+    for other in candidates[:-1]:
+        said += f" {names[other['method']].capitalize()} ({other['visits']:.0f}) was not taken: {other['objection']}."
+    return said
 
 
 def of_model(story: Story) -> str:
@@ -85,9 +112,16 @@ def of_model(story: Story) -> str:
         f"({architecture(story.spec['architecture'])}). It is kept current by adaptation instead of retraining; "
         f"full retrains check on it. Each run is a job of Amend: *adapted* ones moved the model to a new position of "
         f"its ledger, *trained* ones started from scratch. `comparison/` metrics hold both against each other, "
-        f"`certificate/` bounds the distance to the retrain that nobody ran.\n\n"
+        f"{proof(story)}.\n\n"
         f"The experiment **{timeline_name(name)}** draws adapted, retrained and frozen model over the ledger."
     )
+
+
+def proof(story: Story) -> str:
+    """What stands under `certificate/`."""
+    if story.spec["architecture"]["kind"] == "linear":
+        return "`certificate/` bounds the distance to the retrain that nobody ran"
+    return "`certificate/audit_...` says what was measured of a network, for which no bound exists"
 
 
 def of_timeline(story: Story) -> str:
@@ -143,6 +177,7 @@ def of_version(version: Version, story: Story) -> str:
         said = f"Trained from scratch at position {version.position}: the first version."
     else:
         said = f"Trained from scratch at position {version.position}."
+    said += tried(version)
     if name := score(version.metrics):
         said += f" {name.capitalize()} {figure(version.metrics[name])} on the holdout."
     said += f" It took {duration(version.cost.get('seconds', 0))}"

@@ -36,6 +36,7 @@ def record(
     metrics: dict[str, Any],
     evaluation: dict[str, Any] | None = None,
     certificate: dict[str, Any] | None = None,
+    method: str | None = None,
     parent: int | None = None,
     job_id: str | None = None,
 ) -> Version:
@@ -49,7 +50,7 @@ def record(
         parent=parent,
         position=position,
         state=VersionState.CANDIDATE,
-        method="kprior" if kind is VersionKind.ADAPTED else "retrain",
+        method=method or ("kprior" if kind is VersionKind.ADAPTED else "retrain"),
         memory={"size": size, "fraction": size / max(1, state.count)},
         dataset=dataset,
         metrics=metrics,

@@ -19,7 +19,8 @@ code { font-size: .75rem; overflow-wrap: anywhere; } .gone::before { content: "\
 WORDS = {
     "Example": "one record with its answer, from which a model learns.",
     "Adapted": "the model was moved to where training without this data would have put it. The bound says how far from "
-    "there it can be at most; a model above its tolerance is retrained instead.",
+    "there it can be at most; a model above its tolerance is retrained instead. For a network there is no bound: it is "
+    "measured what it makes of the data that was removed, and retrained if that looks as if it knew it.",
     "Retrained": "the model was trained again from nothing, without this data.",
     "Audit": "the chance that one of the examples looks more familiar to the model than one that it never saw. At 0.5 "
     "the two cannot be told apart; with few examples the figure varies by chance.",
@@ -86,9 +87,7 @@ def nearness(model: dict[str, Any]) -> dict[str, str]:
     """How near the model is to one that never saw the person."""
     certificate = model.get("certificate") or {}
     if certificate.get("bound") is None:
-        if certificate.get("kind") == "measured":
-            return {"Measured": f"gradient of {certificate['gradient_norm']:.3g} left on the retained data"}
-        return {}
+        return measured(certificate.get("audit") or {})
     bound = f"{certificate['bound']:.3g} on the distance of the weights to the exact optimum without the person"
     if certificate.get("relative") is not None:  # of a length of zero there is no share
         bound += f", {certificate['relative']:.3%} of their length"
@@ -103,6 +102,21 @@ def nearness(model: dict[str, Any]) -> dict[str, str]:
     if certificate.get("prediction_bound") is not None:
         most = f"{certificate['prediction_bound']:.3g}"
         told["Predictions"] = f"none on the holdout would differ by more than {most}"
+    return told
+
+
+def measured(audit: dict[str, Any]) -> dict[str, str]:
+    """What was measured of a network, for which there is no bound."""
+    told = {}
+    if audit.get("unseen_loss") is not None and audit.get("unseen_loss_before") is not None:
+        before = f"{audit['unseen_loss_before']:.3g}"
+        told["Measured"] = f"loss of {audit['unseen_loss']:.3g} on examples never seen, {before} before"
+    if audit.get("removed_loss") is not None:
+        told["Forgotten"] = f"loss of {audit['removed_loss']:.3g} on the {audit['removed']} examples that were removed"
+        if audit.get("still_named") is not None:
+            told["Forgotten"] += f"; {audit['still_named']:.1%} are still predicted as they were labelled"
+            if audit.get("expected_named") is not None:
+                told["Forgotten"] += f" ({audit['expected_named']:.1%} would be, had they never been seen)"
     return told
 
 

@@ -17,8 +17,34 @@ class MemoryAnswer(BaseModel):
     fraction: float
 
 
+class AuditAnswer(BaseModel):
+    """What was measured of a network: there is no bound for it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    visits: int = Field(description="Gradients of single examples that it took.")
+    unseen: int = Field(description="Examples that the figures of unseen ones are of; `holdout` tells whether its own.")
+    unseen_loss: float | None
+    unseen_loss_before: float | None = Field(description="Of the version before: had nothing been done.")
+    unseen_error: float | None = Field(description="Standard error of their difference.")
+    kept_loss: float | None = Field(description="Of some examples that stay.")
+    kept_loss_before: float | None
+    removed: int = Field(0, description="Examples that the figures of removed ones are of.")
+    removed_loss: float | None = None
+    expected_loss: float | None = Field(None, description="What examples like them should lose at least, never seen.")
+    membership_auc: float | None = Field(
+        None, description="Chance that a removed example has a smaller loss than an unseen one."
+    )
+    expected_auc: float | None = Field(None, description="The same of a small network that never saw them.")
+    auc_error: float | None = Field(None, description="Standard error of their difference.")
+    still_named: float | None = Field(
+        None, description="Share of removed examples that are still predicted as they were labelled."
+    )
+    expected_named: float | None = Field(None, description="The same, had they never been seen.")
+
+
 class CertificateAnswer(BaseModel):
-    """How far the version can be from the retrain that nobody ran."""
+    """How far the version can be from the retrain that nobody ran; of networks, what was measured."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -28,6 +54,7 @@ class CertificateAnswer(BaseModel):
     prediction_bound: float | None = Field(None, description="Covers the change of any holdout prediction.")
     gradient_norm: float | None = None
     passes: int = 0
+    audit: AuditAnswer | None = Field(None, description="Networks.")
 
 
 class CostAnswer(BaseModel):
@@ -53,7 +80,9 @@ class VersionAnswer(BaseModel):
     parent: int | None
     position: int
     state: VersionState
-    method: str = Field(description='"kprior" or "retrain".')
+    method: str = Field(
+        description='"kprior", "warm" (a descent on all examples from the version before) or "retrain".'
+    )
     memory: MemoryAnswer
     metrics: dict[str, float | None] = Field(
         description="On `rows` of the holdout; what ends in `_se` is the standard error of a figure."

@@ -63,6 +63,7 @@ def test_a_new_model_is_described_with_all_its_defaults(stack: Stack, api: httpx
             "batch_size": 256,
             "max_epochs": 100,
             "patience": 5,
+            "budget": 24_000,
             "seed": 0,
             "removal": None,
         },

@@ -92,9 +92,15 @@ def test_the_page_escapes_whatever_it_shows() -> None:
     assert "&lt;script" in shown
 
 
+MEASURED = {
+    "kind": "measured",
+    "bound": None,
+    "gradient_norm": None,
+    "audit": {"unseen_loss": 0.2, "unseen_loss_before": 0.21, "removed": 2, "removed_loss": 0.4, "still_named": 0.5},
+}
 SHOWN = {
     "a bound": FIGURES,
-    "a network": {**FIGURES, "certificate": {"kind": "measured", "gradient_norm": 0.25}, "audit": None},
+    "a network": {**FIGURES, "certificate": MEASURED, "audit": None},
     "retrained": {"method": "retrained", "words": "retrained without this data", "version": 3, "sha256": "cd" * 32},
     "no certificate": {**FIGURES, "certificate": None},
     "withdrawn": {"method": "withdrawn", "words": "nothing is left to predict from"},
@@ -111,6 +117,13 @@ def test_the_page_shows_every_way_to_forget(figures: dict[str, Any]) -> None:
     shown = page.of({**body, **times, "previous": "0" * 64, "sha256": "ef" * 32})
     assert "Model churn" in shown
     assert "None" not in shown
+
+
+def test_the_page_says_of_a_network_what_was_measured_and_speaks_of_no_bound() -> None:
+    shown = page.nearness({"certificate": MEASURED})
+    assert "0.2 on examples never seen" in shown["Measured"]
+    assert "50.0% are still predicted" in shown["Forgotten"]
+    assert "bound" not in str(shown).lower()
 
 
 def test_an_untouched_chain_is_valid(stack: Stack, api: httpx.Client) -> None:

@@ -112,6 +112,12 @@ class House(Stack):
     def version(self, name: str, number: int) -> Any:
         return self.get(f"/v1/models/{name}/versions/{number}")
 
+    def candidates(self, name: str, number: int) -> list[dict[str, Any]]:
+        """What was tried to make a version of a network."""
+        with self.database.read() as session:
+            version = session.get_one(Version, (catalog.find(session, name, None).id, number))
+            return list((version.evaluation or {}).get("candidates", []))
+
     def state(self, name: str, version: int | None = None) -> State:
         """The state of a version, or of the champion."""
         number = version or self.get(f"/v1/models/{name}")["champion"]

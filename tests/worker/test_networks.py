@@ -40,7 +40,11 @@ def test_an_adapted_network_is_measured_and_as_good_as_the_one_before(house: Hou
     assert before > 0.8
     assert version["metrics"]["accuracy"] > before - 0.05
     assert version["certificate"]["kind"] == "measured"
-    assert (version["certificate"]["bound"], version["certificate"]["passes"]) == (None, 1)
+    assert (version["certificate"]["bound"], version["certificate"]["passes"]) == (None, 0)
+    assert version["cost"]["data_passes"] == 0
+    audit = version["certificate"]["audit"]
+    assert (audit["removed"], audit["unseen"], audit["holdout"]) == (60, 200, True)
+    assert version["cost"]["backward_passes"] <= 8_000  # the budget of so few examples
     assert house.datasets_agree(name)
 
 
@@ -97,3 +101,40 @@ def test_a_receipt_names_the_disagreement_with_a_retrain_where_the_policy_asks(h
     assert part["disagreement"] == compared["disagreement"]
     assert part["method"] == "retrained"  # there is no bound for the adapted one, and the retrained one is there
     assert house.champion(name)["version"] == part["version"] == compared["retrained"]
+
+
+def test_a_removed_class_is_forgotten_and_the_message_says_how(house: House) -> None:
+    """Three rings of points; the middle one goes."""
+    generator = np.random.default_rng(0)
+    y = generator.integers(0, 3, 900)
+    angle, radius = generator.uniform(0, 2 * np.pi, 900), 1 + y + generator.normal(0, 0.15, 900)
+    x = np.stack([radius * np.cos(angle), radius * np.sin(angle), 0 * angle, 0 * angle], 1).astype(np.float32)
+    target = {"kind": "classes", "values": [0, 1, 2]}
+    name = grown(house, x, y, architecture=MLP, target=target)
+    before = house.champion(name)["metrics"]["accuracy"]
+    job = house.ended(house.remove(name, np.flatnonzero(y[:600] == 1).tolist())["job"])
+    version = house.champion(name)
+    assert before > 0.85
+    assert version["version"] == 2, job
+    candidates = house.candidates(name, 2)
+    assert candidates[-1]["method"] == version["method"]
+    assert [c["predicted"] for c in candidates] == sorted(c["predicted"] for c in candidates)
+    if version["method"] != "retrain":
+        assert version["certificate"]["audit"]["still_named"] <= 0.1
+    for failed in candidates[:-1]:
+        assert failed["objection"] in job["message"]
+    answers = house.post(f"/v1/models/{name}/predictions", {"inputs": x[600:][y[600:] == 1].tolist()})
+    assert np.mean([output["class"] == 1 for output in answers["outputs"]]) < 0.1
+
+
+def test_a_network_that_cannot_be_checked_by_a_holdout_is_adapted_all_the_same(house: House) -> None:
+    x, y = bent(600)
+    name = house.new_model(training={"learning_rate": 0.01}, architecture=MLP)
+    house.add_examples(name, x, y, split="train")
+    house.adapted(name)
+    job = house.ended(house.remove(name, range(30))["job"])
+    assert job["state"] == "succeeded", job
+    version = house.champion(name)
+    assert version["version"] == 2
+    if version["method"] != "retrain":
+        assert version["certificate"]["audit"]["holdout"] is False

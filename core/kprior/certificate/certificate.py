@@ -43,13 +43,13 @@ class Certificate:
     kind: str
     """"bound" for GLMs, "measured" for networks."""
     gradient_norm: float
-    """Covers |grad F(w)| of the retained objective at the model's weights."""
+    """Covers |grad F(w)| of the retained objective at the model's weights; not a number for networks."""
     passes: int
     """Over the retained data; 0 where none was made."""
     bound: float | None = None
     """Covers |w - w_retrain|; infinite if the model is too far off to tell. None for networks."""
     relative: float | None = None
-    """bound / |w|, or for networks |grad F| / (1 + |delta w|)."""
+    """bound / |w|. None for networks."""
     prediction_bound: float | None = None
     """Covers the change of any mean prediction on the examples that were given to look at."""
     audit: Audit | None = None
@@ -96,11 +96,11 @@ def certify(
 
     `memory` holds the rows that the state's memory refers to. A dense GLM's is chosen anew, by the `policy`.
     """
+    if not state.predictor.linear:
+        raise ValueError("no bound exists for a network: it is measured when it is adapted with drawn rows")
     cost = Cost()
     with cost.timed():
-        if not state.predictor.linear:
-            result = measure_network(state, memory, data, passes, cost)
-        elif is_wide(state.predictor):
+        if is_wide(state.predictor):
             result = certify_wide(state, memory, data, look_at, cost)
         else:
             result = certify_dense(state, memory, data, look_at, passes, cost, policy)
@@ -281,21 +281,3 @@ def certify_wide(
     relative = found.relative
     certificate = Certificate("bound", found.gradient_norm, found.passes, found.bound, relative, prediction)
     return Measurement(certificate, moved, memory, None, None, cost)
-
-
-def measure_network(state: State, memory: Examples, data: Data, passes: int, cost: Cost) -> Measurement:
-    """The residual of the retained objective: no bound follows from it, but zero would mean a stationary point.
-
-    The state does not take it over: as a linear term of the next adaptation it would pull without end, since nothing
-    but a small penalty holds a network's weights.
-    """
-    asked = Statistics(state.predictor, state.w, slope=True, surrogate=state.surrogate is not None)
-    seen = accumulate(data, asked)
-    check_count(state, seen.count)
-    cost.backward_passes += seen.count
-    cost.data_passes += 1
-    penalty = state.regularizer.gradient(state.w)
-    norm = float((penalty + seen.gradient).norm())
-    certificate = Certificate("measured", norm, passes, relative=norm / (1 + float(penalty.norm())))
-    # of an example that came and went, what was carried along keeps a remainder; what is measured does not know it
-    return Measurement(certificate, replace(state, surrogate=seen.surrogate), memory, None, None, cost)

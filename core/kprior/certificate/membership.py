@@ -29,10 +29,10 @@ def auc(a: Tensor, b: Tensor) -> float:
 
 
 def losses(predictor: Predictor, w: Tensor, data: Data) -> Tensor:
-    """l(y, f) of each example."""
+    """l(y, f) of each example, above the least that its y can have."""
     parts = [torch.zeros(0, dtype=predictor.dtype, device=predictor.device)]
     with torch.no_grad():
         for chunk in data:
             f = predictor.outputs(w, chunk.x)
-            parts.append(predictor.family.loss(chunk.y.to(f), f))
+            parts.append(predictor.family.excess(chunk.y.to(f), f))
     return torch.cat(parts)

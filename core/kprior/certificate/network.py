@@ -20,6 +20,8 @@ from core.kprior.objective.forgetting import class_of, forgetting_levels, percen
 
 FAMILIAR = 0.1
 """By how much the chance to tell removed rows from unseen ones may differ from that of one who never saw them."""
+LIKE_OTHERS = 0.4
+"""Removed rows of whom a judge says more than that are like any others."""
 NAMED = 0.05
 """By how much more of the removed rows may be named as they were labelled."""
 WORSE, WORSE_ALTERED = 0.05, 0.25
@@ -65,6 +67,9 @@ class Audit:
     """Whether the unseen rows are a holdout's; else they are retained rows, which the old network had seen."""
     altered: bool = False
     """Whether the regularizer or the architecture changed."""
+    shrunk: float = 1.0
+    """How many times as many examples the old network stands for, if they have become fewer: who learns from less loses
+    more, a retrain, too."""
 
     @property
     def objection(self) -> str:
@@ -73,7 +78,8 @@ class Audit:
             gap, slack = self.membership_auc - self.expected_auc, FAMILIAR + 2 * (self.auc_error or 0.0)
             if gap > slack:
                 return f"removed examples are still known: AUC {self.membership_auc:.2f}, not {self.expected_auc:.2f}"
-            if gap < -slack:
+            # what surprises a small network surprises a better one more: only rows like any others can stand out
+            if gap < -slack and self.expected_auc > LIKE_OTHERS:
                 return f"removed examples stand out: AUC {self.membership_auc:.2f}, not {self.expected_auc:.2f}"
         if self.still_named is not None and self.expected_named is not None:
             chance = 2 * math.sqrt(self.expected_named * (1 - self.expected_named) / max(1, self.removed))
@@ -82,7 +88,7 @@ class Audit:
         if self.unseen_loss is None or self.unseen_loss_before is None:
             return ""
         before, slack = self.unseen_loss_before, 2 * (self.unseen_error or 0.0)
-        most = 1 + (WORSE_ALTERED if self.altered else WORSE) if self.holdout else 2.0
+        most = self.shrunk * (1 + (WORSE_ALTERED if self.altered else WORSE)) if self.holdout else 2.0
         if not self.unseen_loss <= most * before + slack:
             what = "the holdout" if self.holdout else "retained examples"
             return f"it lost more on {what} than the version before ({self.unseen_loss:.3g}, {before:.3g})"
@@ -125,6 +131,7 @@ class Yardstick:
     judgement: Judgement | None
     holdout: bool
     altered: bool
+    shrunk: float
 
     def measure(self, predictor: Predictor, w: Tensor, cost: Cost) -> Audit:
         """The figures of a network."""
@@ -140,6 +147,7 @@ class Yardstick:
             "kept_loss_before": mean(self.kept_before),
             "holdout": self.holdout,
             "altered": self.altered,
+            "shrunk": self.shrunk,
         }
         if self.removed is None or self.judgement is None:
             return Audit(**figures)  # type: ignore[arg-type]

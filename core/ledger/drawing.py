@@ -1,0 +1,71 @@
+"""Random training rows of the ledger, each found by its position: what a network is adapted with, at any length of it.
+
+Positions are drawn, and rows that are not there any more, or are holdout, are passed over. Called by the worker.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from core.database import Database
+from core.kprior import Examples
+from core.kprior.data.examples import concatenate
+from core.ledger import storage
+from core.ledger.append import few
+from core.ledger.passes import IN_FORCE, NOT_REMOVED, WHOLE, Layout
+
+SPARSE = 64
+"""Positions that may be tried for each row; where fewer are in force, all positions are listed once."""
+LOOKUPS = 5_000
+"""Positions that are asked for at once."""
+
+
+class LedgerDraw:
+    """Draws from the rows that came until `since` and are in force at `at`: `left` of them."""
+
+    def __init__(self, database: Database, model_id: int, spec: dict[str, Any], since: int, at: int, left: int) -> None:
+        self.database, self.model_id, self.since, self.at, self.left = database, model_id, since, at, left
+        self.layout = Layout(spec)
+
+    def __call__(self, count: int, seed: int) -> Examples:
+        """Up to `count` distinct rows, in random order; the same for the same seed."""
+        generator = np.random.default_rng(seed)
+        listed = self.left <= 2 * count or self.left * SPARSE < self.since
+        pool = generator.permutation(self.listed) if listed else self._guess(count, generator)
+        parts, found = [], 0
+        for some in few(pool.tolist(), min(LOOKUPS, self.layout.chunk)):
+            if found >= count:
+                break
+            rows = self._rows(list(some))
+            rows = rows.take(torch.from_numpy(generator.permutation(len(rows))))
+            parts.append(rows)
+            found += len(rows)
+        rows = concatenate(parts) if parts else self.layout.examples(storage.block_of([], self.layout.dtype))
+        return rows.take(torch.arange(min(count, len(rows))))
+
+    @cached_property
+    def listed(self) -> NDArray[np.int64]:
+        """The positions of all rows that can be drawn."""
+        where = f"model_id = :model AND holdout = :holdout AND position <= :since AND {IN_FORCE} AND {WHOLE}"
+        values = {"model": self.model_id, "holdout": False, "since": self.since, "at": self.at}
+        with self.database.read() as session:
+            return np.sort(storage.positions(session, where, values))
+
+    def _guess(self, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
+        """Random positions, all different, of which about that many can be drawn, and some more."""
+        many = math.ceil(1.2 * count * self.since / self.left) + 100
+        drawn = np.unique(generator.integers(1, self.since + 1, many))
+        return generator.permutation(drawn)
+
+    def _rows(self, positions: list[int]) -> Examples:
+        where = f"holdout = :holdout AND {NOT_REMOVED} AND {WHOLE}"
+        values = {"holdout": False, "at": self.at}
+        with self.database.read() as session:
+            block = storage.select_at(session, self.model_id, positions, where, values, self.layout.dtype)
+        return self.layout.examples(block)

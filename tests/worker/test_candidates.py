@@ -1,0 +1,131 @@
+"""Which way a network's next version is made: each outcome, what the version and the job's message say of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from core.jobs.leases import Cancelled
+from core.kprior import Cost, SolverError
+from core.kprior.certificate.network import Audit
+from core.versions.tables import VersionKind
+from worker import candidates
+from worker.candidates import NetworkAttempts, next_network
+from worker.making import Made
+from worker.subject import Unadaptable
+
+PASSES = Audit(10, 100, 0.2, 0.2, 0.01, 0.1, 0.1)
+WORSE = Audit(10, 100, 0.9, 0.2, 0.01, 0.1, 0.1)
+KNOWN = Audit(
+    10,
+    100,
+    0.2,
+    0.2,
+    0.01,
+    0.1,
+    0.1,
+    removed=50,
+    removed_loss=0.1,
+    membership_auc=0.9,
+    expected_auc=0.5,
+    auc_error=0.02,
+)
+
+
+def made(method: str, visits: int = 100) -> Made:
+    kind = VersionKind.TRAINED if method == "retrain" else VersionKind.ADAPTED
+    cost = Cost(backward_passes=visits)
+    parts = {
+        "parent": 1,
+        "since": 1,
+        "position": 2,
+        "dataset": "",
+        "certificate": None,
+        "metrics": {},
+        "evaluation": {},
+    }
+    return Made(state=None, kind=kind, cost=cost, method=method, **parts)  # type: ignore[arg-type]
+
+
+@dataclass
+class Scripted:
+    """Candidates whose figures are given."""
+
+    audits: dict[str, Audit | Exception | None]
+    predicted: dict[str, int] = field(default_factory=lambda: {"kprior": 10, "warm": 20, "retrain": 30})
+    asked: list[str] = field(default_factory=list)
+    known: Any = field(default_factory=lambda: SimpleNamespace(cost=Cost(backward_passes=5), count=50, budget=40))
+    candidate = NetworkAttempts.candidate
+
+    def make(self, method: str) -> tuple[Made, Audit | None]:
+        self.asked.append(method)
+        audit = self.audits[method]
+        if isinstance(audit, Exception):
+            raise audit
+        return made(method), audit
+
+
+def chosen(monkeypatch: pytest.MonkeyPatch, scripted: Scripted) -> Made:
+    monkeypatch.setattr(NetworkAttempts, "of", lambda *_: scripted)
+    return next_network(SimpleNamespace(job_id="j"), None, None)  # type: ignore[arg-type]
+
+
+def test_the_adaptation_is_the_version_if_it_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted = Scripted({"kprior": PASSES})
+    version = chosen(monkeypatch, scripted)
+    assert (version.method, version.why, scripted.asked) == ("kprior", "", ["kprior"])
+    assert version.cost.backward_passes == 105
+    [only] = version.candidates
+    assert (only["method"], only["visits"], only["predicted"], only["objection"]) == ("kprior", 105, 10, "")
+
+
+@pytest.mark.parametrize("failed", [WORSE, KNOWN], ids=["worse", "known"])
+def test_an_adaptation_that_fails_gives_way_to_the_warm_descent(monkeypatch: pytest.MonkeyPatch, failed: Audit) -> None:
+    version = chosen(monkeypatch, Scripted({"kprior": failed, "warm": PASSES}))
+    assert (version.method, version.kind) == ("warm", VersionKind.ADAPTED)
+    assert failed.objection
+    assert failed.objection in version.why
+    assert version.cost.backward_passes == 205  # of both, and of what they began with
+
+
+def test_a_retrain_is_taken_if_both_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    version = chosen(monkeypatch, Scripted({"kprior": WORSE, "warm": KNOWN, "retrain": None}))
+    assert (version.method, version.kind) == ("retrain", VersionKind.TRAINED)
+    assert "the adaptation did not pass" in version.why
+    assert "the warm descent on all examples did not pass" in version.why
+    assert [c["method"] for c in version.candidates] == ["kprior", "warm", "retrain"]
+
+
+def test_what_cannot_be_computed_fails_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    version = chosen(monkeypatch, Scripted({"kprior": SolverError("diverged"), "warm": PASSES}))
+    assert version.method == "warm"
+    assert "it could not be computed (SolverError)" in version.why
+    with pytest.raises(SolverError):
+        chosen(monkeypatch, Scripted({"kprior": WORSE, "warm": WORSE, "retrain": SolverError("diverged")}))
+
+
+def test_the_cheapest_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted = Scripted({"warm": WORSE, "retrain": None}, {"kprior": 99, "warm": 20, "retrain": 30})
+    version = chosen(monkeypatch, scripted)
+    assert (version.method, scripted.asked) == ("retrain", ["warm", "retrain"])
+
+
+def test_a_job_that_is_cancelled_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted = Scripted({"kprior": Cancelled(), "warm": PASSES})
+    with pytest.raises(Cancelled):
+        chosen(monkeypatch, scripted)
+    assert scripted.asked == ["kprior"]
+
+
+def test_what_nothing_can_be_built_on_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> NetworkAttempts:
+        raise Unadaptable("examples are purged")
+
+    monkeypatch.setattr(NetworkAttempts, "of", refuse)
+    monkeypatch.setattr(candidates, "from_scratch", lambda *_: made("retrain"))
+    task = SimpleNamespace(job_id="j", part=lambda *_: None)
+    version = next_network(task, None, None)  # type: ignore[arg-type]
+    assert (version.method, version.why) == ("retrain", "examples are purged")
