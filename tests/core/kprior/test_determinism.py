@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from core.kprior import AddData, ChangeModel, ChangeRegularizer, Examples, RemoveData, Training, adapt, certify, train
+from core.kprior.data.drawing import draw_from
 from tests.core.kprior.problems import LINEAR, QUADRATIC, TENTH, examples_of, l2, rows, spec_of
 
 ROOT = Path(__file__).parents[3]
@@ -21,7 +22,7 @@ MODELS: dict[str, dict[str, Any]] = {"linear": LINEAR, "quadratic": QUADRATIC, "
 
 
 def hashes(model: str, seed: int = 0) -> list[str]:
-    """Of the state after training, after two adaptations and after a pass."""
+    """Of the state after training, after two adaptations, and after a pass or (networks) an adaptation by drawn rows."""
     data = examples_of("classes", 160, 3)
     training = Training(max_epochs=3, batch_size=32, seed=seed)
     options: dict[str, Any] = {"policy": TENTH, "training": training}
@@ -32,9 +33,13 @@ def hashes(model: str, seed: int = 0) -> list[str]:
         [ChangeRegularizer(l2(3.0)), ChangeModel({"kind": "mlp", "hidden": [4]} if model == "mlp" else LINEAR)],
     ):
         states.append(adapt(states[-1].state, states[-1].memory, tasks, **options))
-    last = states[-1]
-    measured = certify(last.state, last.memory, rows(data, 10, 160).chunks(50))
-    every = [s.state for s in states] + [measured.state]
+    last, every = states[-1], [s.state for s in states]
+    left = rows(data, 10, 160)
+    if model == "mlp":
+        drawn = adapt(last.state, last.memory, [ChangeRegularizer(l2(1.0))], draw=draw_from(left), **options)
+        every.append(drawn.state)
+    else:
+        every.append(certify(last.state, last.memory, left.chunks(50)).state)
     return [hashlib.sha256(state.to_bytes()).hexdigest() for state in every]
 
 

@@ -11,7 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.kprior import Examples, MemoryPolicy, Result, Select, Training, certify, reselect, train
+from core.kprior import Examples, MemoryPolicy, Result, Select, State, Training, certify, reselect, train
+from core.kprior import curvature as curvature_room
 from core.kprior.curvature import BACKENDS
 from core.kprior.data.codec import pack, unpack
 from core.kprior.data.partitioned import accumulate
@@ -61,9 +62,12 @@ def finished(spec: dict[str, Any], data: Cut, **options: Any) -> list[Any]:
     trained = train(spec, data, training=Training(max_epochs=2, batch_size=16), **options)
     policy = options["policy"]
     again: Result = reselect(trained.state, data, policy, seed=3)
-    measured = certify(trained.state, trained.memory, data, look_at=[next(iter(data))])
-    figures = [vars(measured.certificate), measured.value]
-    states = [trained.state, again.state, measured.state, measured.refined]
+    figures: list[Any] = []
+    states: list[State | None] = [trained.state, again.state]
+    if trained.state.predictor.linear:
+        measured = certify(trained.state, trained.memory, data, look_at=[next(iter(data))])
+        figures += [vars(measured.certificate), measured.value]
+        states += [measured.state, measured.refined]
     figures += [None if state is None else state.to_bytes() for state in states]
     return [*figures, trained.memory.key.tolist(), trained.cost.backward_passes]
 
@@ -80,19 +84,27 @@ def test_strangers_give_the_bits_that_one_alone_gives(
     strangers = Elsewhere(parts)
     strangers.seed = seed
     assert finished(spec, strangers, policy=TENTH) == finished(spec, Cut(parts), policy=TENTH)
-    assert strangers.asked > 2
+    assert strangers.asked >= 2
 
 
 @pytest.mark.parametrize("select", Select)
 @pytest.mark.parametrize("curvature", BACKENDS)
 def test_so_they_do_with_every_selection_and_curvature(select: Select, curvature: str) -> None:
     parts = cut(examples_of("classes", 80, 3), [13, 40, 66])
-    known = select is not Select.LEVERAGE or curvature != "kronecker"  # which knows no leverage
     for balance in (False, True):
-        options = {"policy": MemoryPolicy(0.2, select=select if known else Select.RANDOM, balance=balance)}
+        options = {"policy": MemoryPolicy(0.2, select=select, balance=balance)}
         options |= {"curvature": curvature}
-        spec = spec_of("classes", 3, MLP)
+        spec = spec_of("classes", 3, LINEAR if curvature == "blocks" else MLP)
         assert finished(spec, Elsewhere(parts), **options) == finished(spec, Cut(parts), **options)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_so_they_do_with_a_wide_model(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curvature_room, "FULL_LIMIT", 0)
+    parts, spec = cut(examples_of(kind, 80, 3), [13, 40, 66]), spec_of(kind, 3)
+    strangers = Elsewhere(parts)
+    assert finished(spec, strangers, policy=TENTH) == finished(spec, Cut(parts), policy=TENTH)
+    assert strangers.asked >= 2
 
 
 def test_rows_that_are_not_cached_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +117,7 @@ def test_rows_that_are_not_cached_give_the_same_bits(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("kind", BACKENDS)
 def test_any_cut_gives_the_sums_of_the_whole(kind: str) -> None:
     data = examples_of("classes", 60, 3)
-    predictor = Predictor(spec_of("classes", 3, MLP), seed=1)
+    predictor = Predictor(spec_of("classes", 3, LINEAR if kind == "blocks" else MLP), seed=1)
     w = predictor.initial_weights()
 
     def looked(parts: list[list[Examples]]) -> Statistics:
@@ -114,12 +126,11 @@ def test_any_cut_gives_the_sums_of_the_whole(kind: str) -> None:
     whole, apart = looked([[data]]), looked(cut(data, [1, 2, 30, 59]))
     assert whole.count == apart.count == 60
     assert apart.value == pytest.approx(whole.value)
-    assert whole.surrogate is not None
-    assert apart.surrogate is not None
     assert whole.curvature is not None
     assert apart.curvature is not None
     torch.testing.assert_close(apart.gradient, whole.gradient)
-    torch.testing.assert_close(apart.surrogate.gram, whole.surrogate.gram)
+    if whole.surrogate is not None and apart.surrogate is not None:
+        torch.testing.assert_close(apart.surrogate.gram, whole.surrogate.gram)
     dense = whole.curvature.dense(predictor.size)
     torch.testing.assert_close(apart.curvature.dense(predictor.size), dense, rtol=1e-3, atol=1e-3)
 
