@@ -30,17 +30,23 @@ def engine(
 
 @app.command()
 def paper(
-    data: Annotated[Path, typer.Option(help="folder with usps.npz (train_x, train_y, test_x, test_y), a7a and a7a.t")],
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="folder with usps.npz (train_x, train_y, test_x, test_y), a7a, a7a.t, mnist.npz (x, y, tx, ty)"
+        ),
+    ],
     json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
     figures: Annotated[Path, typer.Option(help="folder for the PNGs")] = Path("results"),
-    seeds: Annotated[int, typer.Option(help="random seeds (Adult: twice as many)")] = 5,
-    only: Annotated[str, typer.Option(help="part of a name: adult, usps-linear, usps-mlp or passes")] = "",
+    seeds: Annotated[int, typer.Option(help="random seeds (Adult: twice as many; MNIST: 3 at most)")] = 5,
+    only: Annotated[str, typer.Option(help="part of a name: adult, usps-linear, usps-mlp, passes, mnist-add ...")] = "",
     processes: Annotated[int, typer.Option(help="run this many at once, one thread each")] = 2,
+    rows: Annotated[int | None, typer.Option(help="MNIST's training rows, the first so many [all]")] = None,
 ) -> None:
-    """The paper's tasks at memory shares from 100 % to 2 %: ours, the paper's K-prior, replay, weight prior, batch."""
+    """The paper's tasks at memory shares from 100 % to 2 %: ours, the paper's K-prior, replay, refits, batch."""
     from bench.paper import run
 
-    run(data, json, figures, seeds, only, processes)
+    run(data, json, figures, seeds, only, processes, rows)
 
 
 @app.command()

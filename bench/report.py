@@ -13,7 +13,7 @@ from rich.table import Table
 from bench.problems import FRACTIONS, TASKS
 
 if TYPE_CHECKING:
-    from bench.paper import Figure, Passes
+    from bench.paper.methods import Figure, Passes
 
 TITLES = {
     "add": "Add Data",
@@ -27,6 +27,9 @@ STYLES = {
     "replay": ("tab:blue", "o"),
     "ours + 1 pass": ("tab:green", "d"),
 }
+
+LINES = {"warm refit": ("grey", "warm refit"), "ours, real rows": ("tab:red", "Amend, drawn rows")}
+"""What does not depend on the memory."""
 
 
 def tables(console: Console, figures: list[Figure], passes: list[Passes]) -> None:
@@ -50,7 +53,8 @@ def table(problem: str, task: str, rows: list[Figure]) -> Table:
             here = [f for f in rows if f.method == method and f.fraction == fraction]
             distances = [f.weight_distance for f in here if f.weight_distance is not None]
             bounds = [f.bound for f in here if f.bound is not None]
-            share = "" if method.startswith(("batch", "weight")) else f"{100 * fraction:.0f} %"
+            alone = method in LINES or method.startswith(("batch", "weight", "cold"))
+            share = "" if alone else f"{100 * fraction:.0f} %"
             out.add_row(
                 method,
                 share,
@@ -111,6 +115,9 @@ def draw(figures: list[Figure], folder: Path) -> list[Path]:
             if not batch:
                 continue
             axis.axhline(statistics.mean(batch), color="grey", label="full retrain (Batch)")
+            for method, (colour, label) in LINES.items():
+                if level := [f.accuracy for f in rows if f.method == method]:
+                    axis.axhline(statistics.mean(level), color=colour, linestyle=":", label=label)
             for method, (colour, marker) in STYLES.items():
                 points = []
                 for fraction in FRACTIONS:

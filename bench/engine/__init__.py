@@ -33,7 +33,8 @@ class Options:
 
 def parts() -> dict[str, Callable[[Options], Iterator[Report]]]:
     """The parts by name."""
-    from bench.engine import anchored, dense, networks, overfitted, wide
+    from bench.engine import anchored, dense, networks, wide
+    from bench.engine.overfitted import run as forget
 
     def small(options: Options) -> Iterator[Report]:
         yield anchored.run(min(options.rows, 10_000) if options.quick else options.rows, options.quick)
@@ -45,7 +46,7 @@ def parts() -> dict[str, Callable[[Options], Iterator[Report]]]:
         "million": lambda o: iter([wide.million(o.quick)]),
         "networks-mlp": lambda o: iter([networks.run("mlp", o.data, o.seeds, o.quick)]),
         "networks-lenet5": lambda o: iter([networks.run("lenet5", o.data, o.seeds, o.quick)] if o.data else []),
-        "networks-overfitted": lambda o: iter([overfitted.run(o.data, o.seeds, o.quick)]),
+        "networks-overfitted": lambda o: iter([forget(o.data, o.seeds, o.quick)]),
     }
 
 

@@ -11,7 +11,7 @@ from bench.engine.anchored import TOLERANCE, weights
 from bench.engine.clock import measured
 from bench.engine.data import Array, Rows, embeddings, mnist, spec_of
 from bench.engine.refits import Refitter, distance, exact_optimum, first_tolerance, relative_bound
-from bench.engine.tables import Report, Row, Target, smallest
+from bench.engine.tables import Report, Row, Target
 from core.kprior import RemoveData, Result, adapt, refine, train
 
 DELTA, REMOVED, ROWS, DIM = 10.0, 100, 59_000, 784
@@ -24,9 +24,9 @@ COLUMNS = {
     "nothing": "doing\nnothing|.1e",
     "cpu": "adapt + certificate\nCPU s|.3f",
     "visits": "row\nvisits|,d",
-    "warm": "warm refit as near\nas ours is\nCPU s|.2f",
+    "warm": "warm refit as near\nas ours is certified\nCPU s|.2f",
     "warm_ratio": "times\nfaster|.1f",
-    "bounded": "warm refit,\n|gradient|/delta\nas our bound, CPU s|.2f",
+    "bounded": "warm refit,\n|gradient|/delta\nwithin 1 %, CPU s|.2f",
     "bounded_ratio": "times\nfaster|.1f",
     "cold": "cold refit\nCPU s|.2f",
     "cold_ratio": "times\nfaster|.1f",
@@ -66,8 +66,12 @@ def compare(base: Result, rows: Rows, name: str) -> Row:
     }
     refitter, size = Refitter(retained, DELTA, True), float(np.linalg.norm(truth))
     near, sure = (lambda w: distance(w, truth)), (lambda w: relative_bound(retained, DELTA, w))
-    for key, start, precision in (("warm", old, near), ("bounded", old, sure), ("cold", None, near)):
-        refit = refitter.matched(start, bound, precision, first_tolerance(retained, DELTA, size, bound))
+    for key, start, precision, wanted in (
+        ("warm", old, near, bound),
+        ("bounded", old, sure, TOLERANCE),
+        ("cold", None, near, bound),
+    ):
+        refit = refitter.matched(start, wanted, precision, first_tolerance(retained, DELTA, size, wanted))
         row |= {key: refit.cpu, f"{key}_ratio": refit.cpu / row["cpu"], f"{key}_matched": refit.matched}
         row |= {f"{key}_iterations": refit.iterations, f"{key}_precision": refit.precision}
     return row
@@ -85,9 +89,8 @@ def run(data: Path | None, quick: bool) -> Report:
             base = train(spec_of(dim, 2, DELTA, True), ordered)
         report.notes.append(f"trained in {spent.cpu:.2f} CPU s, {base.cost.data_passes} passes")
         report.rows.append(compare(base, ordered, change))
-    measured_here = [] if quick else report.rows
-    report.targets = [
-        Target("times faster than the warm refit, random rows", smallest(measured_here[:1], "warm_ratio"), 5, True),
-        Target("times faster than the warm refit, a group", smallest(measured_here[1:], "warm_ratio"), 5, True),
-    ]
+    if not quick:
+        for row in report.rows:
+            ratio = min(row["warm_ratio"], row["bounded_ratio"])
+            report.targets.append(Target(f"{row['change']}: times faster than either warm refit", ratio, 5, True))
     return report

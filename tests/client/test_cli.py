@@ -23,6 +23,7 @@ def test_version_is_that_of_the_distribution() -> None:
 def test_bench_help_lists_the_benchmarks() -> None:
     result = runner.invoke(cli.app, ["bench", "--help"])
     assert result.exit_code == 0
+    assert "engine" in result.output
     assert "paper" in result.output
     assert "scale" in result.output
 

@@ -28,7 +28,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     return taken
 
 
-@pytest.mark.parametrize("benchmark", ["paper", "scale", "ingest"])
+@pytest.mark.parametrize("benchmark", ["engine", "paper", "scale", "ingest"])
 def test_benchmarks_get_all_their_options(benchmark: str, calls: list[tuple[str, ...]]) -> None:
     result = runner.invoke(cli.app, ["bench", benchmark, "--data", "some dir", "--help", "-x", "5"])
     assert calls == [("bench", benchmark, "--data", "some dir", "--help", "-x", "5")]

@@ -1,0 +1,70 @@
+"""The paper's tasks, every method at every memory share; and how many backward passes networks need."""
+
+from __future__ import annotations
+
+import json as json_module
+import os
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import track
+
+from bench.paper.linear import compare_linear
+from bench.paper.methods import Figure, Passes
+from bench.paper.networks import compare_network, count_passes, retrain
+from bench.problems import TASKS, adult, mnist, usps
+from bench.report import draw, tables
+from core.kprior.objective import terms
+
+FILES = {"usps.npz": "usps", "a7a": "adult", "mnist.npz": "mnist"}
+"""What each part reads."""
+
+
+def run(data: Path, json: Path | None, folder: Path, seeds: int, only: str, processes: int, rows: int | None) -> None:
+    """Run all parts whose name contains `only`, print the tables, draw the figures. `rows`: of MNIST, at the most."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = 140  # a file has no edge to wrap at
+    jobs: list[tuple[str, Path, str, int]] = []
+    for seed in range(seeds):
+        jobs += [("usps-mlp", data, "", seed), ("passes", data, "", seed)]
+    for task in TASKS:
+        jobs += [("usps-linear", data, task, 0)]
+        jobs += [("adult", data, task, seed) for seed in range(43, 43 + 2 * seeds)]
+        jobs += [(f"mnist-{task}", data, task, seed) for seed in range(min(3, seeds))]
+    jobs = [job for job in jobs if only in job[0]]
+    missing = [name for name, part in FILES.items() if not (data / name).exists() and any(part in j[0] for j in jobs)]
+    if missing:
+        raise SystemExit(f"{data} has no {', '.join(missing)}: name the parts that can be run with --only")
+    figures: list[Figure] = []
+    passes: list[Passes] = []
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with ProcessPoolExecutor(processes) as pool:
+        futures = [pool.submit(measure, *job, seeds, rows) for job in jobs]
+        for future in track(as_completed(futures), "tasks", total=len(futures), console=console):
+            for item in future.result():
+                (figures if isinstance(item, Figure) else passes).append(item)  # type: ignore[arg-type]
+            if json is not None:
+                everything = {"figures": [asdict(f) for f in figures], "passes": [asdict(p) for p in passes]}
+                json.write_text(json_module.dumps(everything, indent=1))
+    tables(console, figures, passes)
+    for path in draw(figures, folder):
+        console.print(f"wrote {path}")
+
+
+def measure(part: str, data: Path, task: str, seed: int, repeats: int, rows: int | None) -> list[Figure | Passes]:
+    """One part with one seed (GLMs: one task of it); runs in a process of its own."""
+    torch.set_num_threads(1)
+    if part in ("usps-mlp", "passes"):
+        work = count_passes if part == "passes" else compare_network
+        retrain.cache_clear()
+        return [item for task in TASKS for item in work(usps(data, task, network=True), seed)]
+    if part.startswith("mnist"):
+        return list(compare_network(mnist(data, task, rows), seed))
+    if part == "usps-linear":
+        terms.CACHE_BYTES = 2**32  # degree 2 of 256 inputs is 2 GB, and L-BFGS reads it some hundred times
+        return list(compare_linear(usps(data, task, network=False), range(repeats)))
+    return list(compare_linear(adult(data, task, seed), [seed]))
