@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 
 from bench.engine.clock import measured
 from bench.engine.descents import Network, Trained, Trainings, cheapest_warm
@@ -236,11 +237,14 @@ def run(kind: str, data: Path | None, seeds: int, quick: bool) -> Report:
     points = 1.0 if kind == "lenet5" else 0.5
     what = "MLP 2x100" if kind == "mlp" else kind
     title = f"{given.name}, N = {len(given.train):,}: {what}, means of {seeds} seeds"
+    console = Console(stderr=True)  # it takes long
     report, summaries = Report(f"networks {kind}", title, COLUMNS), dict[str, list[Row]]()
     tasks = network_tasks(kind, given)
     for name in list(tasks)[:2] if quick else tasks:
-        task = tasks[name]()
-        rows = [row for seed in range(seeds) for row in compare(task, given, trainings, seed, seeds)]
+        task, rows = tasks[name](), list[Row]()
+        for seed in range(seeds):
+            console.print(f"{kind}: {task.name}, seed {seed} ...", highlight=False)
+            rows += compare(task, given, trainings, seed, seeds)
         summaries[task.name] = summary(task.name, rows, points)
         report.rows += summaries[task.name]
     report.targets = targets(kind, summaries, len(given.train), points)
