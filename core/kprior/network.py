@@ -133,7 +133,7 @@ def still_improves(before: Tensor, after: Tensor) -> bool:
 
 def step_loss_of(known: Survey, cost: Cost) -> tuple[Callable[[Tensor], tuple[Tensor, int]], int]:
     """The loss of one minibatch after another, and the rows of each."""
-    predictor, state, rows = known.predictor, known.state, known.minibatches(known.predictor, 20_000)
+    predictor, state, rows = known.predictor, known.state, known.minibatches(known.predictor, order=2)
     family, generator = predictor.family, torch.Generator().manual_seed(known.seed)
     size, kept = len(rows), rows.kept
     pushed, short, z_removed, y_removed, level = 0, None, None, None, None
@@ -141,7 +141,7 @@ def step_loss_of(known: Survey, cost: Cost) -> tuple[Callable[[Tensor], tuple[Te
     if known.removed is not None and judgement is not None:
         short = (judgement.level - losses_of(state.predictor, state.w, known.removed)).clamp(min=0)
         cost.forward_passes += len(known.removed)
-        pushed = min(PUSHED, int((short > 0.1 * judgement.level.mean()).sum()))
+        pushed = min(PUSHED, size // 2, int((short > 0.1 * judgement.level.mean()).sum()))
         z_removed = predictor.encode(known.removed.x)
         y_removed, level = known.removed.y.to(z_removed), judgement.level.to(z_removed)
     tilt = 0.0 if known.tilt is None else known.tilt.to(rows.weight)

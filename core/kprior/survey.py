@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -32,8 +33,10 @@ NEW_BODY = 2
 """A changed architecture has so many times the budget, and the rate."""
 ADDED_SHARE = 0.25
 """Of a minibatch, at least."""
-JUDGE = 4_000
-"""Visits of the judge."""
+SMALL = 3_000
+"""Fewer rows come in smaller minibatches, with twice the rate: to get anywhere takes steps, and the budget has few."""
+JUDGE, JUDGE_AGAIN = 4_000, 3
+"""Visits of the judge, and how often it may go on while it knows little."""
 UNSEEN, FEWEST, RESERVED = 4_000, 20, 1_000
 """Unseen rows that figures are measured on; a holdout of fewer is none, and retained rows are set aside."""
 BLOCKS = 4
@@ -77,11 +80,12 @@ class Survey:
         """Rows that the new network stands for."""
         return self.left + self.new
 
-    def minibatches(self, predictor: Predictor, seed: int) -> Minibatches:
-        """The rows that the new network stands for, as a predictor reads them."""
-        kept = RowStream(predictor, self.draw, self.seed + seed, self.reserved)
-        fresh = None if self.added is None else RowStream(predictor, draw_from(self.added), self.seed + seed + 1)
-        return Minibatches(kept, self.left, fresh, self.new, BATCH, ADDED_SHARE)
+    def minibatches(self, predictor: Predictor, order: int) -> Minibatches:
+        """The rows that the new network stands for, as a predictor reads them, in an order of their own."""
+        kept = RowStream(predictor, self.draw, self.seed, order, self.reserved)
+        fresh = None if self.added is None else RowStream(predictor, draw_from(self.added), self.seed, order)
+        size = BATCH if self.count >= SMALL else BATCH // 4
+        return Minibatches(kept, self.left, fresh, self.new, size, ADDED_SHARE)
 
 
 def budget_of(training: Training, count: int, added: int, body: bool) -> int:
@@ -104,6 +108,7 @@ def survey_change(
     Without rows to look at, some of the retained ones are set aside.
     """
     training, change, cost, old = training or Training(), Change.of(tasks), Cost(), state.predictor
+    draw = lru_cache(maxsize=1)(draw)  # what is looked at first, the judge and the network begin with the same rows
     gone = keys_of(change.removed)
     left, new = state.count - len(gone), counted_rows(change.added, gone, state.memory.key)
     if left + new <= 0:
@@ -139,7 +144,7 @@ def survey_change(
             left,
             new,
             budget_of(training, left + new, new, body),
-            RATE * (NEW_BODY if body else 1),
+            RATE * (NEW_BODY if body else 1) * (1 if left + new >= SMALL else 2),
             added,
             removed,
             Yardstick(
@@ -159,7 +164,8 @@ def survey_change(
             draw,
             cost,
         )
-        return with_judgement(known, training.seed, watch) if removed is not None and len(unseen) else known
+        lost = None if kept is None or came is None else kept + came == 0
+        return with_judgement(known, lost, training, watch) if removed is not None and len(unseen) else known
 
 
 def keys_of(removed: Sequence[Data]) -> Tensor:
@@ -170,24 +176,31 @@ def keys_of(removed: Sequence[Data]) -> Tensor:
     return every
 
 
-def with_judgement(known: Survey, seed: int, watch: Watch | None) -> Survey:
-    """The survey with what a judge says: a network that saw retained and added rows only, and not many."""
-    judge = Predictor(known.predictor.spec, seed + 1, known.predictor.device)
+def with_judgement(known: Survey, lost: Tensor | None, training: Training, watch: Watch | None) -> Survey:
+    """The survey with what a judge says: a network that saw retained and added rows only, and not many.
+
+    `lost` says which classes have no row left.
+    """
+    judge = Predictor(known.predictor.spec, training.seed + 1, known.predictor.device)
     cost, yardstick = known.cost, known.yardstick
     judge.encoder.load_state_dict(known.predictor.encoder.state_dict())
-    rows = known.minibatches(judge, 10_000)
+    rows = known.minibatches(judge, order=1)
 
     def step_loss(w: Tensor) -> tuple[Tensor, int]:
         z, y = rows.take()
         f = judge.outputs_of_encoded(w, z, training=True)
         return (rows.weight * judge.family.loss(y, f)).mean(), len(z)
 
-    steps = max(1, min(JUDGE, known.budget // 4) // len(rows))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)  # dropout draws from the global generator
-        w = descend(judge.initial_weights(), step_loss, steps, cost, rate=1.5 * RATE, cooling=0.5, watch=watch).w
     assert known.removed is not None
+    steps, w = max(1, min(JUDGE, known.budget // 4) // len(rows)), judge.initial_weights()
     unseen, before = yardstick.unseen, yardstick.before if yardstick.holdout else None
-    cost.forward_passes += len(unseen) + len(known.removed)
-    judgement = Judgement.of(judge, w, known.removed, unseen, before)
+    rate = training.learning_rate * (1 if known.count >= SMALL else 2)  # as a training from scratch, but in a hurry
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(training.seed)  # dropout draws from the global generator
+        for _ in range(JUDGE_AGAIN):
+            w = descend(w, step_loss, steps, cost, rate=rate, cooling=0.5, watch=watch).w
+            cost.forward_passes += len(unseen) + len(known.removed)
+            judgement = Judgement.of(judge, w, known.removed, unseen, before, lost)
+            if judgement.fit(yardstick.before):
+                break
     return replace(known, yardstick=replace(yardstick, judgement=judgement))

@@ -16,12 +16,14 @@ from core.kprior.cost import Cost
 from core.kprior.data.examples import Examples
 from core.kprior.model.families import Family
 from core.kprior.model.predictor import Predictor
-from core.kprior.objective.forgetting import class_of, forgetting_levels, percentiles
+from core.kprior.objective.forgetting import class_of, forgetting_levels, percentiles, uninformed_loss
 
 FAMILIAR = 0.1
 """By how much the chance to tell removed rows from unseen ones may differ from that of one who never saw them."""
 LIKE_OTHERS = 0.4
 """Removed rows of whom a judge says more than that are like any others."""
+UNLIKELY = 3.0
+"""The loss that a row of a class without any row left must have at least: the class is given 5 %."""
 NAMED = 0.05
 """By how much more of the removed rows may be named as they were labelled."""
 WORSE, WORSE_ALTERED = 0.05, 0.25
@@ -67,6 +69,8 @@ class Audit:
     """Whether the unseen rows are a holdout's; else they are retained rows, which the old network had seen."""
     altered: bool = False
     """Whether the regularizer or the architecture changed."""
+    fit: bool = True
+    """Whether the judge was good enough to tell what is to be expected."""
     shrunk: float = 1.0
     """How many times as many examples the old network stands for, if they have become fewer: who learns from less loses
     more, a retrain, too."""
@@ -74,6 +78,8 @@ class Audit:
     @property
     def objection(self) -> str:
         """Why the network is not good enough, in words; empty if it is."""
+        if not self.fit:
+            return "nothing that is cheaper than a retrain can tell how a network without the removed examples would be"
         if self.membership_auc is not None and self.expected_auc is not None:
             gap, slack = self.membership_auc - self.expected_auc, FAMILIAR + 2 * (self.auc_error or 0.0)
             if gap > slack:
@@ -106,16 +112,42 @@ class Judgement:
     right: float
     level: Tensor
     """(r,) the loss that each removed row should have at least."""
+    loss: float
+    """Its mean loss on unseen rows."""
+    uninformed: float
+    """That of who knows nothing but the mean of the targets."""
 
     @classmethod
     def of(
-        cls, predictor: Predictor, w: Tensor, removed: Examples, unseen: Examples, known: Tensor | None
+        cls,
+        predictor: Predictor,
+        w: Tensor,
+        removed: Examples,
+        unseen: Examples,
+        known: Tensor | None,
+        lost: Tensor | None,
     ) -> Judgement:
-        """`known`: the old network's losses on the unseen rows, if it had not seen them; else the judge's must do."""
+        """`known`: the old network's losses on the unseen rows, if it had not seen them; else the judge's must do.
+
+        `lost` says which classes have no row left: theirs are a surprise to anybody, and nobody names them.
+        """
         theirs, mine = losses_of(predictor, w, removed), losses_of(predictor, w, unseen)
-        percentile = percentiles(theirs, mine)
+        percentile, hits = percentiles(theirs, mine), named(predictor, w, removed)
+        without = torch.zeros(len(removed), dtype=torch.bool)
+        if lost is not None and bool(lost.any()):
+            without = lost[class_of(predictor.family, removed.y).cpu()]
+            percentile = torch.where(without, torch.ones_like(percentile), percentile)
+            rest = removed.take(~without)
+            hits = named(predictor, w, rest) * len(rest) / len(removed)
         level = forgetting_levels(percentile, mine if known is None else known)
-        return cls(percentile, named(predictor, w, removed), named(predictor, w, unseen), level)
+        level = torch.where(without, level.clamp(min=UNLIKELY), level)
+        uninformed = uninformed_loss(predictor.family, unseen.y)
+        return cls(percentile, hits, named(predictor, w, unseen), level, float(mine.mean()), uninformed)
+
+    def fit(self, before: Tensor) -> bool:
+        """Whether the judge's word counts: it has learnt half of what the old network knew of unseen rows."""
+        old = float(before.mean())
+        return self.loss <= max(1.1 * old, (old + self.uninformed) / 2)
 
 
 @dataclass(frozen=True)
@@ -161,6 +193,7 @@ class Yardstick:
             "membership_auc": 1 - float(percentile.mean()),
             "expected_auc": 1 - float(judged.percentile.mean()),
             "auc_error": error(percentile - judged.percentile),
+            "fit": judged.fit(self.before) or not self.holdout,
         }
         if predictor.family.name in ("categorical", "bernoulli"):
             # the judge is small: of what it would name, a better network names more

@@ -66,11 +66,13 @@ def smallest(chunks: Sequence[Examples], most: int, seed: int) -> Examples:
 class RowStream:
     """Rows for one minibatch after another, encoded: drawn by the block, in a new order when all were seen."""
 
-    def __init__(self, predictor: Predictor, draw: Draw, seed: int, avoid: Tensor | None = None) -> None:
-        """Rows whose keys are to be avoided are passed over."""
+    def __init__(
+        self, predictor: Predictor, draw: Draw, seed: int, order: int = 0, avoid: Tensor | None = None
+    ) -> None:
+        """Streams of one seed have the same rows, each in its own `order`. Keys to avoid are passed over."""
         self.predictor, self.draw, self.seed, self.avoid = predictor, draw, seed, avoid
         self.block = self.block_of(predictor)
-        self.generator = torch.Generator().manual_seed(seed)
+        self.generator = torch.Generator().manual_seed(seed + order)
         self._all, self._at = False, 0
         self.rows = self._drawn()
         """The block at hand."""

@@ -48,6 +48,15 @@ def push_away(family: Family, y: Tensor, f: Tensor, level: Tensor) -> Tensor:
     return torch.where(short, away, torch.zeros_like(away))
 
 
+def uninformed_loss(family: Family, y: Tensor) -> float:
+    """The mean loss of who knows the mean of the targets, and nothing else."""
+    mean = y.double().mean(0, keepdim=True)
+    f = mean if family.name == "gaussian" else mean.clamp(min=1e-6).log()
+    if family.name == "bernoulli":
+        f = f - (1 - mean).clamp(min=1e-6).log()
+    return float(family.excess(y.double(), f.expand_as(y)).mean())
+
+
 def class_counts(family: Family, rows: Examples | None) -> Tensor | None:
     """How many rows each class has, two for a yes or no; None where there are no classes."""
     if family.name not in ("categorical", "bernoulli"):
