@@ -230,7 +230,7 @@ def certified(task: Task, subject: Subject, result: Result, cost: Cost) -> tuple
     ):
         return result.state, cost, free
     data = Reading(task, subject.in_force(), task.part(0.5, 0.85), "certifying: a pass over all examples")
-    options: dict[str, Any] = {"look_at": subject.holdout, "policy": subject.memory}
+    options: dict[str, Any] = {"look_at": subject.holdout, "policy": subject.memory, "seed": subject.training.seed}
     measured = refine(result.state, result.memory, data, tolerance=tolerance, rounds=ROUNDS, forced=forced, **options)
     spent = measured.cost
     if allowed is not None and measured.certificate.gradient_norm > allowed:

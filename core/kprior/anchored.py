@@ -20,6 +20,7 @@ from core.kprior.certificate.anchored import AnchoredBound, ExactRows, anchored_
 from core.kprior.cost import Cost
 from core.kprior.curvature import Full, cholesky, ggn_rows, glm_hessian
 from core.kprior.data.examples import Data, Examples, concatenate, rereadable
+from core.kprior.measurement import smallest_eigenvalue
 from core.kprior.memory.memory import Memory, MemoryPolicy, remember
 from core.kprior.memory.sampling import uniform
 from core.kprior.model.gauge import ground, shift_directions, without_shift
@@ -31,6 +32,7 @@ from core.kprior.objective.tasks import Change
 from core.kprior.objective.terms import Term
 from core.kprior.objective.transfer import new_regularizer
 from core.kprior.passes.leverage import spread_leverage
+from core.kprior.passes.rounding import round_up
 from core.kprior.passes.statistics import Statistics
 from core.kprior.solvers import SolverError, Training
 from core.kprior.solvers.newton import newton
@@ -94,6 +96,11 @@ class Anchored:
                 return w
         return None
 
+    def spread(self, w: Tensor) -> float:
+        """How far the outputs of any example at hand are from where they were at the anchor."""
+        changes = [rows.outputs(w) - rows.f0 for rows in self.exact if len(rows.phi)]
+        return max((float(self.predictor.family.spread(change).max()) for change in changes), default=0.0)
+
     def bound(self, w: Tensor) -> AnchoredBound:
         """How far from the retrain the weights w can be."""
         return anchored_bound(self.predictor, self.anchor, self.regularizer, self.exact, w, self.factor)
@@ -150,6 +157,7 @@ def change_sums(
     assert isinstance(anchor.curvature, Full)
     gone, come = Moved.of(predictor, anchor.w, change.removed), Moved.of(predictor, anchor.w, change.added)
     check_keys(state, gone.keys, come.keys)
+    check_removed(state, gone)
     count = state.count - len(gone.keys) + len(come.keys)
     if count <= 0:
         raise ValueError("no examples are left: there is nothing a model could stand for")
@@ -162,21 +170,24 @@ def change_sums(
         anchor.gradient - gone.sums.gradient + come.sums.gradient,
         G,
         anchor.exact,
-        rounding=anchor.rounding + gone.sums.rounding + come.sums.rounding,
-        mass=anchor.mass + gone.mass + come.mass,
+        rounding=round_up(anchor.rounding + gone.sums.rounding + come.sums.rounding),
+        mass=round_up(anchor.mass + gone.mass + come.mass),
     )
     H = hessian_of(predictor, regularizer, moved)
+    definite = int(torch.linalg.cholesky_ex(H)[1]) == 0
     factor = cholesky(H)
     ratio = shrinkage(state, regularizer, gone, H, factor)
     reach, peak, smallest = anchor.reach * ratio, anchor.peak * ratio, anchor.smallest / ratio
     if regularizer is not state.regularizer:
-        smallest = max(smallest, float(torch.linalg.eigvalsh(H)[0]))
+        smallest = max(smallest, smallest_eigenvalue(H))
+    if not definite:  # the factor is that of another matrix: nothing follows from it
+        reach, peak, smallest = math.inf, math.inf, 0.0
     kept, rows, reach, peak = renew_memory(state, memory, gone, come, policy, training, factor, reach, peak, count)
     exact = [exact_rows(predictor, anchor.w, rows)]
     if come.phi is not None:
         left = ~torch.isin(come.keys, kept.key)
         exact.append(ExactRows(come.phi[left], come.phi[left] @ anchor.w.view(predictor.family.outputs, -1).T))
-    moved = replace(moved, reach=reach, peak=peak, smallest=smallest)
+    moved = replace(moved, reach=round_up(reach), peak=round_up(peak), smallest=smallest)
     surrogate = None if state.surrogate is None else state.surrogate.copy()
     if surrogate is not None:
         for sign, examples in ((-1.0, gone.examples()), (1.0, come.examples())):
@@ -217,6 +228,18 @@ class Moved:
     def examples(self) -> Iterator[Examples]:
         """The examples themselves, chunk by chunk."""
         yield from (c for part in self.chunks for c in part if len(c))
+
+
+def check_removed(state: State, gone: Moved) -> None:
+    """Removed examples that are remembered must be those that are remembered: others would spoil all sums."""
+    if gone.phi is None or len(gone.keys) == 0:
+        return
+    here = torch.nonzero(torch.isin(gone.keys, state.memory.key))[:, 0]
+    place = torch.searchsorted(state.memory.key, gone.keys[here])  # keys of a memory are in order
+    f = gone.phi[here] @ state.anchor.w.view(state.predictor.family.outputs, -1).T
+    soft = state.memory.soft[place].to(f)
+    if not torch.allclose(state.predictor.family.mean(f), soft, rtol=1e-3, atol=1e-4):
+        raise ValueError("a removed example is not the one that the state remembers under its key")
 
 
 def shrinkage(state: State, regularizer: L2, gone: Moved, H: Tensor, factor: Tensor) -> float:

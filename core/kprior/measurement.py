@@ -22,7 +22,7 @@ from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.objective.surrogate import Surrogate
 from core.kprior.passes.leverage import largest_ratio, whitener
-from core.kprior.passes.rounding import EPSILON
+from core.kprior.passes.rounding import matrix_rounding
 from core.kprior.passes.statistics import Statistics
 
 SLACK = 1 + 1e-6
@@ -84,8 +84,8 @@ def measure(
     H = None
     if dense and bool(seen.curvature_matrix.isfinite().all()):
         H = ground(seen.curvature_matrix + torch.diag(regularizer.delta), shifts)
-        smallest = float(torch.linalg.eigvalsh(H)[0])
-        if smallest <= EPSILON * float(H.diagonal().sum()):
+        smallest = smallest_eigenvalue(H)
+        if smallest == 0:
             H = None
     if selected is None:
         again = accumulate(data, Statistics(predictor, w, selection=select(H)))
@@ -104,6 +104,13 @@ def measure(
         )
     memory, rows = selected.take(generation, data.rows if isinstance(data, PartitionedData) else None)
     return Measured(anchor, memory, rows, seen.surrogate, seen.count, seen.value)
+
+
+def smallest_eigenvalue(H: Tensor) -> float:
+    """No more than the smallest eigenvalue, whatever rounding did; zero where it cannot be told from zero."""
+    margin = matrix_rounding(float(H.diagonal().sum()), len(H))
+    least = float(torch.linalg.eigvalsh(H)[0])
+    return least - margin if least > 2 * margin else 0.0
 
 
 def choose_memory(

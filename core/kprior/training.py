@@ -87,9 +87,14 @@ def train(
             encoded = EncodedData(predictor, data)
             if is_wide(predictor) or count_rows(encoded) * predictor.size**2 > NEWTON_WORK:
                 parts = (spec, predictor, regularizer, encoded, training, policy, cost, progress)
-                result = train_by_gradients(*parts)
-                if is_wide(predictor) or result.converged:
-                    return result
+                try:
+                    result = train_by_gradients(*parts)
+                except ArithmeticError:
+                    if is_wide(predictor):
+                        raise
+                else:
+                    if is_wide(predictor) or result.converged:
+                        return result
             del encoded
         w = predictor.initial_weights()
         if start is not None and not predictor.linear:

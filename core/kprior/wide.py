@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -39,6 +40,10 @@ FIRST_ROWS = 4_000
 GROWTH = 4
 SAMPLE_ROWS, SAMPLE_NUMBERS = 20_000, 2**25
 """Rows, and numbers of their features, at most, that curvature is estimated from."""
+FURTHEST = 4.0
+"""How far outputs may move in a step that nobody looks after."""
+STAGE = 20
+"""Passes after which a refinement that has not come near enough estimates curvature anew."""
 LOOSE = 2.0
 """How many times the sample's own uncertainty its optimum may be off."""
 
@@ -89,7 +94,9 @@ class WideObjective:
 
     def _find_centre(self) -> Tensor:
         if self.centre is None:
-            first = next(self.data.encoded())
+            first = next(self.data.encoded(), None)
+            if first is None:
+                raise ValueError("there are no examples to pass over")
             self.centre = first.x[:, :-1].double().mean(0)
         return self.centre
 
@@ -113,12 +120,13 @@ class WideObjective:
         told: Callable[[int, float], None] | None = None,
     ) -> Descent:
         """Descend until the bound is within the tolerance of the weights; without `certified`, until it looks so."""
-        ridge = float(self.regularizer.delta[self.regularizer.delta > 0].min().clamp(min=1e-12))
+        penalised = self.regularizer.delta[self.regularizer.delta > 0]
+        ridge = float(penalised.min()) if len(penalised) else 1e-12
         ratio = 1.0  # of the bound to |gradient| / delta: one, but for a free bias
 
         def near(at: Tensor, gradient: Tensor) -> float:
-            size = float(at.norm())
-            return ratio * float(gradient.norm()) / ridge / (tolerance * size) if size > 0 else math.inf
+            target = tolerance * float(at.norm())
+            return ratio * float(gradient.norm()) / ridge / target if target > 0 else math.inf
 
         def enough(at: Tensor, look: Look) -> bool:
             nonlocal ratio
@@ -235,9 +243,7 @@ def sample_rows(data: EncodedData, share: float, seed: int) -> list[EncodedExamp
         here = torch.nonzero(uniform(chunk.key, seed) <= share)[:, 0]
         if len(here):
             chosen.append(EncodedExamples(chunk.key[here], chunk.x[here], chunk.y[here]))
-    if not chosen:
-        chosen = [next(data.encoded())]
-    return chosen
+    return chosen or list(islice(data.encoded(), 1))
 
 
 def estimate_curvature(
@@ -274,8 +280,9 @@ def adapt_wide(
             rounding += terms.rounding
             cost.backward_passes += len(chunk)
             keys[sign].append(chunk.key.cpu())
-            if sign < 0 and isinstance(curvature, Blocks):
-                curvature.forget(chunk.key, predictor.features(chunk.x))
+            if isinstance(curvature, Blocks):
+                phi = predictor.features(chunk.x)
+                curvature.forget(chunk.key, phi) if sign < 0 else curvature.learn(predictor, anchor.w, chunk.key, phi)
     gone, come = torch.cat(keys[-1.0]), torch.cat(keys[1.0])
     check_keys(state, gone, come)
     count = state.count - len(gone) + len(come)
@@ -291,8 +298,10 @@ def adapt_wide(
     w = anchor.w
     if curvature is not None and anchor.exact:
         objective = WideObjective(predictor, regularizer, EncodedData(predictor, []), cost)
-        step = curvature.inverse(regularizer.delta)(gradient + regularizer.gradient(anchor.w))
-        w = anchor.w - objective.project(step)
+        step = objective.project(curvature.inverse(regularizer.delta)(gradient + regularizer.gradient(anchor.w)))
+        w = anchor.w - step * step_length(predictor, step, [rows, *(c for part in change.added for c in part)])
+        if not bool(w.isfinite().all()):
+            raise SolverError("the weights are not finite any more: check the examples for extreme values")
     moved_anchor = Anchor(anchor.w, gradient, curvature, anchor.exact, rounding=rounding)
     spec = change.regularizer or state.regularizer_spec
     surrogate = None if state.surrogate is None else state.surrogate.copy()
@@ -302,6 +311,15 @@ def adapt_wide(
                 weight = torch.full((len(chunk),), sign, device=predictor.device)
                 surrogate.add(predictor, anchor.w, chunk.x, weight)
     return State(predictor, regularizer, spec, w, moved_anchor, kept, count, surrogate), rows
+
+
+def step_length(predictor: Predictor, step: Tensor, at_hand: list[Examples]) -> float:
+    """Which share of a step to take: none of the outputs at hand should move so far that curvature means nothing."""
+    K, widest = predictor.family.outputs, 0.0
+    for chunk in (c for c in at_hand if len(c)):
+        change = predictor.features(chunk.x) @ step.view(K, -1).T
+        widest = max(widest, predictor.family.self_concordance * float(predictor.family.spread(change).max()))
+    return min(1.0, FURTHEST / widest) if widest > 0 else 1.0
 
 
 def renew_sample(
@@ -347,14 +365,28 @@ def refine_wide(
     objective = WideObjective(predictor, regularizer, encoded, cost)
     objective.count = state.count
     curvature = anchor.curvature
-    if curvature is None or (isinstance(curvature, Blocks) and not bool(curvature.matrices.any())):
+    stale = isinstance(curvature, Blocks) and not curvature.stands_for(state.count)
+    if curvature is None or stale:
         some = sample_rows(encoded, sample_share(predictor, state.count), 0)
         curvature = estimate_curvature(predictor, state.w, some, state.count, 0)
     start = anchor.gradient + regularizer.gradient(anchor.w) if anchor.exact else None
     w = anchor.w if anchor.exact else state.w
     told = None if progress is None else descent_reporter(progress)
+    first = min(rounds, STAGE)
     inverse = curvature.inverse(regularizer.delta)
-    measured = objective.measure(objective.minimise(w, inverse, tolerance, start=start, most=rounds, told=told))
+    descent = objective.minimise(w, inverse, tolerance, start=start, most=first, told=told)
+    while not descent.stopped and descent.passes < rounds:
+        # slow going: the curvature of here, in place of that of where it began
+        some = sample_rows(encoded, sample_share(predictor, state.count), 0)
+        curvature = estimate_curvature(predictor, descent.w, some, state.count, 0)
+        inverse, left = curvature.inverse(regularizer.delta), rounds - descent.passes
+        known = descent.look.gradient if descent.look.careful else None
+        more = objective.minimise(descent.w, inverse, tolerance, start=known, most=min(left, STAGE), told=told)
+        stuck = torch.equal(more.w, descent.w)
+        descent = replace(more, passes=descent.passes + more.passes)
+        if stuck:
+            break
+    measured = objective.measure(descent)
     if forced:
         some = sample_rows(encoded, sample_share(predictor, state.count), 0)
         curvature = estimate_curvature(predictor, measured.w, some, state.count, 0)

@@ -91,7 +91,7 @@ class Policy(Strict):
     evaluation: EvaluationPolicy = EvaluationPolicy()
     erasure: ErasurePolicy = ErasurePolicy()
     certify: Literal["always", "removals", "never", "pass"] = "always"
-    """Which adapted versions get a certificate, without a look at the data where that is enough; "pass": always by one."""
+    """Which adapted versions get a certificate, without a look at the data where that is enough; "pass": by a look."""
     promote: Literal["automatic", "manual"] = "automatic"
     holdout: float = Field(0.1, ge=0, lt=1)
 

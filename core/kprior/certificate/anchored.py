@@ -38,7 +38,7 @@ from core.kprior.curvature import Full
 from core.kprior.model.families import Family
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
-from core.kprior.passes.rounding import EPSILON
+from core.kprior.passes.rounding import EPSILON, matrix_rounding
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,8 @@ def anchored_bound(
     whole = math.sqrt(curved + float((delta * d * d).sum()))
     spread = c * math.sqrt(anchor.reach) * whole if anchor.reach > 0 else 0.0
     bent = bend(spread) * outside
-    error = 4 * EPSILON * (anchor.rounding + float((delta * w).abs().sum()) + anchor.mass * float(d.norm()))
+    # exact rows are rounded twice: at the anchor and at w
+    error = 4 * EPSILON * (2 * anchor.rounding + float((delta * w).abs().sum()) + anchor.mass * float(d.norm()))
     return bound_from(anchor, regularizer, c, factor, k, max(spread, c * widest), bent=bent, error=error)
 
 
@@ -130,7 +131,7 @@ def bound_from(
     assert isinstance(anchor.curvature, Full)
     G, delta = anchor.curvature.matrix, regularizer.delta
     step = -torch.cholesky_solve(k[:, None], factor)[:, 0]
-    blur = 4 * EPSILON * anchor.mass / anchor.smallest if anchor.smallest > 0 else math.inf
+    blur = hessian_blur(anchor, regularizer)
     figures = (bent, rest, error, spread)
     if not anchor.exact or not blur < 0.5 or not all(map(math.isfinite, figures)) or not bool(k.isfinite().all()):
         return AnchoredBound(math.inf, math.inf, step, math.inf)
@@ -154,6 +155,12 @@ def bound_from(
     if ridge > 0:
         distance = min(distance, norm / ridge)
     return AnchoredBound(distance, norm, step, radius)
+
+
+def hessian_blur(anchor: Anchor, regularizer: L2) -> float:
+    """By which share of itself, at the most, rounding can have changed the anchor's Hessian."""
+    scale = anchor.mass + float(regularizer.delta.sum())
+    return matrix_rounding(scale, len(anchor.w)) / anchor.smallest if anchor.smallest > 0 else math.inf
 
 
 def longest_response(delta: Tensor, factor: Tensor, smallest: float, narrow: float) -> float:

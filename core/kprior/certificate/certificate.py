@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from core.kprior.anchored import Anchored, hessian_of
-from core.kprior.certificate.anchored import AnchoredBound, bound_from
+from core.kprior.certificate.anchored import AnchoredBound, bound_from, hessian_blur
 from core.kprior.certificate.bounds import prediction_bound, prediction_bound_by_length
 from core.kprior.certificate.network import Audit
 from core.kprior.cost import Cost
@@ -23,7 +23,7 @@ from core.kprior.data.partitioned import accumulate
 from core.kprior.measurement import measure
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.model.gauge import shift_directions, without_shift
-from core.kprior.passes.rounding import EPSILON
+from core.kprior.passes.rounding import EPSILON, matrix_rounding
 from core.kprior.passes.statistics import Statistics
 from core.kprior.solvers import Training
 from core.kprior.state import State
@@ -91,6 +91,7 @@ def certify(
     look_at: Data = (),
     passes: int = 1,
     policy: MemoryPolicy | None = None,
+    seed: int = 0,
 ) -> Measurement:
     """One pass over the retained `data`; `look_at` are examples (the holdout) whose predictions are bounded, too.
 
@@ -103,7 +104,7 @@ def certify(
         if is_wide(state.predictor):
             result = certify_wide(state, memory, data, look_at, cost)
         else:
-            result = certify_dense(state, memory, data, look_at, passes, cost, policy)
+            result = certify_dense(state, memory, data, look_at, passes, cost, policy, seed)
     return replace(result, cost=cost)
 
 
@@ -117,6 +118,7 @@ def refine(
     look_at: Data = (),
     policy: MemoryPolicy | None = None,
     forced: bool = False,
+    seed: int = 0,
 ) -> Measurement:
     """Bring the relative bound of a GLM below the tolerance by as few passes as it takes, `rounds` at most.
 
@@ -136,13 +138,13 @@ def refine(
         if within(free, tolerance):
             return Measurement(free, state, memory, None, None, cost)
     spent = 0
-    if is_dense(state) and not forced and state.predictor.size >= GRADIENT_SIZE:
-        nearer = certify_by_gradients(state, memory, data, tolerance, rounds, look_at)
+    if is_dense(state) and state.anchor.exact and not forced and state.predictor.size >= GRADIENT_SIZE and rounds > 1:
+        nearer = certify_by_gradients(state, memory, data, tolerance, rounds - 1, look_at)
         cost, spent, state = cost + nearer.cost, nearer.cost.data_passes, nearer.state
-        if within(nearer.certificate, tolerance) or spent == rounds:
+        if within(nearer.certificate, tolerance):
             return replace(nearer, cost=cost)
     for passes in range(spent + 1, rounds + 1):
-        measured = certify(state, memory, data, look_at=look_at, passes=passes, policy=policy)
+        measured = certify(state, memory, data, look_at=look_at, passes=passes, policy=policy, seed=seed)
         cost = cost + measured.cost
         if best is not None and not measured.value <= best.value + 1e-9 * abs(best.value):
             # the step went too far: most of the way back
@@ -152,10 +154,12 @@ def refine(
         refined, there = measured.refined, measured.refined_certificate
         if refined is None or there is None:
             return replace(measured, cost=cost)
-        if within(there, tolerance) or passes == rounds:
-            if relative_of(there) <= relative_of(measured.certificate):
-                return Measurement(there, refined, measured.memory, None, None, cost)
-            return replace(measured, refined=None, refined_certificate=None, cost=cost)
+        # an erasure's anchor stays in the state: it must be near the retrain, too
+        clean = not forced or within(measured.certificate, tolerance)
+        if (within(there, tolerance) and clean) or passes == rounds:
+            if within(measured.certificate, tolerance) and not within(there, tolerance):
+                return replace(measured, refined=None, refined_certificate=None, cost=cost)
+            return Measurement(there, refined, measured.memory, None, None, cost)
         state, memory = refined, measured.memory
     assert best is not None
     return replace(best, cost=cost)
@@ -164,11 +168,6 @@ def refine(
 def within(certificate: Certificate, tolerance: float) -> bool:
     """Whether a certificate meets a tolerance of the relative bound."""
     return certificate.relative is not None and certificate.relative <= tolerance
-
-
-def relative_of(certificate: Certificate) -> float:
-    """The relative bound, infinite if there is none."""
-    return math.inf if certificate.relative is None else certificate.relative
 
 
 def certify_by_gradients(
@@ -184,7 +183,8 @@ def certify_by_gradients(
         here = Anchored.of(state, memory)
         regularizer, anchor, c = here.regularizer, here.anchor, predictor.family.self_concordance
         w, certificate = state.w, Certificate("bound", math.inf, 0, math.inf, math.inf)
-        while cost.data_passes < rounds:
+        near = here.spread(w) <= SPREAD  # where examples at hand have moved further, so have others
+        while near and cost.data_passes < rounds:
             seen = accumulate(data, Statistics(predictor, w, slope=True, careful=True, origin=anchor.w))
             check_count(state, seen.count)
             cost.backward_passes += seen.count
@@ -199,8 +199,13 @@ def certify_by_gradients(
             size = float((here.factor.T @ bound.step).norm())
             spread = c * (seen.spread + math.sqrt(anchor.peak) * size)
             w = without_shift(w + bound.step, shift_directions(predictor, regularizer.delta))
-            rest = math.expm1(min(spread, 100.0)) * size
-            bound = bound_from(anchor, regularizer, c, here.factor, 0 * k, spread, rest=rest, error=2 * error)
+            blur = hessian_blur(anchor, regularizer)
+            if not (spread < 50 and blur < 0.5):
+                break
+            rest = math.expm1(spread - math.log1p(-blur)) * size
+            scale = anchor.mass + float(regularizer.delta.sum())
+            error = 2 * error + matrix_rounding(scale, predictor.size) * float(bound.step.norm())
+            bound = bound_from(anchor, regularizer, c, here.factor, 0 * k, spread, rest=rest, error=error)
             certificate = certificate_of(here, bound, w, cost.data_passes, look_at)
             if within(certificate, tolerance):
                 break
@@ -224,7 +229,14 @@ def check_count(state: State, count: int) -> None:
 
 
 def certify_dense(
-    state: State, memory: Examples, data: Data, look_at: Data, passes: int, cost: Cost, policy: MemoryPolicy | None
+    state: State,
+    memory: Examples,
+    data: Data,
+    look_at: Data,
+    passes: int,
+    cost: Cost,
+    policy: MemoryPolicy | None,
+    seed: int,
 ) -> Measurement:
     """Move the anchor to the weights, and from there to the minimum of the anchored objective."""
     predictor, w = state.predictor, state.w
@@ -239,6 +251,7 @@ def certify_dense(
         policy or MemoryPolicy(),
         "full",
         cost,
+        seed=seed,
         generation=state.memory.generation,
         near=near,
     )

@@ -59,6 +59,8 @@ def distance_bound(regularizer: L2, seen: Gradient) -> float:
     delta = float(regularizer.delta[regularizer.delta > 0].min()) if bool((regularizer.delta > 0).any()) else 0.0
     if delta == 0:
         return math.inf
+    if not math.isfinite(error):
+        return math.inf
     if not free:
         return (float(gradient.norm()) + error) / delta
     assert seen.centre is not None
@@ -78,7 +80,7 @@ def distance_bound(regularizer: L2, seen: Gradient) -> float:
     own = inverse.diagonal()
     spread = float((own[:, None] + own - 2 * inverse).max()) if softmax else float(own.max())
     r = concordance * math.sqrt(max(0.0, spread))
-    if r * n >= 1:
+    if not r * n < 1:
         return math.inf
     T = (n if r * n < 1e-12 else -math.log1p(-r * n) / r) * (1 + 1e-9)
     s, first = r * T, T / math.sqrt(smallest)
@@ -92,6 +94,8 @@ def distance_bound(regularizer: L2, seen: Gradient) -> float:
     curved = math.expm1(s) / s - 1 if s > 1e-6 else s
     reduced += T * (pull + curved * math.sqrt(tau))
     far, slant, reach = reduced / delta, concordance * (math.sqrt(2.0) if softmax else 1.0), math.sqrt(seen.reach)
+    if not all(map(math.isfinite, (tau, T, reduced, answer, kappa, reach))):
+        return math.inf
     worst = 0.0
     for j in range(SLICES):
         low, m = far * j / SLICES, far * (j + 1) / SLICES

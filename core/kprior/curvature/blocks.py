@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from core.kprior.curvature.base import Curvature, cholesky
+from core.kprior.curvature.base import Curvature
 from core.kprior.data.examples import Examples
 from core.kprior.model.predictor import Predictor
+
+LEARNT = 1_000
+"""Added rows, at most, that a block takes in at a time."""
 
 
 class Blocks(Curvature):
@@ -21,13 +25,15 @@ class Blocks(Curvature):
 
     kind = "blocks"
 
-    def __init__(self, matrices: Tensor, drawn: Tensor, share: Tensor) -> None:
+    def __init__(self, matrices: Tensor, drawn: Tensor, share: Tensor, count: Tensor) -> None:
         self.matrices = matrices
         """(K, D, D) float32."""
         self.drawn = drawn
-        """(K, m) keys of the rows that an estimate is made of; -1 where one was taken away."""
+        """(K, m) keys of the rows that an estimate is made of; -1 where there is none."""
         self.share = share
-        """(K,) what each of them counts."""
+        """(K, m) what each of them counts."""
+        self.count = count
+        """() of how many rows it is an estimate."""
 
     @classmethod
     def zeros(cls, predictor: Predictor) -> Self:
@@ -35,9 +41,9 @@ class Blocks(Curvature):
             raise ValueError("curvature in blocks is for linear models")
         K = predictor.family.outputs
         D = predictor.size // K
-        device = predictor.device
-        matrices = torch.zeros(K, D, D, dtype=torch.float32, device=device)
-        return cls(matrices, torch.zeros(K, 0, dtype=torch.long), torch.zeros(K, dtype=torch.float64, device=device))
+        matrices = torch.zeros(K, D, D, dtype=torch.float32, device=predictor.device)
+        none = torch.zeros(K, 0)
+        return cls(matrices, none.long(), none.to(matrices), torch.zeros((), dtype=torch.float64))
 
     @classmethod
     def estimate(
@@ -45,36 +51,59 @@ class Blocks(Curvature):
     ) -> Self:
         """The blocks of `count` rows from a random sample of them, whose x are features (n, D) float32.
 
-        For each output `most` rows are drawn by how unsure it is of them: each stands for the same share of the sum.
+        For each output `most` rows are drawn by how unsure it is of them, at even distances along their sum: each
+        stands for the same share of it, and where rows are few none is missed.
         """
         blocks = cls.zeros(predictor)
         K, D = blocks.matrices.shape[:2]
         f = sample.x @ w.view(K, D).to(sample.x).T
         variance = predictor.family.variance(f).double()
         scale = count / max(1, len(sample))
-        blocks.drawn = torch.full((K, most), -1)
+        blocks.drawn, blocks.share = torch.full((K, most), -1), torch.zeros(K, most).to(blocks.matrices)
+        blocks.count = torch.tensor(float(count), dtype=torch.float64)
+        first = torch.rand(K, generator=generator, dtype=torch.float64)
         for k in range(K):
             summed = variance[:, k].cumsum(0)
             total = float(summed[-1]) if len(summed) else 0.0
-            if total <= 0:
+            if not 0 < total < math.inf:
                 continue
-            u = (torch.rand(most, generator=generator, dtype=torch.float64) * total).to(summed)
+            u = ((torch.arange(most, dtype=torch.float64) + first[k]) / most * total).to(summed)
             chosen = torch.searchsorted(summed, u).clamp(max=len(summed) - 1)
             index, times = chosen.unique(return_counts=True)
             blocks.share[k] = scale * total / most
-            rows = sample.x[index] * (times * blocks.share[k]).sqrt().to(sample.x)[:, None]
+            rows = sample.x[index] * (times * (scale * total / most)).sqrt().to(sample.x)[:, None]
             blocks.matrices[k] = rows.T @ rows
             blocks.drawn[k] = sample.key[chosen.cpu()]
         return blocks
 
+    def stands_for(self, count: int) -> bool:
+        """Whether it is an estimate of about so many rows."""
+        return bool(self.matrices.any()) and 0.5 * count <= float(self.count) <= 2 * count
+
     def forget(self, key: Tensor, phi: Tensor) -> None:
         """Take away what examples (keys, features) had part in, in place."""
-        for i, one in enumerate(key.tolist()):
-            times = (self.drawn == one).sum(1)
-            for k in torch.nonzero(times)[:, 0].tolist():
-                row = phi[i].to(self.matrices)
-                self.matrices[k] -= (float(times[k]) * float(self.share[k])) * torch.outer(row, row)
-                self.drawn[k][self.drawn[k] == one] = -1
+        order = torch.argsort(key.cpu())
+        known, rows = key.cpu()[order], phi[order.to(phi.device)].to(self.matrices)
+        self.count -= len(key)
+        for k in range(len(self.matrices)):
+            here = torch.nonzero(torch.isin(self.drawn[k], known))[:, 0]
+            if len(here):
+                taken = rows[torch.searchsorted(known, self.drawn[k][here]).to(rows.device)]
+                self.matrices[k] -= (taken * self.share[k][here.to(self.share.device)][:, None]).T @ taken
+                self.drawn[k][here] = -1
+                self.share[k][here.to(self.share.device)] = 0
+
+    def learn(self, predictor: Predictor, w: Tensor, key: Tensor, phi: Tensor) -> None:
+        """Add examples that have come, in place: those of many that have most to say."""
+        K = len(self.matrices)
+        self.count += len(key)
+        variance = predictor.family.variance(phi @ w.view(K, -1).T).to(self.matrices)
+        few = (variance.sum(1) * (phi**2).sum(1).to(variance)).topk(min(len(key), LEARNT)).indices
+        rows, variance = phi[few].to(self.matrices), variance[few]
+        for k in range(K):
+            self.matrices[k] += (rows * variance[:, k, None]).T @ rows
+        self.drawn = torch.cat([self.drawn, key[few.to(key.device)].cpu().expand(K, -1)], 1)
+        self.share = torch.cat([self.share, variance.T], 1)
 
     def add(self, predictor: Predictor, w: Tensor, x: Tensor, weight: Tensor | None = None) -> None:
         phi = predictor.features(x)
@@ -86,6 +115,7 @@ class Blocks(Curvature):
 
     def merge(self, other: Self) -> None:
         self.matrices += other.matrices
+        self.count += other.count
 
     def product(self, v: Tensor) -> Tensor:
         K, D = self.matrices.shape[:2]
@@ -102,7 +132,7 @@ class Blocks(Curvature):
         # a free weight's block may be singular: any small penalty will do, where only speed is at stake
         ridge = float(delta[delta > 0].min()) if bool((delta > 0).any()) else 1e-3
         penalty = delta.view(K, D).clamp(min=ridge).to(self.matrices)
-        factors = [cholesky(matrix + torch.diag(penalty[k])) for k, matrix in enumerate(self.matrices)]
+        factors = [factor_of(matrix, penalty[k]) for k, matrix in enumerate(self.matrices)]
 
         def solve(v: Tensor) -> Tensor:
             right = v.view(K, D).to(self.matrices)
@@ -112,8 +142,20 @@ class Blocks(Curvature):
         return solve
 
     def tensors(self) -> dict[str, Tensor]:
-        return {"matrices": self.matrices, "drawn": self.drawn, "share": self.share}
+        return {"matrices": self.matrices, "drawn": self.drawn, "share": self.share, "count": self.count}
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor], predictor: Predictor) -> Self:
-        return cls(tensors["matrices"], tensors["drawn"].cpu(), tensors["share"])
+        return cls(tensors["matrices"], tensors["drawn"].cpu(), tensors["share"], tensors["count"].cpu())
+
+
+def factor_of(matrix: Tensor, penalty: Tensor) -> Tensor:
+    """A Cholesky factor of a block with its penalty: of its diagonal alone where rounding left nothing else."""
+    whole = matrix + torch.diag(penalty)
+    diagonal = whole.diagonal().clamp(min=1e-30)
+    for lift in (0.0, 1e-6, 1e-4):
+        factor: Tensor
+        factor, info = torch.linalg.cholesky_ex(whole + torch.diag(lift * diagonal))
+        if int(info) == 0:
+            return factor
+    return torch.diag(diagonal.sqrt())

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from core.kprior.model.predictor import Predictor
 
 EPSILON = torch.finfo(torch.float64).eps
+
+
+def matrix_rounding(scale: float, size: int) -> float:
+    """What rounding can do to a symmetric matrix of trace `scale`, to its factor and its eigenvalues, as a norm."""
+    return 4 * math.sqrt(size) * EPSILON * scale
+
+
+def round_up(value: float) -> float:
+    """The next number of ten binary digits: what it was made of cannot be read off the others.
+
+    >>> round_up(1000.1), round_up(0.5), round_up(math.inf)
+    (1001.0, 0.5, inf)
+    """
+    if not math.isfinite(value) or value <= 0:
+        return value
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(math.ceil(mantissa * 1024) / 1024, exponent)
 
 
 def gradient_rounding(predictor: Predictor, phi: Tensor, f: Tensor, y: Tensor, w: Tensor) -> float:

@@ -21,7 +21,7 @@ CONTRACTION = 0.3
 """What a preconditioned step usually leaves of a gradient."""
 TRIES = 20
 CHECK = 8
-"""Passes between two looks whether float32 is what holds a descent up."""
+"""Passes before the first look whether float32 is what holds a descent up; each next one waits twice as long."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,10 @@ class Pairs:
 
     def add(self, step: Tensor, change: Tensor) -> None:
         """Keep a pair, if it shows curvature."""
-        if float(step @ change) > 1e-10 * float(step.norm()) * float(change.norm()):
-            self.steps.append(step.float())
-            self.changes.append(change.float())
+        s, y = step.float(), change.float()
+        if float(s @ y) > max(1e-10 * float(s.norm()) * float(y.norm()), 1e-30):
+            self.steps.append(s)
+            self.changes.append(y)
             del self.steps[:-PAIRS], self.changes[:-PAIRS]
 
     def direction(self, gradient: Tensor, inverse: Inverse) -> Tensor:
@@ -62,7 +63,8 @@ class Pairs:
         z = inverse(q)
         if self.steps:
             s, y = self.steps[-1], self.changes[-1]
-            z = z * (float(s @ y) / float(y @ inverse(y)))
+            bent = float(y @ inverse(y))
+            z = z * (float(s @ y) / bent) if bent > 0 else z
         for s, y, rho, alpha in reversed(used):
             z = z + s * (alpha - rho * float(y @ z))
         return -z.to(gradient)
@@ -131,7 +133,7 @@ def descend(
             continue
         stalls = not found.careful and float(found.gradient.norm()) > 0.7 * float(look.gradient.norm())
         w, look, unseen = w + step, found, False
-        if stalls and enough is not None and passes - checked >= CHECK and passes < most:
+        if stalls and enough is not None and passes >= CHECK + 2 * checked and passes < most:
             # slow going may be the problem's fault, or that of float32: whose, a careful pass tells
             rough, look, passes = look, evaluate(w, True), passes + 1
             careful, checked = (

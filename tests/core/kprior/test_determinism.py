@@ -22,7 +22,7 @@ MODELS: dict[str, dict[str, Any]] = {"linear": LINEAR, "quadratic": QUADRATIC, "
 
 
 def hashes(model: str, seed: int = 0) -> list[str]:
-    """Of the state after training, after two adaptations, and after a pass or (networks) an adaptation by drawn rows."""
+    """Of the state after training, two adaptations, and a pass or (networks) an adaptation by drawn rows."""
     data = examples_of("classes", 160, 3)
     training = Training(max_epochs=3, batch_size=32, seed=seed)
     options: dict[str, Any] = {"policy": TENTH, "training": training}

@@ -222,3 +222,44 @@ def test_same_seed_gives_the_same_bytes() -> None:
     data = single(examples_of("classes", 300, DIM))
     first, second = (train(spec_of("classes", DIM), data.chunks(64)).state.to_bytes() for _ in range(2))
     assert first == second
+
+
+def test_tolerance_of_zero_ends_at_what_rounding_leaves() -> None:
+    data = single(examples_of("binary", 300, DIM))
+    trained = train(spec_of("binary", DIM, regularizer=l2(1.0, True)), data.chunks(64))
+    measured = refine(trained.state, trained.memory, data.chunks(64), tolerance=0.0)
+    assert measured.certificate.relative is not None
+    assert measured.certificate.relative < 1e-8
+
+
+def test_few_rows_of_many_features_are_fitted() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(100, 300, generator=generator)
+    data = Examples(torch.arange(100), x, x[:, :1].double() + 0.1)
+    spec = spec_of("number", 300, regularizer=l2(0.1))
+    result = train(spec, data.chunks(64))
+    assert result.converged
+    assert distance(result.state, oracles.retrain(spec, data)) <= (result.certificate.bound or 0)  # type: ignore[union-attr]
+
+
+def test_added_rows_do_not_throw_a_model_off() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(110, 300, generator=generator)
+    data = Examples(torch.arange(110), x, (x[:, :1] > 0).double())
+    trained = train(spec_of("binary", 300, regularizer=l2(0.1, True)), rows(data, 0, 100).chunks(64))
+    adapted = adapt(trained.state, trained.memory, [AddData([rows(data, 100, 110)])])
+    assert float(adapted.state.w.norm()) < 3 * float(trained.state.w.norm())
+
+
+@pytest.mark.parametrize("value", [math.nan, 1e39, 1e160])
+def test_extreme_inputs_have_no_bound_or_are_refused(value: float) -> None:
+    data = examples_of("number", 50, 2)
+    trained = train(spec_of("number", 2), data.chunks(64))
+    x = data.x.clone()
+    x[3] = value
+    other = Examples(data.key, x, data.y)
+    try:
+        measured = certify(trained.state, trained.memory, other.chunks(64))
+    except (ArithmeticError, ValueError):
+        return
+    assert measured.certificate.bound == math.inf or measured.certificate.bound > 1  # type: ignore[operator]

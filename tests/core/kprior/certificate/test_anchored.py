@@ -13,6 +13,7 @@ from torch import Tensor
 
 from core.kprior import (
     AddData,
+    ChangeModel,
     ChangeRegularizer,
     Cost,
     Examples,
@@ -234,3 +235,58 @@ def test_far_changes_have_an_infinite_bound_and_not_a_wrong_one() -> None:
     assert adapted.certificate is not None
     assert adapted.certificate.bound == math.inf or adapted.certificate.bound is not None
     assert_covers(adapted.state, adapted.certificate.bound, without(data, gone))
+
+
+def test_weight_that_only_removed_rows_spoke_of_has_no_bound() -> None:
+    """The Hessian is singular without them: a factor with something added to it must not speak for it."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(40, 2, generator=generator, dtype=torch.float64)
+    x[8:, 1] = 0
+    data = Examples(torch.arange(40), x, x[:, :1] + 2 * x[:, 1:])
+    spec = spec_of("number", 2, regularizer=l2([1e4, 0.0, 1e4], True))
+    trained = train(spec, data.chunks(16), policy=TENTH)
+    adapted = adapt(trained.state, trained.memory, [RemoveData([rows(data, 0, 8)])], policy=TENTH)
+    assert adapted.certificate is not None
+    assert adapted.certificate.bound == math.inf
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 2**20), powers=st.lists(st.integers(-2, 16), min_size=4, max_size=4))
+def test_bound_covers_where_penalties_differ_by_orders_of_magnitude(seed: int, powers: list[int]) -> None:
+    data = examples_of("binary", 80, 3, seed)
+    spec = spec_of("binary", 3, regularizer=l2([10.0**power for power in powers], True))
+    trained = train(spec, data.chunks(16), policy=TENTH)
+    gone = rows(data, 5, 9)
+    adapted = adapt(trained.state, trained.memory, [RemoveData([gone])], policy=TENTH)
+    assert adapted.certificate is not None
+    assert_covers(adapted.state, adapted.certificate.bound, without(data, gone))
+
+
+def test_figures_of_a_row_that_came_and_went_tell_little_of_it() -> None:
+    data = examples_of("binary", 300, 4)
+    trained = train(spec_of("binary", 4), rows(data, 0, 299).chunks(64), policy=TENTH)
+    one = rows(data, 299, 300)
+    there = adapt(trained.state, trained.memory, [AddData([one])], policy=TENTH)
+    back = adapt(there.state, there.memory, [RemoveData([one])], policy=TENTH).state.anchor
+    for name in ("mass", "rounding", "reach", "peak"):
+        mantissa = math.frexp(getattr(back, name))[0] * 1024
+        assert mantissa == round(mantissa)
+
+
+def test_removed_row_that_is_not_the_remembered_one_is_refused() -> None:
+    data = examples_of("binary", 100, 3)
+    trained = train(spec_of("binary", 3), data.chunks(64), policy=TENTH)
+    key = trained.state.memory.key[:1]
+    other = Examples(key, data.x[key] + 3, data.y[key])
+    with pytest.raises(ValueError, match="not the one that the state remembers"):
+        adapt(trained.state, trained.memory, [RemoveData([other])], policy=TENTH)
+
+
+def test_changed_model_of_many_weights_is_certified_in_few_passes() -> None:
+    data = examples_of("binary", 2000, 20)
+    trained = train(spec_of("binary", 20), data.chunks(500))
+    adapted = adapt(trained.state, trained.memory, [ChangeModel({"kind": "linear", "degree": 2})])
+    assert adapted.state.predictor.size == 231
+    measured = refine(adapted.state, adapted.memory, data.chunks(500), tolerance=0.01, rounds=6)
+    assert measured.certificate.relative is not None
+    assert measured.certificate.relative <= 0.01
