@@ -145,8 +145,8 @@ def brought_to(database: Database, model_id: int, sample: Sample, at: int, holdo
 def keep(database: Database, model_id: int, before: Sample | None, after: Sample) -> bool:
     """Note a sample for the next job; False, and nothing is noted, if it is not `before` any more that it followed."""
     with database.write() as session:
-        if session.get(Model, model_id, with_for_update=True) is None:
-            return True  # deleted: there is no next job
+        if session.get(Model, model_id, with_for_update={"skip_locked": True}) is None:
+            return True  # deleted: there is no next job; or busy: the next one makes the same again, nobody need wait
         row = session.get(HoldoutSample, model_id)
         if as_sample(row) != before:
             return False

@@ -163,9 +163,16 @@ def test_a_failed_adaptation_is_not_tried_again_until_something_changes(watched:
 
 def test_what_runs_already_is_not_made_due_again(watched: House) -> None:
     endless = {"training": {"max_epochs": 30_000, "patience": 100_000}}
-    with trained(watched, {"adapt": {**OFF, "after_changes": 1}}, **endless) as name:
-        network = {"kind": "mlp", "hidden": [8]}
-        job = watched.post(f"/v1/models/{name}/changes", {"architecture": network})["job"]
-        watched.running(job)
+    name = watched.new_model(architecture={"kind": "mlp", "hidden": [8]}, **endless)
+    watched.add_examples(name, X[:100], Y[:100], split="train")
+    job = watched.post(f"/v1/models/{name}/adaptations")["id"]
+    watched.running(job)
+    with watched.client() as client:
+        policy = {"adapt": {**OFF, "after_changes": 1}}
+        client.patch(f"/v1/models/{name}", json={"policy": policy}).raise_for_status()
+        watched.add_examples(name, X[100:110], Y[100:110], first=100, split="train")
         time.sleep(TICKS)
-        assert len(jobs(watched, name, "adapt")) == 2
+        assert len(jobs(watched, name, "adapt")) == 1
+        client.patch(f"/v1/models/{name}", json={"policy": {"adapt": OFF}}).raise_for_status()
+    watched.post(f"/v1/jobs/{job}/cancel")
+    watched.wait_until(lambda: jobs(watched, name, "adapt")[0]["state"] == "cancelled", 10)
