@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from core.kprior.anchor import Anchor
-from core.kprior.anchored import change_sums, hessian_of, recentre
+from core.kprior.anchored import hessian_of, recentre
 from core.kprior.certificate.certificate import certificate_of, is_dense
 from core.kprior.cost import Cost
 from core.kprior.curvature import Curvature, Full, curvature_for, is_wide
@@ -22,6 +22,7 @@ from core.kprior.memory.selection import MemorySelection
 from core.kprior.network import adapt_network
 from core.kprior.objective.build import Problem, build_objective
 from core.kprior.objective.methods import OURS, Method
+from core.kprior.objective.sums import change_sums
 from core.kprior.objective.surrogate import Surrogate
 from core.kprior.objective.tasks import Change, Task
 from core.kprior.objective.transfer import successor

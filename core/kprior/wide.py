@@ -9,15 +9,13 @@ of growing samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 import torch
 from torch import Tensor
 
 from core.kprior.anchor import Anchor
-from core.kprior.certificate.wide import distance_bound, free_bias, gradient_error
 from core.kprior.cost import Cost
 from core.kprior.curvature import Blocks, Curvature, Diagonal, Kronecker, kind_for
 from core.kprior.data.encoded import EncodedData
@@ -25,14 +23,13 @@ from core.kprior.data.examples import Data, EncodedExamples, Examples, rereadabl
 from core.kprior.memory.memory import Memory, MemoryPolicy, remember
 from core.kprior.memory.sampling import uniform
 from core.kprior.memory.selection import MemorySelection
-from core.kprior.model.families import Categorical
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.objective.tasks import Change
 from core.kprior.objective.transfer import new_regularizer
+from core.kprior.objective.wide import Measured, WideObjective, descent_reporter
 from core.kprior.passes.gradient import Gradient
 from core.kprior.solvers import Progress, SolverError, Training
-from core.kprior.solvers.preconditioned import Descent, Inverse, Look, descend, no_projection, project_gauge
 from core.kprior.state import State, align, check_keys
 
 FIRST_ROWS = 4_000
@@ -46,128 +43,6 @@ STAGE = 20
 """Passes after which a refinement that has not come near enough estimates curvature anew."""
 LOOSE = 2.0
 """How many times the sample's own uncertainty its optimum may be off."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Weights, what a careful pass found there, and how far from the optimum they can be."""
-
-    w: Tensor
-    seen: Gradient
-    gradient: Tensor
-    """(P,) of the objective."""
-    bound: float
-    gradient_norm: float
-    """Covers the true gradient's."""
-    passes: int
-
-    @property
-    def relative(self) -> float:
-        size = float(self.w.norm())
-        return self.bound / size if size > 0 else (0.0 if self.bound == 0 else math.inf)
-
-
-class WideObjective:
-    """The objective of a wide GLM on given rows: passes, and what is known about them."""
-
-    def __init__(self, predictor: Predictor, regularizer: L2, data: EncodedData, cost: Cost) -> None:
-        self.predictor, self.regularizer, self.data, self.cost = predictor, regularizer, data, cost
-        self.scale = 1.0
-        """What the rows' sum is multiplied by: a sample stands for all."""
-        self.centre: Tensor | None = None
-        self.seen: Gradient | None = None
-        """By the last careful pass."""
-        self.count: int | None = None
-
-    def evaluate(self, w: Tensor, careful: bool) -> Look:
-        """One pass."""
-        centre = self._find_centre() if careful and free_bias(self.regularizer, self.predictor.family.outputs) else None
-        seen = self.data.accumulate(Gradient(self.predictor, w, careful, centre), careful)
-        if self.count is not None and seen.count != self.count:
-            raise ValueError(f"the state stands for {self.count} examples, but {seen.count} were given to certify it")
-        self.cost.backward_passes += seen.count
-        self.cost.data_passes += self.scale == 1.0
-        if careful:
-            self.seen = seen
-        gradient = self.scale * seen.gradient.reshape(-1) + self.regularizer.gradient(w)
-        return Look(self.scale * seen.value + float(self.regularizer.value(w)), gradient, careful)
-
-    def _find_centre(self) -> Tensor:
-        if self.centre is None:
-            first = next(self.data.encoded(), None)
-            if first is None:
-                raise ValueError("there are no examples to pass over")
-            self.centre = first.x[:, :-1].double().mean(0)
-        return self.centre
-
-    @property
-    def project(self) -> Callable[[Tensor], Tensor]:
-        """Takes directions away that the optimum has nothing of."""
-        K = self.predictor.family.outputs
-        rows = self.regularizer.delta.view(K, -1)
-        alike = isinstance(self.predictor.family, Categorical) and bool((rows == rows[:1]).all())
-        return project_gauge(K) if alike and self.regularizer.linear is None else no_projection
-
-    def minimise(
-        self,
-        w: Tensor,
-        inverse: Inverse,
-        tolerance: float,
-        *,
-        start: Tensor | None = None,
-        certified: bool = True,
-        most: int = 300,
-        told: Callable[[int, float], None] | None = None,
-    ) -> Descent:
-        """Descend until the bound is within the tolerance of the weights; without `certified`, until it looks so."""
-        penalised = self.regularizer.delta[self.regularizer.delta > 0]
-        ridge = float(penalised.min()) if len(penalised) else 1e-12
-        ratio = 1.0  # of the bound to |gradient| / delta: one, but for a free bias
-
-        def near(at: Tensor, gradient: Tensor) -> float:
-            target = tolerance * float(at.norm())
-            return ratio * float(gradient.norm()) / ridge / target if target > 0 else math.inf
-
-        def enough(at: Tensor, look: Look) -> bool:
-            nonlocal ratio
-            assert self.seen is not None
-            bound = distance_bound(self.regularizer, self.seen)
-            if bound <= tolerance * float(at.norm()):
-                return True
-            found = bound * ridge / max(float(look.gradient.norm()), 1e-300)
-            ratio = max(2 * ratio, 4.0) if math.isinf(bound) else max(ratio, 1.1 * found)
-            return False
-
-        project = self.project
-        return descend(
-            self.evaluate,
-            project(w),
-            inverse,
-            project,
-            near=near,
-            enough=enough if certified else None,
-            start=None if start is None else start - self.regularizer.delta * (w - project(w)),
-            most=most,
-            told=told,
-            saturated=self.saturated,
-        )
-
-    def saturated(self, w: Tensor, gradient: Tensor) -> bool:
-        """Whether classes are all so sure at w that the penalty alone has a say."""
-        if self.predictor.family.name not in ("bernoulli", "categorical"):
-            return False
-        pull = self.regularizer.gradient(w)
-        return float((gradient - pull).norm()) < 0.3 * float(pull.norm())
-
-    def measure(self, descent: Descent) -> Measured:
-        """What can be said of where a descent ended; one more careful pass if its last was none."""
-        look, passes = descent.look, descent.passes
-        if not look.careful or self.seen is None or not torch.equal(self.seen.w, descent.w):
-            look, passes = self.evaluate(descent.w, True), passes + 1
-        assert self.seen is not None
-        norm = float(look.gradient.norm()) + gradient_error(self.regularizer, self.seen, look.gradient)
-        bound = distance_bound(self.regularizer, self.seen)
-        return Measured(descent.w, self.seen, look.gradient, bound, norm, passes)
 
 
 def train_wide(
@@ -208,20 +83,6 @@ def train_wide(
     if not math.isfinite(measured.seen.value):
         raise SolverError("the objective is not finite: check the examples for extreme values")
     return measured, curvature
-
-
-def descent_reporter(progress: Progress) -> Callable[[int, float], None]:
-    """Tells how far a descent is: by the logarithm of how far its gradient is above what is asked."""
-    furthest = 1.0
-
-    def told(passes: int, distance: float) -> None:
-        nonlocal furthest
-        if math.isfinite(distance) and distance > 0:
-            furthest = max(furthest, distance)
-            share = 1 - math.log(max(distance, 1.0) + 1e-9) / max(math.log(furthest), 1e-9) if furthest > 1 else 0.5
-            progress(min(0.95, max(0.0, share)), f"pass {passes} over all examples")
-
-    return told
 
 
 def count_rows(data: EncodedData) -> int:

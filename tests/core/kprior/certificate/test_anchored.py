@@ -58,7 +58,7 @@ def assert_covers(state: State, bound: float | None, data: Examples) -> None:
         assert distance(state, truth) <= bound + ULP * float(state.w.norm()) + 1e-12 * bound
 
 
-@settings(max_examples=250)
+@settings(max_examples=160)
 @given(
     problem=rough_problems(),
     fraction=st.sampled_from((0.01, 0.1, 0.5)),
@@ -115,7 +115,7 @@ def test_bound_without_a_pass_covers_along_chains_of_rough_changes(
         assert_covers(state, certify_anchored(state, memory).bound, data)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(problem=rough_problems(), seed=st.integers(0, 2**20))
 def test_bound_of_a_gradient_pass_covers(problem: Rough, seed: int) -> None:
     """The curvature stays that of the anchor; what a pass for the gradient alone says of the weights is true."""

@@ -1,0 +1,149 @@
+"""A GLM's sums after a change: removed examples leave them, added ones enter, all at the anchor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from core.kprior.anchor import Anchor
+from core.kprior.anchored import Anchored, exact_rows, hessian_of
+from core.kprior.certificate.anchored import ExactRows
+from core.kprior.cost import Cost
+from core.kprior.curvature import Full, cholesky, ggn_rows
+from core.kprior.data.examples import Data, Examples, rereadable
+from core.kprior.measurement import smallest_eigenvalue
+from core.kprior.memory.memory import MemoryPolicy
+from core.kprior.memory.renewal import renew_memory
+from core.kprior.model.predictor import Predictor
+from core.kprior.model.regularizers import L2
+from core.kprior.objective.tasks import Change
+from core.kprior.objective.transfer import new_regularizer
+from core.kprior.passes.rounding import round_up
+from core.kprior.passes.statistics import Statistics
+from core.kprior.solvers import Training
+from core.kprior.state import State, check_keys
+
+EXACT_NUMBERS = 2**25
+"""Features of added examples up to this many numbers are kept at hand; the rest counts by its tangent alone."""
+
+
+def change_sums(
+    state: State, memory: Examples, change: Change, policy: MemoryPolicy, training: Training, cost: Cost
+) -> Anchored:
+    """Take removed examples out of the sums and added ones in, at the anchor; note what that does to every figure."""
+    predictor, anchor = state.predictor, state.anchor
+    regularizer = new_regularizer(state, change, predictor)
+    assert isinstance(anchor.curvature, Full)
+    gone, come = Moved.of(predictor, anchor.w, change.removed), Moved.of(predictor, anchor.w, change.added)
+    check_keys(state, gone.keys, come.keys)
+    check_removed(state, gone)
+    count = state.count - len(gone.keys) + len(come.keys)
+    if count <= 0:
+        raise ValueError("no examples are left: there is nothing a model could stand for")
+    cost.backward_passes += len(gone.keys) + len(come.keys)
+    G = Full(anchor.curvature.matrix - gone.sums.curvature_matrix + come.sums.curvature_matrix)
+    if not anchor.exact:
+        G.clip()  # what is taken away may be more than an estimate has of it
+    moved = Anchor(
+        anchor.w,
+        anchor.gradient - gone.sums.gradient + come.sums.gradient,
+        G,
+        anchor.exact,
+        rounding=round_up(anchor.rounding + gone.sums.rounding + come.sums.rounding),
+        mass=round_up(anchor.mass + gone.mass + come.mass),
+    )
+    H = hessian_of(predictor, regularizer, moved)
+    factor, failed = torch.linalg.cholesky_ex(H)
+    if int(failed):
+        factor = cholesky(H)
+    ratio = shrinkage(state, regularizer, gone, H, factor)
+    reach, peak, smallest = anchor.reach * ratio, anchor.peak * ratio, anchor.smallest / ratio
+    if regularizer is not state.regularizer:
+        smallest = max(smallest, smallest_eigenvalue(H))
+    if int(failed):  # the factor is that of another matrix: nothing follows from it
+        reach, peak, smallest = math.inf, math.inf, 0.0
+    kept, rows, reach, peak = renew_memory(
+        state, memory, gone.keys, come.examples(), policy, training, factor, reach, peak, count
+    )
+    exact = [exact_rows(predictor, anchor.w, rows)]
+    if come.phi is not None:
+        left = ~torch.isin(come.keys, kept.key)
+        exact.append(ExactRows(come.phi[left], come.phi[left] @ anchor.w.view(predictor.family.outputs, -1).T))
+    moved = replace(moved, reach=round_up(reach), peak=round_up(peak), smallest=smallest)
+    surrogate = None if state.surrogate is None else state.surrogate.copy()
+    if surrogate is not None:
+        for sign, examples in ((-1.0, gone.examples()), (1.0, come.examples())):
+            for chunk in examples:
+                surrogate.add(predictor, anchor.w, chunk.x, torch.full((len(chunk),), sign, device=predictor.device))
+    return Anchored(predictor, regularizer, moved, factor, tuple(exact), kept, rows, count, surrogate)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Examples that come or go: their sums at the anchor and, while they are few, their features."""
+
+    keys: Tensor
+    sums: Statistics
+    phi: Tensor | None
+    """(n, D); None for too many."""
+    chunks: tuple[Data, ...]
+
+    @classmethod
+    def of(cls, predictor: Predictor, w: Tensor, data: Sequence[Data]) -> Moved:
+        keys, features, numbers = [torch.zeros(0, dtype=torch.long)], [], 0
+        sums = Statistics(predictor, w, slope=True, curvature="full", careful=True)
+        for chunk in (c for part in data for c in rereadable(part) if len(c)):
+            predictor.check(chunk)
+            keys.append(chunk.key.cpu())
+            phi = predictor.features(chunk.x)
+            sums.add_encoded(phi, chunk.y.to(phi))
+            numbers += phi.numel()
+            if numbers <= EXACT_NUMBERS:
+                features.append(phi)
+        few = numbers <= EXACT_NUMBERS and features
+        return cls(torch.cat(keys), sums, torch.cat(features) if few else None, tuple(data))
+
+    @property
+    def mass(self) -> float:
+        return float(self.sums.curvature_matrix.diagonal().sum())
+
+    def examples(self) -> Iterator[Examples]:
+        """The examples themselves, chunk by chunk."""
+        yield from (c for part in self.chunks for c in part if len(c))
+
+
+def check_removed(state: State, gone: Moved) -> None:
+    """Removed examples that are remembered must be those that are remembered: others would spoil all sums."""
+    if gone.phi is None or len(gone.keys) == 0:
+        return
+    here = torch.nonzero(torch.isin(gone.keys, state.memory.key))[:, 0]
+    place = torch.searchsorted(state.memory.key, gone.keys[here])  # keys of a memory are in order
+    f = gone.phi[here] @ state.anchor.w.view(state.predictor.family.outputs, -1).T
+    soft = state.memory.soft[place].to(f)
+    if not torch.allclose(state.predictor.family.mean(f), soft, rtol=1e-3, atol=1e-4):
+        raise ValueError("a removed example is not the one that the state remembers under its key")
+
+
+def shrinkage(state: State, regularizer: L2, gone: Moved, H: Tensor, factor: Tensor) -> float:
+    """The smallest t, or a little more, for which H before the change is at most t times H after it.
+
+    By as much, at the most, lengths in the norm of H^-1 have grown. Where the penalty stays and few examples go, it is
+    one plus the largest eigenvalue of what they took, in the norm of what is left: the Gram matrix of their rows.
+    """
+    predictor, anchor = state.predictor, state.anchor
+    same = regularizer is state.regularizer
+    if same and len(gone.keys) == 0:
+        return 1.0
+    few = gone.phi is not None and len(gone.keys) * predictor.family.outputs <= len(H) // 2
+    if same and few:
+        taken = torch.cat([ggn_rows(predictor, anchor.w, chunk.x) for chunk in gone.examples()])
+        white = torch.linalg.solve_triangular(factor, taken.T, upper=False)
+        return 1 + float(torch.linalg.eigvalsh(white.T @ white)[-1])
+    before = hessian_of(predictor, state.regularizer, anchor)
+    half = torch.linalg.solve_triangular(factor, before, upper=False)
+    whole = torch.linalg.solve_triangular(factor, half.T.contiguous(), upper=False)
+    return max(0.0, float(torch.linalg.eigvalsh((whole + whole.T) / 2)[-1])) + 1e-12
