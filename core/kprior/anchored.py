@@ -24,7 +24,7 @@ from core.kprior.model.gauge import ground, shift_directions, without_shift
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.objective.objective import Objective
-from core.kprior.objective.surrogate import Surrogate
+from core.kprior.objective.surrogate import Surrogate, move_surrogate
 from core.kprior.objective.terms import Term
 from core.kprior.solvers import SolverError, Training
 from core.kprior.solvers.newton import newton
@@ -168,9 +168,7 @@ def recentre(state: State, memory: Examples) -> State:
     moved = Anchor(state.w, gradient - state.regularizer.gradient(state.w), curvature)
     old = state.memory
     fresh = remember(predictor, state.w, here.rows, old.weight, old.generation)
-    surrogate = None if state.surrogate is None else state.surrogate.copy()
-    if surrogate is not None:
-        surrogate.replace(predictor, anchor.w, state.w, here.rows.x, old.weight)
+    surrogate = move_surrogate(state.surrogate, predictor, anchor.w, state.w, here.rows, old.weight)
     return replace(state, anchor=moved, memory=fresh, surrogate=surrogate)
 
 
@@ -183,7 +181,5 @@ def recentre_roughly(state: State, memory: Examples) -> State:
     moved = Anchor(state.w, gradient, anchor.curvature)
     rows = align(state, memory)
     fresh = remember(state.predictor, state.w, rows, old.weight, old.generation)
-    surrogate = None if state.surrogate is None else state.surrogate.copy()
-    if surrogate is not None:
-        surrogate.replace(state.predictor, anchor.w, state.w, rows.x, old.weight)
+    surrogate = move_surrogate(state.surrogate, state.predictor, anchor.w, state.w, rows, old.weight)
     return replace(state, anchor=moved, memory=fresh, surrogate=surrogate)

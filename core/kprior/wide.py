@@ -25,6 +25,7 @@ from core.kprior.memory.sampling import uniform
 from core.kprior.memory.selection import MemorySelection
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
+from core.kprior.objective.surrogate import change_surrogate, move_surrogate
 from core.kprior.objective.tasks import Change
 from core.kprior.objective.transfer import new_regularizer
 from core.kprior.objective.wide import Measured, WideObjective, descent_reporter
@@ -165,12 +166,8 @@ def adapt_wide(
             raise SolverError("the weights are not finite any more: check the examples for extreme values")
     moved_anchor = Anchor(anchor.w, gradient, curvature, anchor.exact, rounding=rounding)
     spec = change.regularizer or state.regularizer_spec
-    surrogate = None if state.surrogate is None else state.surrogate.copy()
-    if surrogate is not None:
-        for sign, moved in ((-1.0, change.removed), (1.0, change.added)):
-            for chunk in (c for part in moved for c in part if len(c)):
-                weight = torch.full((len(chunk),), sign, device=predictor.device)
-                surrogate.add(predictor, anchor.w, chunk.x, weight)
+    gone_rows, come_rows = ((c for part in moved for c in part if len(c)) for moved in (change.removed, change.added))
+    surrogate = change_surrogate(state.surrogate, predictor, anchor.w, gone_rows, come_rows)
     return State(predictor, regularizer, spec, w, moved_anchor, kept, count, surrogate), rows
 
 
@@ -256,7 +253,5 @@ def refine_wide(
     rows = align(state, memory)
     old = state.memory
     fresh = remember(predictor, measured.w, rows, old.weight, old.generation)
-    surrogate = None if state.surrogate is None else state.surrogate.copy()
-    if surrogate is not None:
-        surrogate.replace(predictor, anchor.w, measured.w, rows.x, old.weight)
+    surrogate = move_surrogate(state.surrogate, predictor, anchor.w, measured.w, rows, old.weight)
     return replace(state, w=measured.w, anchor=moved, memory=fresh, surrogate=surrogate), measured

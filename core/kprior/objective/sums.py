@@ -20,6 +20,7 @@ from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.memory.renewal import renew_memory
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
+from core.kprior.objective.surrogate import change_surrogate
 from core.kprior.objective.tasks import Change
 from core.kprior.objective.transfer import new_regularizer
 from core.kprior.passes.rounding import round_up
@@ -74,11 +75,7 @@ def change_sums(
         left = ~torch.isin(come.keys, kept.key)
         exact.append(ExactRows(come.phi[left], come.phi[left] @ anchor.w.view(predictor.family.outputs, -1).T))
     moved = replace(moved, reach=round_up(reach), peak=round_up(peak), smallest=smallest)
-    surrogate = None if state.surrogate is None else state.surrogate.copy()
-    if surrogate is not None:
-        for sign, examples in ((-1.0, gone.examples()), (1.0, come.examples())):
-            for chunk in examples:
-                surrogate.add(predictor, anchor.w, chunk.x, torch.full((len(chunk),), sign, device=predictor.device))
+    surrogate = change_surrogate(state.surrogate, predictor, anchor.w, gone.examples(), come.examples())
     return Anchored(predictor, regularizer, moved, factor, tuple(exact), kept, rows, count, surrogate)
 
 

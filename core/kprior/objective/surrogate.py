@@ -13,12 +13,14 @@ All are sums over examples and are carried like curvature: updated when examples
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from core.kprior.curvature import Full, balance
+from core.kprior.data.examples import Examples
 from core.kprior.model.encoders import size_of
 from core.kprior.model.predictor import Predictor
 
@@ -102,3 +104,27 @@ class Surrogate:
         values, vectors = torch.linalg.eigh(covariance)
         root: Tensor = vectors * values.clamp(min=0).sqrt()
         return root
+
+
+def change_surrogate(
+    surrogate: Surrogate | None, predictor: Predictor, w: Tensor, removed: Iterable[Examples], added: Iterable[Examples]
+) -> Surrogate | None:
+    """The sums without examples that went and with those that came, all at the weights w."""
+    if surrogate is None:
+        return None
+    changed = surrogate.copy()
+    for sign, examples in ((-1.0, removed), (1.0, added)):
+        for chunk in examples:
+            changed.add(predictor, w, chunk.x, torch.full((len(chunk),), sign, device=predictor.device))
+    return changed
+
+
+def move_surrogate(
+    surrogate: Surrogate | None, predictor: Predictor, old: Tensor, new: Tensor, rows: Examples, weight: Tensor
+) -> Surrogate | None:
+    """The sums at other weights, as far as the rows of a memory can tell."""
+    if surrogate is None:
+        return None
+    moved = surrogate.copy()
+    moved.replace(predictor, old, new, rows.x, weight)
+    return moved
