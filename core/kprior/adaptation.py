@@ -16,7 +16,7 @@ from core.kprior.certificate.certificate import certificate_of, is_dense
 from core.kprior.cost import Cost
 from core.kprior.curvature import Curvature, Full, curvature_for, is_wide
 from core.kprior.data.drawing import Draw
-from core.kprior.data.examples import Data, Examples
+from core.kprior.data.examples import Data, Examples, chunks_of
 from core.kprior.memory.memory import MemoryPolicy, remember
 from core.kprior.memory.selection import MemorySelection
 from core.kprior.network import adapt_network
@@ -122,7 +122,7 @@ def next_state(
             surrogate.add(predictor, w, problem.kept.x, problem.importance)
             if problem.surrogate is not None:  # the inputs are the same, whatever reads them
                 surrogate.moment = problem.surrogate.moment.clone()
-        for chunk in (c for data in problem.change.added for c in data):
+        for chunk in chunks_of(problem.change.added):
             surrogate.add(predictor, w, chunk.x)
     generation = state.memory.generation + 1
     size = policy.size(problem.count)
@@ -133,7 +133,7 @@ def next_state(
     if len(problem.kept):
         selection.offer(problem.kept, problem.importance)
     added = 0
-    for chunk in (c for data in problem.change.added for c in data):
+    for chunk in chunks_of(problem.change.added):
         selection.offer(chunk)
         added += len(chunk)
     if len(problem.kept) + added:
@@ -172,6 +172,6 @@ def carry_curvature(problem: Problem, w: Tensor, empty: Curvature) -> Curvature:
         curvature, weight = problem.past.copy(predictor), torch.zeros_like(problem.importance)
     if bool((weight != 0).any()):
         curvature.add(predictor, w, problem.kept.x, weight)
-    for chunk in (c for data in problem.change.added for c in data):
+    for chunk in chunks_of(problem.change.added):
         curvature.add(predictor, w, chunk.x)
     return curvature

@@ -26,7 +26,7 @@ from core.kprior.model.regularizers import L2
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.surrogate import Surrogate, move_surrogate
 from core.kprior.objective.terms import Term
-from core.kprior.solvers import SolverError, Training
+from core.kprior.solvers import Training, solve
 from core.kprior.solvers.newton import newton
 from core.kprior.state import State, align
 
@@ -61,12 +61,7 @@ class Anchored:
         shifts = shift_directions(self.predictor, self.regularizer.delta)
         w = self.solve_by_chords(without_shift(start, shifts), cost)
         if w is None:
-            objective = self.objective()
-            try:
-                w = newton(objective, start, training, cost).w
-            except SolverError:
-                # a model that is far too sure has no curvature left to start from; at zero there is all of it
-                w = newton(objective, torch.zeros_like(start), training, cost).w
+            w = solve(self.objective(), start, training, cost).w
         return without_shift(w, shifts)
 
     def solve_by_chords(self, w: Tensor, cost: Cost) -> Tensor | None:

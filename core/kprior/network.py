@@ -21,7 +21,7 @@ from core.kprior.anchor import Anchor
 from core.kprior.certificate.certificate import Certificate
 from core.kprior.certificate.network import Audit, losses_of
 from core.kprior.cost import Cost
-from core.kprior.data.examples import Examples
+from core.kprior.data.examples import Examples, chunks_of
 from core.kprior.memory.memory import MemoryPolicy, remember
 from core.kprior.memory.selection import MemorySelection
 from core.kprior.objective.forgetting import push_away
@@ -72,7 +72,7 @@ def next_network(known: Survey, memory: Examples, policy: MemoryPolicy, w: Tenso
     selection = MemorySelection(policy, policy.size(known.count), predictor, w, None, known.seed)
     if len(kept):
         selection.offer(kept, importance)
-    for chunk in (c for data in known.change.added for c in data if len(c)):
+    for chunk in chunks_of(known.change.added):
         selection.offer(chunk)
     if len(kept) + known.new:
         remembered, rows = selection.take(generation)

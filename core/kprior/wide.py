@@ -19,7 +19,7 @@ from core.kprior.anchor import Anchor
 from core.kprior.cost import Cost
 from core.kprior.curvature import Blocks, Curvature, Diagonal, Kronecker, kind_for
 from core.kprior.data.encoded import EncodedData
-from core.kprior.data.examples import Data, EncodedExamples, Examples, rereadable
+from core.kprior.data.examples import Data, EncodedExamples, Examples, chunks_of, rereadable
 from core.kprior.memory.memory import Memory, MemoryPolicy, remember
 from core.kprior.memory.sampling import uniform
 from core.kprior.memory.selection import MemorySelection
@@ -161,13 +161,13 @@ def adapt_wide(
     if curvature is not None and anchor.exact:
         objective = WideObjective(predictor, regularizer, EncodedData(predictor, []), cost)
         step = objective.project(curvature.inverse(regularizer.delta)(gradient + regularizer.gradient(anchor.w)))
-        w = anchor.w - step * step_length(predictor, step, [rows, *(c for part in change.added for c in part)])
+        w = anchor.w - step * step_length(predictor, step, [rows, *chunks_of(change.added)])
         if not bool(w.isfinite().all()):
             raise SolverError("the weights are not finite any more: check the examples for extreme values")
     moved_anchor = Anchor(anchor.w, gradient, curvature, anchor.exact, rounding=rounding)
     spec = change.regularizer or state.regularizer_spec
-    gone_rows, come_rows = ((c for part in moved for c in part if len(c)) for moved in (change.removed, change.added))
-    surrogate = change_surrogate(state.surrogate, predictor, anchor.w, gone_rows, come_rows)
+    went, came = chunks_of(change.removed), chunks_of(change.added)
+    surrogate = change_surrogate(state.surrogate, predictor, anchor.w, went, came)
     return State(predictor, regularizer, spec, w, moved_anchor, kept, count, surrogate), rows
 
 
@@ -196,10 +196,10 @@ def renew_sample(
     selection = MemorySelection(policy, policy.size(count), predictor, state.anchor.w, None, training.seed)
     if len(rows):
         selection.offer(rows, weight)
-    for chunk in (c for part in change.added for c in part if len(c)):
+    for chunk in chunks_of(change.added):
         selection.offer(chunk)
     generation = state.memory.generation + 1
-    if len(rows) or any(len(c) for part in change.added for c in part):
+    if len(rows) or any(True for _ in chunks_of(change.added)):
         return selection.take(generation)
     return remember(predictor, state.anchor.w, rows, weight, generation), rows
 

@@ -6,7 +6,7 @@ A list of chunks will do, and so will an object that streams a table anew on eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -64,6 +64,11 @@ def rereadable(data: Data) -> Data:
     if iter(data) is data:
         raise ValueError("data must be readable more than once: give a list of chunks or an object that streams anew")
     return data
+
+
+def chunks_of(parts: Iterable[Data]) -> Iterator[Examples]:
+    """The chunks of several data, one after the other, without those that are empty."""
+    return (chunk for data in parts for chunk in data if len(chunk))
 
 
 def concatenate(parts: Sequence[Examples]) -> Examples:

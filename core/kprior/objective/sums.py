@@ -14,7 +14,7 @@ from core.kprior.anchored import Anchored, exact_rows, hessian_of
 from core.kprior.certificate.anchored import ExactRows
 from core.kprior.cost import Cost
 from core.kprior.curvature import Full, cholesky, ggn_rows
-from core.kprior.data.examples import Data, Examples, rereadable
+from core.kprior.data.examples import Data, Examples, chunks_of, rereadable
 from core.kprior.measurement import smallest_eigenvalue
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.memory.renewal import renew_memory
@@ -110,7 +110,7 @@ class Moved:
 
     def examples(self) -> Iterator[Examples]:
         """The examples themselves, chunk by chunk."""
-        yield from (c for part in self.chunks for c in part if len(c))
+        return chunks_of(self.chunks)
 
 
 def check_removed(state: State, gone: Moved) -> None:
