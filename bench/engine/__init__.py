@@ -44,8 +44,8 @@ def parts() -> dict[str, Callable[[Options], Iterator[Report]]]:
         "dense": lambda o: iter([dense.run(o.data, o.quick)]),
         "wide": lambda o: wide.run(o.data, o.quick),
         "million": lambda o: iter([wide.million(o.quick)]),
-        "networks-mlp": lambda o: iter([networks.run("mlp", o.data, o.seeds, o.quick)]),
-        "networks-lenet5": lambda o: iter([networks.run("lenet5", o.data, o.seeds, o.quick)] if o.data else []),
+        "networks-mlp": lambda o: networks.run("mlp", o.data, o.seeds, o.quick),
+        "networks-lenet5": lambda o: networks.run("lenet5", o.data, o.seeds, o.quick) if o.data else iter([]),
         "networks-overfitted": lambda o: iter([forget(o.data, o.seeds, o.quick)]),
     }
 
@@ -70,5 +70,6 @@ def run(options: Options, only: str, json: Path | None, figures: Path | None) ->
                 if figures is not None:
                     from bench.engine.figures import draw
 
-                    for path in draw(report, figures):
+                    together = [each for each in reports if each.name == report.name]
+                    for path in draw(together, figures):
                         console.print(f"wrote {path}")

@@ -12,18 +12,19 @@ RED, GREY, ORANGE, BLUE = "tab:red", "grey", "tab:orange", "tab:blue"
 WAYS = {"nothing": GREY, "ours": RED, "warm, as good": ORANGE, "Batch": "black"}
 
 
-def draw(report: Report, folder: Path) -> list[Path]:
-    """The picture of a report, if there is one: the paths that were written."""
+def draw(reports: list[Report], folder: Path) -> list[Path]:
+    """One picture of all reports of a name, if there is one: the paths that were written."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    report, rows = reports[-1], [row for each in reports for row in each.rows]
     kind = report.name.split()[0]
-    if kind not in DRAWN or not report.rows:
+    if kind not in DRAWN or not rows:
         return []
-    image = DRAWN[kind](plt, report.rows)
-    image.suptitle(report.title, fontsize=9)
+    image = DRAWN[kind](plt, rows)
+    image.suptitle(report.title if len(reports) == 1 else report.name, fontsize=9)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{report.name.replace(' ', '-')}.png"
     image.savefig(path, dpi=130)

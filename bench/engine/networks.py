@@ -7,8 +7,8 @@ doing nothing is already there proves nothing, and is marked.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -39,7 +39,6 @@ LARGE = 20_000
 """Rows from which on less CPU than a warm descent is asked for."""
 TRAINING = {"mlp": Training(max_epochs=40), "lenet5": Training(max_epochs=15)}
 COLUMNS = {
-    "task": "task|",
     "way": "way|",
     "accuracy": "accuracy|.2f",
     "disagreement": "differs\nfrom Batch|.2f",
@@ -161,12 +160,12 @@ def compare(task: NetworkTask, data: Images, trainings: Trainings, seed: int, se
     return rows
 
 
-def summary(task: str, rows: list[Row], points: float) -> list[Row]:
+def summary(rows: list[Row], points: float) -> list[Row]:
     """Means over seeds, each way a row; the floor, and whether the task proves anything."""
     out: list[Row] = []
     for way in dict.fromkeys(row["way"] for row in rows):
         here = [row for row in rows if row["way"] == way]
-        row: Row = {"task": task, "way": way, "note": ""}
+        row: Row = {"task": here[0]["task"], "way": way, "note": ""}
         for key in MEANS:
             values = [each[key] for each in here if each.get(key) is not None]
             if values:
@@ -195,57 +194,40 @@ def reaches(row: Row, named: dict[str, Row], points: float) -> bool:
     return bool(batch["accuracy"] - row["accuracy"] <= short and near)
 
 
-def targets(kind: str, summaries: dict[str, list[Row]], count: int, points: float) -> list[Target]:
-    """Those of the issue: the worst of all tasks, and its name."""
-    figures: dict[str, list[tuple[float, str]]] = {}
-    for task, rows in summaries.items():
-        named: dict[str, Any] = {row["way"]: row for row in rows}
-        mine, warm, batch, again = (named[way] for way in ("ours", "warm, as good", "Batch", "Batch again"))
-        noise = abs(batch["accuracy"] - again["accuracy"])
-        below = batch["accuracy"] - mine["accuracy"]
-        figures.setdefault("accuracy below Batch", []).append((0.0 if below <= noise else below, task))
-        over = mine["disagreement"] - mine["floor"]
-        figures.setdefault("disagreement above the floor", []).append((over, task))
-        if "still" in mine:
-            figures.setdefault("still named %", []).append((mine["still"], task))
-        if named["nothing"]["note"]:
-            continue  # a warm descent of no steps is as good
-        figures.setdefault("visits / warm's", []).append((mine["visits"] / warm["visits"], task))
+def targets(rows: list[Row], count: int, points: float) -> list[Target]:
+    """Those of the issue."""
+    named = {row["way"]: row for row in rows}
+    mine, warm, batch, again = (named[way] for way in ("ours", "warm, as good", "Batch", "Batch again"))
+    below = batch["accuracy"] - mine["accuracy"]
+    noise = abs(batch["accuracy"] - again["accuracy"])
+    out = [
+        Target("accuracy below Batch", 0.0 if below <= noise else below, points),
+        Target("disagreement above the floor", mine["disagreement"] - mine["floor"], MORE),
+    ]
+    if "still" in mine:
+        out.append(Target("still named %", mine["still"], STILL))
+    if not named["nothing"]["note"]:  # else a warm descent of no steps is as good
+        out.append(Target("visits / warm's", mine["visits"] / warm["visits"], 0.2))
         if count >= LARGE:
-            figures.setdefault("CPU / warm's", []).append((mine["cpu"] / warm["cpu"], task))
-    limits = {
-        "accuracy below Batch": points,
-        "disagreement above the floor": MORE,
-        "still named %": STILL,
-        "visits / warm's": 0.2,
-        "CPU / warm's": 1.0,
-    }
-    out = []
-    for name, limit in limits.items():
-        found = figures.get(name, [])
-        out += [Target(f"{kind}: {name} ({task})", value, limit) for value, task in found]
-        if not found:
-            out.append(Target(f"{kind}: {name}", None, limit))
+            out.append(Target("CPU / warm's", mine["cpu"] / warm["cpu"], 1.0))
     return out
 
 
-def run(kind: str, data: Path | None, seeds: int, quick: bool) -> Report:
-    """All tasks of an architecture."""
+def run(kind: str, data: Path | None, seeds: int, quick: bool) -> Iterator[Report]:
+    """Each task of an architecture: a table of its own, as it takes long."""
     most = 2_000 if quick else None
     given = images(data, kind != "mlp", most)
     trainings = Trainings(Training(max_epochs=30) if quick else TRAINING[kind])
     points = 1.0 if kind == "lenet5" else 0.5
     what = "MLP 2x100" if kind == "mlp" else kind
-    title = f"{given.name}, N = {len(given.train):,}: {what}, means of {seeds} seeds"
-    console = Console(stderr=True)  # it takes long
-    report, summaries = Report(f"networks {kind}", title, COLUMNS), dict[str, list[Row]]()
+    console = Console(stderr=True)
     tasks = network_tasks(kind, given)
     for name in list(tasks)[:2] if quick else tasks:
         task, rows = tasks[name](), list[Row]()
         for seed in range(seeds):
             console.print(f"{kind}: {task.name}, seed {seed} ...", highlight=False)
             rows += compare(task, given, trainings, seed, seeds)
-        summaries[task.name] = summary(task.name, rows, points)
-        report.rows += summaries[task.name]
-    report.targets = targets(kind, summaries, len(given.train), points)
-    return report
+        title = f"{given.name}, N = {len(given.train):,}: {what}, {task.name}, means of {seeds} seeds"
+        report = Report(f"networks {kind}", title, COLUMNS, summary(rows, points))
+        report.targets = targets(report.rows, len(given.train), points)
+        yield report
