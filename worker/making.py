@@ -27,6 +27,7 @@ from core.kprior import (
     State,
     adapt,
     refine,
+    refine_for_erasure,
     train,
 )
 from core.kprior import Task as Change
@@ -152,6 +153,8 @@ def adapted(task: Task, subject: Subject, tip: Version) -> tuple[Made, str]:
     start = time.perf_counter()
     changes = changes_since(task, subject, tip)
     parent, memory = changes.parent, changes.memory
+    if subject.erasing and is_wide(parent.predictor):
+        raise Unadaptable("a model of so many weights knows nothing of who is erased only if it is trained anew")
     if tip.position == subject.at:  # all that is wanted is a certificate
         result = Result(parent, memory, Cost(), True)
     else:
@@ -167,7 +170,9 @@ def adapted(task: Task, subject: Subject, tip: Version) -> tuple[Made, str]:
             watch=subject.watch(task.part(0.05, 0.5)),
         )
     state, cost, certificate = result.state, result.cost + changes.cost, None
-    if must_certify(subject, state, bool(rows(changes.removed))):
+    if subject.erasing:
+        state, cost, certificate = cleared(task, subject, result, cost)
+    elif must_certify(subject, state, bool(rows(changes.removed))):
         state, cost, certificate = certified(task, subject, result, cost)
     cost = replace(cost, seconds=time.perf_counter() - start)
     made = completed(task, subject, "kprior", changes.dataset, state, cost, certificate)
@@ -179,10 +184,9 @@ def adapted(task: Task, subject: Subject, tip: Version) -> tuple[Made, str]:
 def must_certify(subject: Subject, state: State, removes: bool) -> bool:
     """Whether a version needs a certificate."""
     wanted = subject.policy.certify
-    # without a pass nothing tells whether the adaptation of a wide model came near
-    unsure = subject.erasing or is_wide(state.predictor)
     asked = wanted in ("always", "pass") or (removes and wanted == "removals")
-    return asked or unsure or subject.removal is not None
+    # without a pass nothing tells whether the adaptation of a wide model came near
+    return asked or is_wide(state.predictor) or subject.erasing or subject.removal is not None
 
 
 def worse(subject: Subject, parent: State, made: Made) -> bool:
@@ -215,12 +219,9 @@ def sufficient(subject: Subject, certificate: Certificate | None) -> bool:
 
 
 def certified(task: Task, subject: Subject, result: Result, cost: Cost) -> tuple[State, Cost, Certificate]:
-    """The certificate: without a pass where that is enough, else after as many refinements as it takes or are allowed.
-
-    An erasure moves the anchor: weights that knew the person must not stay in the state.
-    """
+    """The certificate: without a pass where that is enough, else after as many refinements as it takes."""
     tolerance, allowed = subject.policy.tolerance.relative_bound, subject.removal.allowed if subject.removal else None
-    forced = subject.erasing or subject.policy.certify == "pass"
+    forced = subject.policy.certify == "pass"
     free = result.certificate
     if (
         free is not None
@@ -238,6 +239,24 @@ def certified(task: Task, subject: Subject, result: Result, cost: Cost) -> tuple
         measured = refine(measured.state, measured.memory, data, **again)
         spent = spent + measured.cost
     return measured.state, cost + spent, replace(measured.certificate, passes=spent.data_passes)
+
+
+def cleared(task: Task, subject: Subject, result: Result, cost: Cost) -> tuple[State, Cost, Certificate]:
+    """The model whose weights and sums are those of the examples that are left, whoever it knew before."""
+    phrase = "clearing the weights of who is erased: a pass over all examples"
+    found = refine_for_erasure(
+        result.state,
+        result.memory,
+        Reading(task, subject.in_force(), task.part(0.5, 0.85), phrase),
+        tolerance=subject.policy.tolerance.relative_bound,
+        rounds=ROUNDS,
+        look_at=subject.holdout,
+        policy=subject.memory,
+        seed=subject.training.seed,
+    )
+    if found is None:
+        raise Unadaptable("its weights cannot be told from those of a model that never knew who is erased")
+    return found.state, cost + found.cost, found.certificate
 
 
 def from_scratch(

@@ -5,7 +5,8 @@ no files, no settings, no database.
 
     train(spec, data)                 a first version, from scratch
     adapt(state, memory, tasks)       the next one, without the past; a network with rows that `draw` gives
-    certify(state, data)              one pass: how far from a retrain it can be; `refine` brings it nearer
+    certify(state, data)              one pass: how far from a retrain it can be; `refine` brings it nearer, and
+                                      `refine_for_erasure` to weights that nobody who was erased can be found in
     State.to_bytes, State.from_bytes  a version's state as one safetensors file
 """
 
@@ -17,6 +18,7 @@ from core.kprior.certificate.network import Audit
 from core.kprior.cost import Cost
 from core.kprior.data.drawing import Draw, draw_from
 from core.kprior.data.examples import Data, Examples
+from core.kprior.erasure import refine_for_erasure
 from core.kprior.memory.memory import Memory, MemoryPolicy, Select
 from core.kprior.model.predictor import Predictor
 from core.kprior.objective.methods import MODES, OURS, PAPER, REPLAY, WEIGHT_PRIOR, Method, Weights, distillation
@@ -61,6 +63,7 @@ __all__ = [
     "draw_from",
     "membership_auc",
     "refine",
+    "refine_for_erasure",
     "reselect",
     "train",
 ]

@@ -210,14 +210,10 @@ def refine_wide(
     data: Data,
     tolerance: float,
     rounds: int,
-    forced: bool,
     cost: Cost,
     progress: Progress | None = None,
 ) -> tuple[State, Measured]:
-    """Descend from the anchor, whose gradient is known, to within the tolerance; the anchor moves along.
-
-    `forced`: the curvature is estimated anew from rows that are there, at the new weights.
-    """
+    """Descend from the anchor, whose gradient is known, to within the tolerance; the anchor moves along."""
     predictor, regularizer, anchor = state.predictor, state.regularizer, state.anchor
     encoded = EncodedData(predictor, data)
     objective = WideObjective(predictor, regularizer, encoded, cost)
@@ -245,9 +241,6 @@ def refine_wide(
         if stuck:
             break
     measured = objective.measure(descent)
-    if forced:
-        some = sample_rows(encoded, sample_share(predictor, state.count), 0)
-        curvature = estimate_curvature(predictor, measured.w, some, state.count, 0)
     gradient = measured.seen.gradient.reshape(-1)
     moved = Anchor(measured.w, gradient, curvature, exact=True, rounding=measured.seen.rounding)
     rows = align(state, memory)

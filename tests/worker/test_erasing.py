@@ -30,6 +30,22 @@ def test_a_person_is_forgotten_and_a_receipt_says_so(house: House) -> None:
     assert person not in str(receipt)
 
 
+def test_the_champion_is_the_same_to_the_last_bit_whoever_was_erased(house: House) -> None:
+    """Who has a candidate for the person, all other examples and the weights learns nothing by trying it."""
+    x, y = problem(300)
+    files = set()
+    for n, scale in enumerate((1.0, 3.0, -2.0)):
+        name, person = house.new_model(), f"candidate {n}"
+        house.add_examples(name, x[:3] * scale, y[:3] if n else 1 - y[:3], split="train", subject=person)
+        house.add_examples(name, x[3:], y[3:], first=3, split="train")
+        house.adapted(name)
+        known_by = house.champion(name)["sha256"]
+        assert erased(house, person)["models"][0]["method"] == "adapted"
+        files.add(house.champion(name)["sha256"])
+        assert known_by not in files
+    assert len(files) == 1
+
+
 def test_a_person_whom_nobody_knows_has_a_receipt_at_once(house: House) -> None:
     erasure = house.post("/v1/erasures", {"subject": "nobody at all"})
     assert (erasure["state"], erasure["models"]) == ("completed", [])

@@ -38,9 +38,11 @@ def test_a_wide_model_is_trained_adapted_and_erased_within_its_bound(house: Hous
     for rows in (left, left[10:]):
         version = house.champion(name)
         certificate = version["certificate"]
-        assert (version["kind"], certificate["kind"]) == ("adapted", "bound")
+        # who is erased has left no trace in a model of this size only if it is trained anew
+        kind = "adapted" if rows is left else "trained"
+        assert (version["kind"], certificate["kind"]) == (kind, "bound")
         assert certificate["relative"] <= 0.01
-        assert certificate["passes"] > 0
+        assert version["cost"]["data_passes"] > 0
         weights = house.weights(name).reshape(CLASSES, -1)
         weights[:, -1] -= weights[:, -1].mean()
         truth = fit("classes", x[rows], y[rows], DELTA).reshape(CLASSES, -1)
@@ -49,7 +51,7 @@ def test_a_wide_model_is_trained_adapted_and_erased_within_its_bound(house: Hous
             assert ended(house, ask(house, PERSON))["state"] == "completed"
 
 
-def test_a_removal_is_certified_without_a_pass_and_an_erasure_moves_the_anchor(house: House) -> None:
+def test_a_removal_is_certified_without_a_pass_and_an_erasure_makes_some(house: House) -> None:
     x, y = problem(3000)
     name = house.new_model()
     house.add_examples(name, x[:5], y[:5], split="train", subject="one of many")

@@ -91,11 +91,13 @@ def certify(
     look_at: Data = (),
     passes: int = 1,
     policy: MemoryPolicy | None = None,
+    afresh: bool = False,
     seed: int = 0,
 ) -> Measurement:
     """One pass over the retained `data`; `look_at` are examples (the holdout) whose predictions are bounded, too.
 
-    `memory` holds the rows that the state's memory refers to. A dense GLM's is chosen anew, by the `policy`.
+    `memory` holds the rows that the state's memory refers to. A dense GLM's is chosen anew, by the `policy`; `afresh`
+    without what the state knows of leverages, by one more pass.
     """
     if not state.predictor.linear:
         raise ValueError("no bound exists for a network: it is measured when it is adapted with drawn rows")
@@ -104,7 +106,7 @@ def certify(
         if is_wide(state.predictor):
             result = certify_wide(state, memory, data, look_at, cost)
         else:
-            result = certify_dense(state, memory, data, look_at, passes, cost, policy, seed)
+            result = certify_dense(state, memory, data, look_at, passes, cost, policy, afresh, seed)
     return replace(result, cost=cost)
 
 
@@ -118,11 +120,13 @@ def refine(
     look_at: Data = (),
     policy: MemoryPolicy | None = None,
     forced: bool = False,
+    afresh: bool = False,
     seed: int = 0,
 ) -> Measurement:
     """Bring the relative bound of a GLM below the tolerance by as few passes as it takes, `rounds` at most.
 
-    No pass is made where the anchor's sums are enough, unless it is `forced`: an erasure must move the anchor.
+    No pass is made where the anchor's sums are enough, unless it is `forced`. With `afresh`, nothing but the weights of
+    the state is used: its sums are measured first of all.
     """
     if rounds < 1:
         raise ValueError("rounds must be at least 1")
@@ -130,8 +134,7 @@ def refine(
     if is_wide(state.predictor):
         with cost.timed():
             most = max(rounds, WIDE_PASSES)
-            options = {"tolerance": tolerance, "rounds": most, "forced": forced}
-            return certify_wide(state, memory, data, look_at, cost, **options)  # type: ignore[arg-type]
+            return certify_wide(state, memory, data, look_at, cost, tolerance=tolerance, rounds=most)
     if is_dense(state) and not forced:
         with cost.timed():
             free = certify_anchored(state, memory, look_at)
@@ -144,7 +147,9 @@ def refine(
         if within(nearer.certificate, tolerance):
             return replace(nearer, cost=cost)
     for passes in range(spent + 1, rounds + 1):
-        measured = certify(state, memory, data, look_at=look_at, passes=passes, policy=policy, seed=seed)
+        first = afresh and passes == 1
+        asked = {"look_at": look_at, "passes": passes, "policy": policy, "afresh": first, "seed": seed}
+        measured = certify(state, memory, data, **asked)  # type: ignore[arg-type]
         cost = cost + measured.cost
         if best is not None and not measured.value <= best.value + 1e-9 * abs(best.value):
             # the step went too far: most of the way back
@@ -154,9 +159,7 @@ def refine(
         refined, there = measured.refined, measured.refined_certificate
         if refined is None or there is None:
             return replace(measured, cost=cost)
-        # an erasure's anchor stays in the state: it must be near the retrain, too
-        clean = not forced or within(measured.certificate, tolerance)
-        if (within(there, tolerance) and clean) or passes == rounds:
+        if within(there, tolerance) or passes == rounds:
             if within(measured.certificate, tolerance) and not within(there, tolerance):
                 return replace(measured, refined=None, refined_certificate=None, cost=cost)
             return Measurement(there, refined, measured.memory, None, None, cost)
@@ -236,11 +239,13 @@ def certify_dense(
     passes: int,
     cost: Cost,
     policy: MemoryPolicy | None,
+    afresh: bool,
     seed: int,
 ) -> Measurement:
     """Move the anchor to the weights, and from there to the minimum of the anchored objective."""
     predictor, w = state.predictor, state.w
-    near = hessian_of(predictor, state.regularizer, state.anchor) if is_dense(state) else None
+    known = is_dense(state) and not afresh
+    near = hessian_of(predictor, state.regularizer, state.anchor) if known else None
     size = max(1, len(state.memory)) if policy is None else policy.size(state.count)
     measured = measure(
         predictor,
@@ -286,10 +291,9 @@ def certify_wide(
     *,
     tolerance: float = math.inf,
     rounds: int = 1,
-    forced: bool = False,
 ) -> Measurement:
     """Passes for the gradient alone, until the bound is within the tolerance or the rounds are spent."""
-    moved, found = refine_wide(state, memory, data, tolerance, rounds, forced, cost)
+    moved, found = refine_wide(state, memory, data, tolerance, rounds, cost)
     prediction = prediction_bound_by_length(state.predictor, found.w, found.bound, look_at)
     relative = found.relative
     certificate = Certificate("bound", found.gradient_norm, found.passes, found.bound, relative, prediction)

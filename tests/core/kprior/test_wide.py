@@ -117,18 +117,6 @@ def test_gradient_after_a_change_is_that_of_the_retained_rows_at_the_anchor(kind
     assert not bool(torch.isin(gone.key, state.memory.key).any())
 
 
-def test_forced_pass_leaves_no_weights_and_no_curvature_of_before() -> None:
-    data = single(examples_of("classes", 400, DIM))
-    trained = train(spec_of("classes", DIM), data.chunks(64), policy=TENTH)
-    gone = rows(data, 3, 9)
-    adapted = adapt(trained.state, trained.memory, [RemoveData([gone])], policy=TENTH)
-    left = without(data, gone)
-    cleaned = refine(adapted.state, adapted.memory, left.chunks(64), tolerance=1e-3, forced=True).state
-    assert not torch.equal(cleaned.anchor.w, trained.state.w)
-    assert isinstance(cleaned.curvature, Blocks)
-    assert set(cleaned.curvature.drawn.unique().tolist()) <= set(left.key.tolist())
-
-
 def test_passes_over_other_rows_than_the_state_stands_for_are_refused() -> None:
     data = single(examples_of("binary", 200, DIM))
     trained = train(spec_of("binary", DIM), data.chunks(64))

@@ -214,19 +214,6 @@ def test_two_hundred_changes_are_never_above_the_tolerance_without_a_pass() -> N
     assert 1 <= passes <= 40
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
-def test_a_forced_pass_leaves_no_weights_that_knew_the_removed(kind: str) -> None:
-    data = examples_of(kind, 400, 4)
-    trained = train(spec_of(kind, 4), data.chunks(64), policy=TENTH)
-    gone = rows(data, 3, 5)
-    adapted = adapt(trained.state, trained.memory, [RemoveData([gone])], policy=TENTH)
-    assert torch.equal(adapted.state.anchor.w, trained.state.w)
-    cleaned = refine(adapted.state, adapted.memory, without(data, gone).chunks(64), tolerance=1.0, forced=True).state
-    truth = oracles.retrain(cleaned.spec, without(data, gone))
-    assert not torch.equal(cleaned.anchor.w, trained.state.w)
-    assert float((cleaned.anchor.w - truth).norm()) < float((trained.state.w - truth).norm())
-
-
 def test_far_changes_have_an_infinite_bound_and_not_a_wrong_one() -> None:
     data = examples_of("binary", 60, 3)
     trained = train(spec_of("binary", 3, regularizer=l2(0.01)), data.chunks(64), policy=MemoryPolicy(cap=1))

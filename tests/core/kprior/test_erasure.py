@@ -1,0 +1,102 @@
+"""After an erasure nobody can tell who was erased: not by replaying it with every candidate, not by any bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from core.kprior import Examples, MemoryPolicy, Removal, RemoveData, State, adapt, refine, refine_for_erasure, train
+from core.kprior.data.examples import concatenate
+from tests.core.kprior import oracles
+from tests.core.kprior.problems import FAMILIES, QUADRATIC, TENTH, distance, examples_of, l2, rows, spec_of
+
+REGULARIZERS = {"free bias": l2(), "all penalised": l2(1.0, True), "weak": l2(1e-3)}
+
+
+def erased(spec: dict[str, Any], person: Examples, others: Examples, policy: MemoryPolicy = TENTH) -> State | None:
+    """The state of a model that knew a person and was made to forget them."""
+    trained = train(spec, concatenate([person, others]).chunks(64), policy=policy)
+    adapted = adapt(trained.state, trained.memory, [RemoveData([person])], policy=policy)
+    found = refine_for_erasure(adapted.state, adapted.memory, others.chunks(64), tolerance=0.01, policy=policy)
+    return None if found is None else found.state
+
+
+def strangers(kind: str, dim: int, count: int) -> list[Examples]:
+    """People, each with three examples of their own, some of them far out."""
+    return [
+        Examples(each.key, each.x * (1 + 2 * (n % 3)), each.y)
+        for n, each in enumerate(examples_of(kind, 3, dim, seed=100 + n) for n in range(count))
+    ]
+
+
+@pytest.mark.parametrize("regularizer", REGULARIZERS)
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_state_is_the_same_to_the_last_bit_whoever_was_erased(kind: str, regularizer: str) -> None:
+    spec = spec_of(kind, 5, regularizer=REGULARIZERS[regularizer])
+    others = rows(examples_of(kind, 400, 5), 3, 400)
+    states = [erased(spec, person, others) for person in strangers(kind, 5, 4)]
+    assert all(state is not None for state in states)
+    assert len({state.to_bytes() for state in states if state is not None}) == 1
+
+
+def test_a_refinement_that_only_meets_the_tolerance_gives_the_person_away() -> None:
+    """The attack: replay the removal with each candidate; without the grid only the right one gives these weights."""
+    spec, others = spec_of("binary", 5), rows(examples_of("binary", 400, 5), 3, 400)
+    weights = set()
+    for person in strangers("binary", 5, 4):
+        trained = train(spec, concatenate([person, others]).chunks(64), policy=TENTH)
+        adapted = adapt(trained.state, trained.memory, [RemoveData([person])], policy=TENTH)
+        found = refine(adapted.state, adapted.memory, others.chunks(64), tolerance=0.01, forced=True)
+        weights.add(bytes(found.state.w.numpy().data))
+    assert len(weights) == 4
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_weights_are_those_of_a_retrain(kind: str) -> None:
+    spec, others = spec_of(kind, 4, QUADRATIC), rows(examples_of(kind, 500, 4), 3, 500)
+    state = erased(spec, strangers(kind, 4, 1)[0], others)
+    assert state is not None
+    truth = oracles.retrain(state.spec, others)
+    assert distance(state, truth) <= 1e-5 * float(truth.norm())
+    assert state.anchor.exact
+
+
+def test_cost_is_a_few_passes_and_the_certificate_says_how_many() -> None:
+    spec, others = spec_of("binary", 5), rows(examples_of("binary", 2_000, 5), 3, 2_000)
+    person = strangers("binary", 5, 1)[0]
+    trained = train(spec, concatenate([person, others]).chunks(500), policy=TENTH)
+    adapted = adapt(trained.state, trained.memory, [RemoveData([person])], policy=TENTH)
+    found = refine_for_erasure(adapted.state, adapted.memory, others.chunks(500), tolerance=0.01, policy=TENTH)
+    assert found is not None
+    assert found.certificate.passes == found.cost.data_passes <= 4
+    assert found.certificate.relative is not None
+    assert found.certificate.relative <= 1e-4
+
+
+def test_perturbation_of_certified_removal_stays_what_it_was() -> None:
+    spec, others = spec_of("binary", 5, regularizer=l2(1.0, True)), rows(examples_of("binary", 400, 5), 3, 400)
+    person = strangers("binary", 5, 1)[0]
+    trained = train(spec, concatenate([person, others]).chunks(64), removal=Removal(1.0, 1e-4, 0.1))
+    adapted = adapt(trained.state, trained.memory, [RemoveData([person])])
+    found = refine_for_erasure(adapted.state, adapted.memory, others.chunks(64), tolerance=0.01)
+    assert found is not None
+    assert trained.state.regularizer.linear is not None
+    assert found.state.regularizer.linear is not None
+    assert torch.equal(found.state.regularizer.linear, trained.state.regularizer.linear)
+
+
+def test_where_rounding_is_coarser_than_the_grid_nothing_is_claimed() -> None:
+    data = examples_of("binary", 200, 3)
+    x = data.x.clone()
+    x[:, 2] = x[:, 1] + 1e-9 * x[:, 2]
+    alike = Examples(data.key, x, data.y)
+    assert erased(spec_of("binary", 3, regularizer=l2(1e-9)), rows(alike, 0, 3), rows(alike, 3, 200)) is None
+
+
+def test_models_without_their_whole_curvature_are_refused() -> None:
+    data = examples_of("binary", 60, 3)
+    trained = train(spec_of("binary", 3, {"kind": "mlp", "hidden": [3]}), data.chunks(64))
+    with pytest.raises(ValueError, match="train others anew"):
+        refine_for_erasure(trained.state, trained.memory, data.chunks(64), tolerance=0.01)
