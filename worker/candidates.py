@@ -28,6 +28,7 @@ from core.ledger.drawing import LedgerDraw
 from core.ledger.specs import spec_at
 from core.models.table import Model
 from core.versions.tables import Version
+from worker.certificates import certificate_json
 from worker.making import (
     NUMERICAL,
     Changes,
@@ -36,7 +37,6 @@ from worker.making import (
     changes_since,
     completed,
     from_scratch,
-    plain,
     spec_changes,
 )
 from worker.subject import Subject, Unadaptable
@@ -160,7 +160,7 @@ class NetworkAttempts:
             made = from_scratch(self.task, self.subject, progress, start_from=self.changes.parent)
             state, cost = made.state, made.cost
             audit = self.known.yardstick.measure(state.predictor, state.w, cost)
-            made = replace(made, certificate=plain(measured(audit), self.subject))
+            made = replace(made, certificate=certificate_json(measured(audit), self.subject))
             return made, audit
         start, subject, cost = time.perf_counter(), self.subject, Cost()
         if self.tip.position == subject.at:  # all that is wanted is to know how good it is

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -24,14 +24,12 @@ from core.kprior import (
     Data,
     Examples,
     RemoveData,
+    SolverError,
     State,
     adapt,
-    refine,
-    refine_for_erasure,
     train,
 )
 from core.kprior import Task as Change
-from core.kprior.certificate.certificate import within
 from core.kprior.curvature import is_wide
 from core.kprior.passes.moments import encoder_fits
 from core.kprior.training import Result
@@ -42,6 +40,8 @@ from core.versions import history
 from core.versions.evaluation import evaluate
 from core.versions.store import Stored
 from core.versions.tables import Version, VersionKind, VersionState
+from worker.certificates import certificate_json, certify_version, clear_of_erased, must_certify, sufficient
+from worker.extremes import describe_extremes, find_extremes
 from worker.outdated import Outdated, knows_erased
 from worker.sharing import Kept, Reading
 from worker.subject import Subject, Unadaptable, rows
@@ -50,8 +50,6 @@ from worker.together import solver_of
 
 log = structlog.get_logger("worker")
 
-ROUNDS = 5
-"""Passes over the data that refinements may take before a retrain, which takes about eight, is the better way."""
 NUMERICAL = (ArithmeticError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
 """What the engine and the libraries below it raise when numbers do not allow an answer."""
 LOSS_FACTOR, LOSS_SLACK = 1.25, 0.02
@@ -171,22 +169,14 @@ def adapted(task: Task, subject: Subject, tip: Version) -> tuple[Made, str]:
         )
     state, cost, certificate = result.state, result.cost + changes.cost, None
     if subject.erasing:
-        state, cost, certificate = cleared(task, subject, result, cost)
+        state, cost, certificate = clear_of_erased(task, subject, result, cost)
     elif must_certify(subject, state, bool(rows(changes.removed))):
-        state, cost, certificate = certified(task, subject, result, cost)
+        state, cost, certificate = certify_version(task, subject, result, cost)
     cost = replace(cost, seconds=time.perf_counter() - start)
     made = completed(task, subject, "kprior", changes.dataset, state, cost, certificate)
     if certificate is None and worse(subject, parent, made):
         return made, "the adapted model did worse on the holdout than the version before"
     return made, "" if sufficient(subject, certificate) else "the bound stayed above the tolerance"
-
-
-def must_certify(subject: Subject, state: State, removes: bool) -> bool:
-    """Whether a version needs a certificate."""
-    wanted = subject.policy.certify
-    asked = wanted in ("always", "pass") or (removes and wanted == "removals")
-    # without a pass nothing tells whether the adaptation of a wide model came near
-    return asked or is_wide(state.predictor) or subject.erasing or subject.removal is not None
 
 
 def worse(subject: Subject, parent: State, made: Made) -> bool:
@@ -207,56 +197,6 @@ def spec_changes(subject: Subject, parent: State) -> list[Change]:
         if subject.removal is not None:
             raise Unadaptable("certified removal needs a new perturbation for a new architecture")
     return changes
-
-
-def sufficient(subject: Subject, certificate: Certificate | None) -> bool:
-    """Whether a certificate is as good as the policy, and the promise of certified removal, ask."""
-    if certificate is None:
-        return True
-    if subject.removal is not None and not certificate.gradient_norm <= subject.removal.allowed:
-        return False
-    return within(certificate, subject.policy.tolerance.relative_bound)
-
-
-def certified(task: Task, subject: Subject, result: Result, cost: Cost) -> tuple[State, Cost, Certificate]:
-    """The certificate: without a pass where that is enough, else after as many refinements as it takes."""
-    tolerance, allowed = subject.policy.tolerance.relative_bound, subject.removal.allowed if subject.removal else None
-    forced = subject.policy.certify == "pass"
-    free = result.certificate
-    if (
-        free is not None
-        and not forced
-        and within(free, tolerance)
-        and (allowed is None or free.gradient_norm <= allowed)
-    ):
-        return result.state, cost, free
-    data = Reading(task, subject.in_force(), task.part(0.5, 0.85), "certifying: a pass over all examples")
-    options: dict[str, Any] = {"look_at": subject.holdout, "policy": subject.memory, "seed": subject.training.seed}
-    measured = refine(result.state, result.memory, data, tolerance=tolerance, rounds=ROUNDS, forced=forced, **options)
-    spent = measured.cost
-    if allowed is not None and measured.certificate.gradient_norm > allowed:
-        again = {"tolerance": 0.0, "rounds": 2, "forced": True, **options}
-        measured = refine(measured.state, measured.memory, data, **again)
-        spent = spent + measured.cost
-    return measured.state, cost + spent, replace(measured.certificate, passes=spent.data_passes)
-
-
-def cleared(task: Task, subject: Subject, result: Result, cost: Cost) -> tuple[State, Cost, Certificate]:
-    """The model whose weights and sums are those of the examples that are left, whoever it knew before."""
-    phrase = "clearing the weights of who is erased: a pass over all examples"
-    found = refine_for_erasure(
-        result.state,
-        result.memory,
-        Reading(task, subject.in_force(), task.part(0.5, 0.85), phrase),
-        tolerance=subject.policy.tolerance.relative_bound,
-        rounds=ROUNDS,
-        look_at=subject.holdout,
-        policy=subject.memory,
-        seed=subject.training.seed,
-    )
-    if found is None:
-        raise Unadaptable("its weights cannot be told from those of a model that never knew who is erased")
-    return found.state, cost + found.cost, found.certificate
 
 
 def from_scratch(
@@ -280,24 +220,28 @@ def from_scratch(
 
     reading = Reading(task, subject.in_force(), at_first, "reading the examples")
     data = Digesting(subject.secret, reading)
-    result = train(
-        subject.spec,
-        data,
-        training=subject.training,
-        policy=subject.memory,
-        encoder_of=encoder_of,
-        start=start_from,
-        removal=subject.removal,
-        device=subject.context.device,
-        progress=inside,
-        watch=subject.watch(inside),
-        solver=solver_of(subject),
-    )
+    try:
+        result = train(
+            subject.spec,
+            data,
+            training=subject.training,
+            policy=subject.memory,
+            encoder_of=encoder_of,
+            start=start_from,
+            removal=subject.removal,
+            device=subject.context.device,
+            progress=inside,
+            watch=subject.watch(inside),
+            solver=solver_of(subject),
+        )
+    except NUMERICAL as error:
+        words = str(error) if isinstance(error, SolverError) else "no model could be computed"
+        raise SolverError(words + describe_extremes(find_extremes(subject.in_force()))) from error
     assert data.digest is not None
     reading.kept = Kept()  # the certificate's pass keeps rows of its own
     state, cost, certificate = result.state, result.cost, None
     if state.predictor.linear and must_certify(subject, state, False):
-        state, cost, certificate = certified(task, subject, result, cost)
+        state, cost, certificate = certify_version(task, subject, result, cost)
     cost = replace(cost, seconds=time.perf_counter() - start)
     method = "retrain" if start_from is None else "warm"
     return completed(task, subject, method, data.digest, state, cost, certificate)
@@ -331,22 +275,8 @@ def completed(
         position=subject.at,
         dataset=dataset,
         cost=cost,
-        certificate=plain(certificate, subject),
+        certificate=certificate_json(certificate, subject),
         metrics=ours.metrics,
         evaluation=evaluation,
         method=method,
     )
-
-
-def plain(certificate: Certificate | None, subject: Subject) -> dict[str, Any] | None:
-    """A certificate as JSON can say it: what is infinite is not known. With what certified removal promises."""
-    if certificate is None:
-        return None
-    values = asdict(certificate).items()
-    told = {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values}
-    if told["audit"] is None:
-        del told["audit"]
-    if subject.removal is not None:
-        spent = {"allowed": subject.removal.allowed, "spent": told["gradient_norm"]}
-        told["removal"] = {"epsilon": subject.removal.epsilon, "delta": subject.removal.delta, **spent}
-    return told

@@ -151,6 +151,7 @@ def test_an_erasure_whose_adaptation_fails_says_why_and_can_be_tried_again(house
     error = erasure["models"][0]["error"]
     assert error["code"] == "solver_failed"
     assert "check the examples" in error["detail"]
+    assert "the example at position 201: remove it" in error["detail"]
     assert house.champion(name)["version"] == 1
     jobs = len(house.get(f"/v1/jobs?model={name}")["items"])
     house.settled(name)

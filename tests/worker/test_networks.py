@@ -138,3 +138,24 @@ def test_a_network_that_cannot_be_checked_by_a_holdout_is_adapted_all_the_same(h
     assert version["version"] == 2
     if version["method"] != "retrain":
         assert version["certificate"]["audit"]["holdout"] is False
+
+
+def share_right(house: House, name: str, x: Numbers, y: Numbers) -> float:
+    """The share of examples whose class the champion predicts."""
+    outputs = house.post(f"/v1/models/{name}/predictions", {"inputs": x.tolist()})["outputs"]
+    return float(np.mean([output["class"] == label for output, label in zip(outputs, y, strict=True)]))
+
+
+def test_a_network_whose_whole_memory_is_removed_is_as_good_as_before(house: House) -> None:
+    """Which examples it remembers is no secret; and there is no holdout to tell."""
+    x, y = bent(600)
+    name = house.new_model(training={"learning_rate": 0.01}, architecture=MLP)
+    house.add_examples(name, x, y, split="train")
+    house.adapted(name)
+    gone = [position - 1 for position in house.state(name).memory.key.tolist()]
+    kept = np.setdiff1d(np.arange(600), gone)
+    before = share_right(house, name, x[kept], y[kept])
+    assert house.ended(house.remove(name, gone)["job"])["state"] == "succeeded"
+    assert house.champion(name)["version"] == 2
+    assert len(gone) > 0
+    assert share_right(house, name, x[kept], y[kept]) >= before - 0.03
