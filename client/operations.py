@@ -184,7 +184,7 @@ class Operations(Erasures, Verbs):
 
     @operation
     def weights(self, model: str, version: int) -> Flow[bytes]:
-        """The version's state, a safetensors file."""
+        """The version's state, a safetensors file. It takes a key with the scope `weights`."""
         response = yield from self.send(Call("GET", path("models", model, "versions", version, "weights")))
         return response.content
 

@@ -32,7 +32,7 @@ class NewKey(Strict):
     )
 
     name: Text
-    scopes: list[Scope] = Field(min_length=1, max_length=4)
+    scopes: list[Scope] = Field(min_length=1, max_length=len(Scope))
     models: list[ModelName] | None = Field(None, min_length=1, max_length=1000, description="Null: all models.")
 
 

@@ -34,7 +34,7 @@ def create(
     connection: Connection,
     name: Annotated[str, typer.Argument(help="Whose key it is, for the list.")],
     scope: Annotated[
-        list[str], typer.Option("--scope", help="What it may do: read, ingest, erase, admin. Can be repeated.")
+        list[str], typer.Option("--scope", help="What it may do: read, ingest, erase, weights, admin. Can be repeated.")
     ],
     model: Annotated[
         list[str] | None, typer.Option("--model", help="Only for this model. Can be repeated. Default: all.")

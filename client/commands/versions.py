@@ -81,7 +81,7 @@ def weights(
         typer.Option("--output", "-o", metavar="FILE", help="Default: MODEL-VERSION.safetensors; -: stdout."),
     ] = None,
 ) -> None:
-    """Download the weights of a version, a safetensors file.
+    """Download the weights of a version, a safetensors file. It takes a key with the scope `weights`.
 
     Example: amend versions weights churn 7 --output churn.safetensors
     """

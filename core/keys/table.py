@@ -15,11 +15,13 @@ class Scope(StrEnum):
     """What a key may do."""
 
     READ = "read"
-    """See models, examples, jobs and versions; ask for predictions."""
+    """See models, examples, jobs and versions, but not their weights; ask for predictions."""
     INGEST = "ingest"
     """Add and remove examples."""
     ERASE = "erase"
     """Remove examples; handle erasure requests."""
+    WEIGHTS = "weights"
+    """Download the weights of versions."""
     ADMIN = "admin"
     """Everything."""
 

@@ -18,7 +18,7 @@ from core.ledger.tables import Change, ChangeKind
 from core.models import catalog
 from core.versions import history
 from core.versions.tables import Comparison, Promotion, Version, VersionState
-from service.auth import Admin, Caller, Guarded, Reader
+from service.auth import Admin, Caller, Downloader, Guarded, Reader
 from service.context import Context, Shared
 from service.models.endpoints import Name
 from service.pages import After, Limit, Page, number, page_of
@@ -104,9 +104,10 @@ def promote_version(name: Name, n: Number, caller: Admin, write: Write) -> Respo
         **documented(404, 409),
     },
 )
-def download_weights(name: Name, n: Number, caller: Reader, context: Shared) -> Response:
-    """The version's state as a safetensors file. With certified removal it takes an admin key: the file holds the
-    perturbation, and the promise holds only as long as nobody knows it.
+def download_weights(name: Name, n: Number, caller: Downloader, context: Shared) -> Response:
+    """The version's state as a safetensors file. It takes the scope `weights`: more can be computed from weights than
+    predictions tell. With certified removal it takes an admin key: the file holds the perturbation, and the promise
+    holds only as long as nobody knows it.
     """
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)

@@ -15,6 +15,7 @@ ENOUGH = {
     "add_examples": {"ingest"},
     "remove_examples": {"ingest", "erase"},
     "make_predictions": {"read"},
+    "download_weights": {"weights"},
     "list_keys": set[str](),
 }
 """The scopes besides admin's with which an operation goes; else erase for erasures, read for GET, or none."""
@@ -77,7 +78,7 @@ def test_nothing_goes_without_a_key_whatever_is_sent(
             refused(answer, 401, code)
 
 
-@pytest.mark.parametrize("scope", ["read", "ingest", "erase"])
+@pytest.mark.parametrize("scope", ["read", "ingest", "erase", "weights"])
 def test_every_operation_needs_its_scope(stack: Stack, api: httpx.Client, place: Place, scope: str) -> None:
     with stack.client(stack.key(scope)) as holder:
         for operation in guarded(api):

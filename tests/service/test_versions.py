@@ -99,6 +99,15 @@ def test_the_weights_are_the_file_that_the_version_names(stack: Stack, api: http
     assert safetensors.load(file.content)["w"].shape == (3,)
 
 
+def test_weights_under_a_promise_of_certified_removal_are_for_admins(stack: Stack, api: httpx.Client) -> None:
+    promise = {"epsilon": 1.0, "delta": 1e-3, "sigma": 2.0}
+    penalised = {"kind": "l2", "delta": 1.0, "penalize_bias": True}
+    path = f"/v1/models/{stack.model(training={'removal': promise}, regularizer=penalised)}/versions/1/weights"
+    with stack.client(stack.key("weights")) as holder:
+        refused(holder.get(path), 403, "scope_missing")
+    refused(api.get(path), 404, "version_not_found")
+
+
 @pytest.mark.parametrize("path", ["versions/2", "versions/2/weights", "versions/2147483647"])
 def test_an_unknown_version_is_not_found(stack: Stack, api: httpx.Client, path: str) -> None:
     refused(api.get(f"/v1/models/{trained(stack, api)}/{path}"), 404, "version_not_found")
