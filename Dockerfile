@@ -1,4 +1,4 @@
-# One image for every part of Amend; the command says which: amend service | worker | scheduler | migrate, or mlflow server.
+# One image for every part of Amend; the command says which: amend service | worker | scheduler | migrate | mlflow.
 #
 #   docker build --build-arg TORCH_INDEX=... -t amend:cpu .       for CPUs, the default target
 #   docker build --target cuda -t amend:cuda .                    for NVIDIA GPUs

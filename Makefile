@@ -47,7 +47,8 @@ endif
 random = od -An -N$(1) -tx1 /dev/urandom | tr -d ' \n'
 secrets:  ## make the passwords and keys that docker-compose.yml reads; those that are there stay
 	@mkdir -p -m 700 secrets
-	@for name in postgres_password amend_database_password mlflow_database_password amend_secret_key; do \
+	@for name in postgres_password amend_database_password mlflow_database_password amend_mlflow_password \
+	    amend_secret_key; do \
 	    test -s secrets/$$name || $(call random,32) > secrets/$$name; done
 	@test -s secrets/amend_admin_key || echo "amend_$$($(call random,6))_$$($(call random,32))" > secrets/amend_admin_key
 	@chmod 644 secrets/*

@@ -29,6 +29,7 @@ app.command()(processes.service)
 app.command()(processes.worker)
 app.command()(processes.scheduler)
 app.command()(processes.broker)
+app.command()(processes.mlflow)
 app.command()(processes.migrate)
 app.add_typer(processes.bench, name="bench")
 

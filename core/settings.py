@@ -40,6 +40,9 @@ class Settings(BaseSettings):
     artifacts_url: str = Field("", description="fsspec URL or folder of version files. Empty: in the home folder.")
     broker_url: str = Field("", description="Redis or Valkey that carries jobs to workers. Empty: Valkey at home.")
     mlflow_url: str = Field("", description="MLflow tracking server.")
+    mlflow_password: SecretStr = Field(
+        SecretStr(""), description="Of the user `amend` there. Empty: MLFLOW_TRACKING_USERNAME and _PASSWORD, if any."
+    )
     secret_key: SecretStr = Field(SecretStr(""), description="Key of subject hashes. Empty: a file in the home folder.")
     admin_key: SecretStr = Field(SecretStr(""), description="The first admin key. Empty: made, and written to a file.")
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Literal
 
 import anyio
+import httpx
 import redis
 from fastapi import APIRouter
 from pydantic import BaseModel
@@ -93,7 +94,12 @@ def worker(context: Context) -> str:
 def mlflow(context: Context) -> str:
     if not context.settings.mlflow_url:
         raise LookupError("not configured")
-    publisher.ask(context.settings.mlflow_url, SOON)
+    try:
+        publisher.ask(context.settings.mlflow_url, SOON, context.settings.mlflow_password.get_secret_value())
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code == 401:
+            raise LookupError("refuses our password: see AMEND_MLFLOW_PASSWORD") from None
+        raise
     return "answers"
 
 

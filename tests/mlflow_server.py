@@ -24,6 +24,10 @@ import httpx
 
 from tests.servers import START_SECONDS, STOP_SECONDS, die_with_parent, free_port
 
+PASSWORD = "of a test's server"
+# MLflow's clients here, and in the processes that tests start, are let in
+os.environ.update(MLFLOW_TRACKING_USERNAME="amend", MLFLOW_TRACKING_PASSWORD=PASSWORD)
+
 
 class MlflowServer:
     """A server with a folder of its own. It can be stopped and started again, and then still knows everything."""
@@ -41,6 +45,7 @@ class MlflowServer:
             self.process = subprocess.Popen(
                 command,
                 cwd=self.folder,
+                env={**os.environ, "AMEND_MLFLOW_PASSWORD": PASSWORD},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -17,6 +17,7 @@ from core.database import Database
 from core.errors import Unavailable
 from core.jobs import messages
 from core.settings import Settings
+from core.tracking import publisher
 from core.versions import marker
 from core.versions.store import Store
 
@@ -40,6 +41,7 @@ class Context:
         self.store = Store(settings.artifacts)
         self.name = f"{socket.gethostname()}:{os.getpid()}"
         self._calling: threading.Thread | None = None
+        publisher.sign_in(settings.mlflow_password.get_secret_value())
 
     @cached_property
     def store_mark(self) -> str:

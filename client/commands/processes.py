@@ -123,6 +123,16 @@ def broker() -> None:
     run_module("worker.broker")
 
 
+def mlflow() -> None:
+    """Serve MLflow until Ctrl-C, to those who know AMEND_MLFLOW_PASSWORD; the user name is amend.
+
+    All else is as `mlflow server` reads it from the environment: MLFLOW_HOST, MLFLOW_PORT, MLFLOW_BACKEND_STORE_URI ...
+
+    Example: MLFLOW_BACKEND_STORE_URI=sqlite:///mlflow.db amend mlflow
+    """
+    run_module("client.up.tracking")
+
+
 def migrate() -> None:
     """Bring the database to this version of Amend; a new one gets its first key, in $AMEND_HOME/admin.key.
 

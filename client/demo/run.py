@@ -17,6 +17,7 @@ from client.demo.stack import NotReady, Stack
 from client.demo.timeline import Mlflow, Untold, draw
 from client.demo.tour import Pupil, StepFailed, Tour, Unscheduled
 from client.errors import ApiError, UnreachableError
+from client.up.authentication import USER
 
 FAILED, INTERRUPTED = 1, 130
 DATA = (
@@ -79,7 +80,7 @@ def conclude(screen: Screen, stack: Stack, figure: Path, pupils: list[Pupil], ke
     """The table, the figure, and where MLflow shows it."""
     screen.table([row for pupil in pupils for row in rows_of(pupil)])
     screen.say(LEGEND, "dim")
-    mlflow = Mlflow(stack.mlflow_url)
+    mlflow = Mlflow(stack.mlflow_url, stack.mlflow_key.read_text().strip())
     timelines = {pupil.name: mlflow.timeline(pupil.name, pupil.story[-1][1]) for pupil in pupils}
     draw(figure, {pupil.name: (timelines[pupil.name], pupil.story) for pupil in pupils})
     screen.links({"figure": str(figure), **{f"MLflow: {name}": found.page for name, found in timelines.items()}})
@@ -112,7 +113,9 @@ def rows_of(pupil: Pupil) -> Iterator[list[str]]:
 
 def stay(screen: Screen, stack: Stack) -> None:
     """Leave everything running until Ctrl-C."""
-    screen.links({"REST": f"{stack.url}/docs", "key": str(stack.home / "admin.key"), "stop": "Ctrl-C"})
+    mlflow = f"user {USER}, password in {stack.mlflow_key}"
+    key = str(stack.home / "admin.key")
+    screen.links({"REST": f"{stack.url}/docs", "key": key, "MLflow": mlflow, "stop": "Ctrl-C"})
     try:
         while True:
             stack.look()

@@ -48,6 +48,7 @@ class Stack:
         self.home = Path(tempfile.mkdtemp(prefix="amend-demo-"))
         port, mlflow_port = free_ports(2)
         self.url, self.mlflow_url = (f"http://127.0.0.1:{number}" for number in (port, mlflow_port))
+        self.mlflow_key = self.home / "mlflow.key"
         ports = {"AMEND_PORT": str(port), "AMEND_MLFLOW_PORT": str(mlflow_port)}
         # not what the user has set for a service of their own
         own = {name: value for name, value in os.environ.items() if not name.startswith(("AMEND_", "MLFLOW_"))}

@@ -11,6 +11,8 @@ from typing import Any
 
 import httpx
 
+from client.up.authentication import USER
+
 PATIENCE = 60.0
 """Seconds for MLflow to be told of everything."""
 LINES = ("adapted", "retrained", "frozen")
@@ -34,9 +36,9 @@ class Timeline:
 class Mlflow:
     """MLflow's REST API, as far as the tour looks at it."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.http = httpx.Client(base_url=f"{url}/api/2.0/mlflow", timeout=30, verify=False, trust_env=False)
+    def __init__(self, url: str, password: str) -> None:
+        self.url, root = url, f"{url}/api/2.0/mlflow"
+        self.http = httpx.Client(auth=(USER, password), base_url=root, timeout=30, verify=False, trust_env=False)
 
     def timeline(self, model: str, position: int) -> Timeline:
         """The timeline, once it has come to a position; Untold if it does not."""

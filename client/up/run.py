@@ -13,6 +13,7 @@ from rich.text import Text
 
 from client.commands import output
 from client.commands.connection import fail
+from client.up.authentication import USER
 from client.up.home import CannotStart, open_home
 from client.up.stack import Stack
 from client.up.supervisor import Supervisor
@@ -120,7 +121,9 @@ class Watch:
     def say_ready(self) -> None:
         key = self.stack.home / "admin.key"
         places = [f"{self.stack.url} (pages at /docs)"]
-        places += [f"MLflow {self.stack.mlflow_url}"] if self.stack.mlflow_url else []
+        if self.stack.mlflow_url:
+            where = f" in {self.stack.mlflow_key}" if self.stack.mlflow_key.exists() else ": AMEND_MLFLOW_PASSWORD"
+            places += [f"MLflow {self.stack.mlflow_url} (user {USER}, password{where})"]
         places += [f"admin key {key}"] if key.exists() else []
         say("ready", f"{'; '.join(places)}; logs {self.stack.logs}; stop with Ctrl-C or kill {os.getpid()}")
 

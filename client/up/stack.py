@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from pathlib import Path
 
@@ -28,9 +29,12 @@ class Stack:
         self.url = f"http://{reached(host)}:{ports['AMEND_PORT']}"
         self.environment = os.environ | {"AMEND_HOME": str(home), "AMEND_PORT": str(ports["AMEND_PORT"])}
         self.mlflow_url = ""
+        self.mlflow_key = home / "mlflow.key"
+        """The file with MLflow's password, unless another was given."""
         if "mlflow" not in self.elsewhere:
             self.mlflow_url = f"http://{HERE}:{ports['AMEND_MLFLOW_PORT']}"
-            self.environment["AMEND_MLFLOW_URL"] = self.mlflow_url
+            password = given("mlflow_password") or kept_password(self.mlflow_key)
+            self.environment |= {"AMEND_MLFLOW_URL": self.mlflow_url, "AMEND_MLFLOW_PASSWORD": password}
 
         self.migrate = self.part("migrate", "migrations")
         # Nothing new comes in and nothing new is ordered; then running work ends; then what that needs.
@@ -58,14 +62,27 @@ class Stack:
             raise CannotStart(f"AMEND_HOME: MLflow misreads a % in the name of a folder: {self.home}")
         folder.mkdir(exist_ok=True)
         command = [sys.executable, "-P", "-m", "client.up.tracking", str(folder), str(port)]
-        # our secrets are none of its business
-        environment = {name: v for name, v in self.environment.items() if not name.startswith("AMEND_")}
+        # our other secrets are none of its business
+        ours = {name for name in self.environment if name.startswith("AMEND_")} - {"AMEND_MLFLOW_PASSWORD"}
+        environment = {name: value for name, value in self.environment.items() if name not in ours}
         return Part("mlflow", command, self.logs / "mlflow.log", environment, folder)
 
 
-def given(setting: str) -> bool:
-    """Whether the user has set something that the parts will find."""
-    return bool(os.environ.get(f"AMEND_{setting.upper()}")) or (SECRETS / f"amend_{setting}").is_file()
+def given(setting: str) -> str:
+    """What the user has set, where the parts will find it; empty, if nothing."""
+    file = SECRETS / f"amend_{setting}"
+    return os.environ.get(f"AMEND_{setting.upper()}") or (file.read_text().strip() if file.is_file() else "")
+
+
+def kept_password(file: Path) -> str:
+    """The password in a file; a new one if there is none. Nobody else makes one meanwhile: the folder is ours."""
+    found = file.read_text().strip() if file.exists() else ""
+    if not found:
+        found, new = secrets.token_urlsafe(32), file.with_suffix(".new")
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
+            opened.write(f"{found}\n")
+        os.replace(new, file)
+    return found
 
 
 def reached(host: str) -> str:

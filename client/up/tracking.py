@@ -1,4 +1,6 @@
-"""``python -m client.up.tracking FOLDER PORT``: MLflow's server, on a database that is never half-made.
+"""``python -m client.up.tracking [FOLDER PORT]``: MLflow's server, behind a password.
+
+With a folder its database is there, and never half-made; else it is what MLflow's own settings say (MLFLOW_...).
 
 MLflow's own migrations cannot be repeated after they were killed: it would never start again. So they are run on a
 copy, which takes the place of the database when it is finished.
@@ -20,13 +22,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from client.up.authentication import Application, Authenticated
+from client.up.stack import given
+
 HERE = "127.0.0.1"
 SETTINGS = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 OTHERS = ("MLFLOW_GUNICORN_OPTS", "MLFLOW_STATIC_PREFIX", "MLFLOW_EXPOSE_PROMETHEUS")
 """Settings of other ways to serve it."""
 
 
-def main(folder: Path, port: str) -> None:
+def main(place: str = "", port: str = "") -> None:
+    if not password():
+        raise SystemExit("AMEND_MLFLOW_PASSWORD: MLflow is not served without a password")
     for name in OTHERS:
         os.environ.pop(name, None)
     os.environ.update(SETTINGS)
@@ -37,20 +44,34 @@ def main(folder: Path, port: str) -> None:
     from mlflow.cli import cli
 
     server._exec_cmd = serve  # type: ignore[attr-defined, assignment]
-    database = folder / "mlflow.db"
-    bring_up_to_date(database, cli)
-    options = ["--host", HERE, "--port", port, "--workers", "1", "--backend-store-uri", url_of(database)]
-    cli(["server", *options, "--artifacts-destination", (folder / "artifacts").as_uri()])
+    options = []
+    if place:
+        folder = Path(place)
+        database = folder / "mlflow.db"
+        bring_up_to_date(database, cli)
+        options = ["--host", HERE, "--port", port, "--workers", "1", "--backend-store-uri", url_of(database)]
+        options += ["--artifacts-destination", (folder / "artifacts").as_uri()]
+    cli(["server", *options])
 
 
 def serve(command: list[str], extra_env: dict[str, str], **_: Any) -> None:
-    """Do what a command says that runs uvicorn, until we are told to stop."""
+    """Do what a command says that runs uvicorn, but with our application, until we are told to stop."""
     from uvicorn.main import main as uvicorn
 
     os.environ.update(extra_env)
     gc.freeze()
     gc.enable()
-    uvicorn(command[command.index("uvicorn") + 1 :])
+    uvicorn([*command[command.index("uvicorn") + 1 : -1], "--factory", "client.up.tracking:app"])
+
+
+def app() -> Application:
+    from mlflow.server.fastapi_app import app
+
+    return Authenticated(app, password())
+
+
+def password() -> str:
+    return given("mlflow_password")
 
 
 def bring_up_to_date(database: Path, mlflow: Callable[..., object]) -> None:
@@ -73,4 +94,4 @@ def url_of(database: Path) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(*sys.argv[1:])

@@ -25,6 +25,8 @@ from core.versions.store import Store
 if TYPE_CHECKING:
     from core.tracking.telling import Teller
 
+USER = "amend"
+"""Our name at an MLflow that `amend up` or docker-compose.yml starts."""
 LEASE = "tracking"
 LEASE_SECONDS = 60.0
 MOST_ATTEMPTS = 15
@@ -105,16 +107,23 @@ def require(url: str) -> None:
         raise Unavailable("mlflow_unavailable", "MLflow does not answer; what it missed is told later.") from error
 
 
-def ask(url: str, seconds: float) -> None:
-    """HTTPError, if MLflow does not answer."""
+def ask(url: str, seconds: float, password: str = "") -> None:
+    """HTTPError, if MLflow does not answer; with a password, also if it does not answer to that."""
     # where there is no TLS, preparing for it would take longer than the call
     verify = httpx.URL(url).scheme != "http"
-    httpx.get(f"{url.rstrip('/')}/health", timeout=seconds, verify=verify).raise_for_status()
+    path, auth = ("version", (USER, password)) if password else ("health", None)
+    httpx.get(f"{url.rstrip('/')}/{path}", auth=auth, timeout=seconds, verify=verify).raise_for_status()
+
+
+def sign_in(password: str) -> None:
+    """Have MLflow's client, in this process, send a password with all that it asks."""
+    if password:
+        os.environ.update(MLFLOW_TRACKING_USERNAME=USER, MLFLOW_TRACKING_PASSWORD=password)
 
 
 def tell(database: Database, teller: Teller, entry: Entry, url: str) -> bool:
     """Tell one entry and delete it; False if MLflow refused it."""
-    from core.tracking.server import unanswered
+    from core.tracking.server import described, unanswered
 
     try:
         teller.tell(entry)
@@ -122,8 +131,7 @@ def tell(database: Database, teller: Teller, entry: Entry, url: str) -> bool:
         raise
     except Exception as error:
         if unanswered(error):
-            message = "The connection to MLflow broke; what it missed is told later."
-            raise Unavailable("mlflow_unavailable", message) from error
+            raise Unavailable("mlflow_unavailable", f"{described(error)} What it missed is told later.") from error
         require(url)
         refused(database, entry, error)
         return False

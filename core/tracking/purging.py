@@ -95,7 +95,7 @@ def forget(
         raise
     except Exception as error:
         if server.unanswered(error):
-            raise Unavailable("mlflow_unavailable", "The connection to MLflow broke; try again later.") from error
+            raise Unavailable("mlflow_unavailable", f"{server.described(error)} Try again later.") from error
         require(url)
         raise
 

@@ -15,6 +15,7 @@ from core.tracking.words import timeline_name
 MODEL_ID = "amend.model_id"
 BUSY = ("TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED", "RESOURCE_EXHAUSTED")
 """What MLflow answers while its own database is down or busy."""
+STRANGER = "UNAUTHENTICATED"
 MISSING = "RESOURCE_DOES_NOT_EXIST"
 
 
@@ -35,10 +36,18 @@ def unanswered(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, (requests.ConnectionError, requests.Timeout)):
             return True
-        if isinstance(error, MlflowException) and error.error_code in BUSY:
+        # who refuses our password would take the same thing from us with the right one
+        if isinstance(error, MlflowException) and error.error_code in (*BUSY, STRANGER):
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def described(error: BaseException) -> str:
+    """What is wrong with MLflow, which could not answer."""
+    if isinstance(error, MlflowException) and error.error_code == STRANGER:
+        return "MLflow refuses our password: see AMEND_MLFLOW_PASSWORD."
+    return "The connection to MLflow broke."
 
 
 def or_none(call: Callable[..., Any], *arguments: Any) -> Any:

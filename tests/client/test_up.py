@@ -52,6 +52,9 @@ class Up:
             "AMEND_LEASE_SECONDS": "3",
             "AMEND_RESEND_SECONDS": "2",
             "AMEND_STOP_SECONDS": "1",
+            # of another server, which the user knows
+            "MLFLOW_TRACKING_USERNAME": "somebody",
+            "MLFLOW_TRACKING_PASSWORD": "else's",
         }
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -159,6 +162,7 @@ def command_of(process: int) -> str:
 def test_the_whole_of_amend_lives_through_the_death_of_each_part_and_of_its_supervisor(up: Up) -> None:
     up.start()
     it_says_where_everything_is(up)
+    mlflow_knows_who_has_its_password(up)
     what_the_readme_calls_is_answered(up)
     a_second_one_is_refused(up)
     each_part_comes_back(up)
@@ -172,11 +176,22 @@ def it_says_where_everything_is(up: Up) -> None:
     ready = out.splitlines()[-1]
     for place in (up.url, f"http://127.0.0.1:{up.mlflow_port}", f"{home}/admin.key", f"{home}/logs", "Ctrl-C"):
         assert place in ready
+    assert f"(user amend, password in {home}/mlflow.key)" in ready
     assert set(up.parts()) == set(PARTS)
     assert up.status() == "ready"
     logs = {path.name: path.stat().st_mode & 0o777 for path in (home / "logs").iterdir()}
     assert logs == {f"{name}.log": 0o600 for name in (*PARTS, "migrate")}
-    assert (home / "admin.key").stat().st_mode & 0o777 == 0o600
+    assert {(home / name).stat().st_mode & 0o777 for name in ("admin.key", "mlflow.key")} == {0o600}
+
+
+def mlflow_knows_who_has_its_password(up: Up) -> None:
+    password = (up.home / "mlflow.key").read_text().strip()
+    answers = []
+    for auth in (None, ("amend", "guessed"), ("amend", password)):
+        url = f"http://127.0.0.1:{up.mlflow_port}/api/2.0/mlflow/registered-models/create"
+        answers.append(httpx.post(url, json={"name": "planted"}, auth=auth, verify=False).status_code)
+    assert answers == [401, 401, 200]
+    assert password not in "".join(path.read_text() for path in [up.out, *(up.home / "logs").iterdir()])
 
 
 def what_the_readme_calls_is_answered(up: Up) -> None:
@@ -185,7 +200,7 @@ def what_the_readme_calls_is_answered(up: Up) -> None:
         assert done.returncode == 0, done.stderr
         answer = json.loads(done.stdout)
         assert "code" not in answer, f"{script}\n{answer}"
-    # the erasure among them goes through every part, MLflow included
+    # the erasure among them goes through every part, MLflow included: it takes our password
     up.wait_until(lambda: {erasure["state"] for erasure in up.call("GET", "/v1/erasures")["items"]} == {"completed"})
 
 

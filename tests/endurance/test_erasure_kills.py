@@ -18,7 +18,7 @@ from tests.conftest import BACKENDS
 from tests.endurance.crowd import PEOPLE, bodies, crowd, ids_of, left_of, near_without, started
 from tests.endurance.fleet import Fleet, children, kill
 from tests.endurance.traces import files, found, traces_of
-from tests.mlflow_server import MlflowServer, mlflow_server
+from tests.mlflow_server import PASSWORD, MlflowServer, mlflow_server
 from tests.worker.people import ended
 
 ASKED = 20
@@ -103,7 +103,7 @@ def test_whoever_is_killed_all_erasures_complete(fleet: Fleet) -> None:
 @pytest.fixture
 def shown(tmp_path: Path) -> Iterator[tuple[Fleet, MlflowServer]]:
     with mlflow_server() as server:
-        fleet = Fleet(tmp_path, "sqlite", AMEND_MLFLOW_URL=server.url)
+        fleet = Fleet(tmp_path, "sqlite", AMEND_MLFLOW_URL=server.url, AMEND_MLFLOW_PASSWORD=PASSWORD)
         try:
             yield started(fleet), server
         finally:

@@ -48,7 +48,8 @@ class Production(House):
     def shown(self, name: str) -> str | None:
         """The number of the version that MLflow calls the champion of a model."""
         path = "/api/2.0/mlflow/registered-models/alias"
-        answer = httpx.get(f"{self.mlflow}{path}", params={"name": name, "alias": "champion"})
+        auth = ("amend", self.project.secret("amend_mlflow_password"))
+        answer = httpx.get(f"{self.mlflow}{path}", params={"name": name, "alias": "champion"}, auth=auth)
         tags = answer.json().get("model_version", {}).get("tags", [])
         return next((tag["value"] for tag in tags if tag["key"] == "amend.version"), None)
 
@@ -121,6 +122,7 @@ def a_model_learns_forgets_and_is_shown(production: Production) -> None:
 
     number = production.get(f"/v1/models/{name}")["champion"]
     production.wait_until(lambda: production.shown(name) == str(number))
+    assert httpx.get(f"{production.mlflow}/version").status_code == 401
     kept = list((production.project.volumes / "mlflow").rglob("*.safetensors"))
     assert len(kept) == 1  # the others knew the person who was erased
 

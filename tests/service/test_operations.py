@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import anyio
 import httpx
@@ -12,6 +14,7 @@ from sqlalchemy import delete
 
 from core.database import now
 from core.jobs.tables import Worker
+from core.settings import Settings
 from service import operations
 from tests.service.expect import add, refused, rows
 from tests.stack import Stack
@@ -43,6 +46,27 @@ def test_readiness_does_not_wait_for_a_part_that_hangs(monkeypatch: pytest.Monke
     over.set()
     assert found.ok is False
     assert "does not answer in" in found.detail
+
+
+def test_readiness_tells_that_mlflow_refuses_the_password() -> None:
+    asked: list[str | None] = []
+
+    class Stranger(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.headers["Authorization"])
+            self.send_response(401)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        settings = Settings(mlflow_url=f"http://127.0.0.1:{server.server_port}", mlflow_password="old")
+        part = operations.found(operations.mlflow, SimpleNamespace(settings=settings))  # type: ignore[arg-type]
+        server.shutdown()
+    assert (part.ok, part.detail) == (False, "refuses our password: see AMEND_MLFLOW_PASSWORD")
+    assert asked == [httpx.BasicAuth("amend", "old")._auth_header]
 
 
 def test_readiness_hears_a_workers_heartbeat(stack: Stack) -> None:

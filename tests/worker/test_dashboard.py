@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from mlflow import MlflowClient
-from playwright.sync_api import Page
+from playwright.sync_api import Error as PlaywrightError
+from playwright.sync_api import HttpCredentials, Page
 from sklearn.datasets import load_digits
 
 from tests.browser import browser
-from tests.mlflow_server import MlflowServer
+from tests.mlflow_server import PASSWORD, MlflowServer
 from tests.worker.house import House
 
 NAME = "digits"
@@ -30,7 +31,7 @@ PICTURES = "AMEND_TEST_PICTURES"
 def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[House, MlflowServer]]:
     """A model that lived through ten versions and three retrains while MLflow was down, and MLflow back again."""
     server = MlflowServer()
-    house = House(tmp_path_factory.mktemp("dashboard"), AMEND_MLFLOW_URL=server.url)
+    house = House(tmp_path_factory.mktemp("dashboard"), AMEND_MLFLOW_URL=server.url, AMEND_MLFLOW_PASSWORD=PASSWORD)
     try:
         house.add("worker.broker")
         house.start()
@@ -112,7 +113,10 @@ def the_timeline_shows_adapted_against_retrained(server: MlflowServer, tmp_path:
     assert timeline is not None
     outside: list[str] = []
     with browser() as chromium:
-        page = chromium.new_page(viewport={"width": 1600, "height": 1000})
+        with pytest.raises(PlaywrightError, match="INVALID_AUTH_CREDENTIALS"):  # it asked, and nobody told it
+            chromium.new_page().goto(server.url)
+        known: HttpCredentials = {"username": "amend", "password": PASSWORD}
+        page = chromium.new_page(viewport={"width": 1600, "height": 1000}, http_credentials=known)
         page.on("request", lambda request: outside.append(request.url) if server.url not in request.url else None)
         page.goto(f"{server.url}/#/experiments/{timeline.experiment_id}/runs?compareRunsMode=CHART")
         chart = page.get_by_text("accuracy/holdout", exact=True).first

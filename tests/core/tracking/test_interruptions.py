@@ -108,6 +108,21 @@ def test_while_mlflow_is_down_everything_waits(new_scene: NewScene, server: str,
     assert shown_runs(client, scene) == {"version 1, trained"}
 
 
+def test_while_mlflow_refuses_our_password_everything_waits(
+    new_scene: NewScene, server: str, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = trained(new_scene)
+    waiting = [(entry.id, entry.attempts) for entry in scene.entries]
+    with monkeypatch.context() as wrong:
+        wrong.setenv("MLFLOW_TRACKING_PASSWORD", "of last year")
+        with pytest.raises(Unavailable, match="AMEND_MLFLOW_PASSWORD") as refused:
+            scene.publish(server)
+    assert refused.value.code == "mlflow_unavailable"
+    assert [(entry.id, entry.attempts) for entry in scene.entries] == waiting
+    assert scene.publish(server) == len(waiting)
+    assert shown_runs(client, scene) == {"version 1, trained"}
+
+
 class Wire:
     """A way to a server that breaks after a number of requests."""
 
