@@ -189,6 +189,10 @@ def understood(text: str) -> sa.URL:
     if url is None or url.drivername not in ("sqlite", "postgresql+psycopg"):
         message = "AMEND_DATABASE_URL: expected sqlite:///PATH or postgresql+psycopg://USER:PASSWORD@HOST:PORT/NAME"
         raise Invalid("settings_invalid", message)
+    if "@" in f"{url.host}{url.database}" and url.drivername != "sqlite":
+        # a part of the password would be taken for the host, and shown as such
+        message = "AMEND_DATABASE_URL: write an @ in the password as %40, or give it as AMEND_DATABASE_PASSWORD"
+        raise Invalid("settings_invalid", message)
     return url
 
 

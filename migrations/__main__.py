@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from core.database import Database
@@ -14,17 +14,24 @@ from core.keys import keyring
 from core.keys.table import Scope
 from core.marks import secret_matches
 from core.settings import Settings, from_environment, write_private
+from core.versions.store import Store
 from migrations import runner
 
 
 def main() -> None:
     os.umask(0o077)  # what is written here is for its owner alone
     settings = from_environment()
+    Store(settings.artifacts)  # if there is no driver for it, that is told before anything is made
     database = Database(settings)
     if problem := runner.problem(database, ready=False):
         sys.exit(problem)
     before = runner.current(database)
-    runner.upgrade(database)
+    try:
+        runner.upgrade(database)
+    except SQLAlchemyError as error:
+        if runner.reason(error) is None:
+            raise
+        sys.exit(runner.described(database, error))
     after = runner.current(database)
     print(f"database: at {after}" if before == after else f"database: from {before or 'empty'} to {after}")
     with database.write() as session:

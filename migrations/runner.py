@@ -13,6 +13,22 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from core.database import Database
 
+SETTING = "AMEND_DATABASE_URL and AMEND_DATABASE_PASSWORD"
+REASONS = {
+    "password authentication failed": "The database {place} refuses the user {user} or their password",
+    "no password supplied": "The database {place} wants a password of the user {user}",
+    "unable to open database file": "The file {place} of the database cannot be opened",
+    "file is not a database": "The file {place} is not a database of SQLite",
+    "readonly database": "The file {place} of the database cannot be written",
+    "permission denied for": "The user {user} may not make tables in the database {place}",
+    'FATAL:  role "': "There is no user {user} of the database {place}",
+    'FATAL:  database "': "There is no database {place}",
+    "resolve host": "There is no host of the database {place}",
+    "Connection refused": "Nobody answers for the database {place}",
+    "timeout": "Nobody answers for the database {place}",
+}
+"""By what a driver says, in English: PostgreSQL gives no code to who does not get in."""
+
 
 def config(connection: Connection | None = None) -> Config:
     made = Config()
@@ -42,13 +58,30 @@ def problem(database: Database, ready: bool = True) -> str | None:
     try:
         revision, expected = current(database), newest()
     except SQLAlchemyError as error:
-        url = database.engine.url
-        # of a password with an @ in it, a part would be taken for the host
-        where = url.database if database.sqlite else f"{url.database} at {(url.host or '').rpartition('@')[2]}"
-        return f"The database does not answer ({type(error).__name__}): {where}"
+        return described(database, error)
+    if revision is None and ready:
+        return f"The database {place(database)} is empty. Run: amend migrate; or see {SETTING}"
     if revision is None or is_known(revision):
         return "The database is not up to date. Run: amend migrate" if ready and revision != expected else None
     return f"The database is newer ({revision}) than this version of Amend knows ({expected}). Update Amend."
+
+
+def described(database: Database, error: SQLAlchemyError) -> str:
+    """Why a database cannot be used, in one line for an operator. What its driver says may quote a password: it is
+    looked at, but not passed on."""
+    problem = reason(error) or f"The database {{place}} cannot be used ({type(error).__name__})"
+    return f"{problem.format(place=place(database), user=database.engine.url.username)}: see {SETTING}"
+
+
+def reason(error: SQLAlchemyError) -> str | None:
+    """What an operator can do something about; None if it is something else."""
+    said = str(getattr(error, "orig", None) or error)
+    return next((problem for words, problem in REASONS.items() if words in said), None)
+
+
+def place(database: Database) -> str:
+    url = database.engine.url
+    return str(url.database) if database.sqlite else f"{url.database} at {url.host or 'this machine'}"
 
 
 def lock(connection: Connection) -> None:

@@ -98,7 +98,7 @@ def list_(
 def show(connection: Connection, id: ErasureId) -> None:
     """Show an erasure, and how far each model is.
 
-    Example: amend erasures show 7f3c
+    Example: amend erasures show 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6
     """
     show_erasure(connection, connection.client.get(path("erasures", id)))
 
@@ -126,7 +126,7 @@ def retry(
 def refuse(connection: Connection, id: ErasureId, reason: Reason) -> None:
     """Refuse a request, with a reason. Examples that are out of force by then stay out.
 
-    Example: amend erasures refuse 7f3c --reason "manifestly unfounded: a repeated request"
+    Example: amend erasures refuse 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6 --reason "manifestly unfounded"
     """
     show_erasure(connection, connection.client.post(path("erasures", id, "refuse"), {"reason": reason}))
 
@@ -135,7 +135,7 @@ def refuse(connection: Connection, id: ErasureId, reason: Reason) -> None:
 def extend(connection: Connection, id: ErasureId, reason: Reason) -> None:
     """Move the due date by two months, once, with a reason that the person is told (GDPR Art. 12(3)).
 
-    Example: amend erasures extend 7f3c --reason "500 requests came at once"
+    Example: amend erasures extend 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6 --reason "500 requests came at once"
     """
     show_erasure(connection, connection.client.post(path("erasures", id, "extend"), {"reason": reason}))
 
@@ -150,7 +150,7 @@ def receipt(
 ) -> None:
     """Print the receipt of a completed erasure, which names nobody, as JSON or as a page.
 
-    Example: amend erasures receipt 7f3c --html receipt.html
+    Example: amend erasures receipt 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6 --html receipt.html
     """
     place = path("erasures", id, "receipt")
     if html is None:

@@ -54,7 +54,7 @@ def list_(
 def show(connection: Connection, job: JobId) -> None:
     """Show a job, and why it failed if it did.
 
-    Example: amend jobs show 01JC8Z
+    Example: amend jobs show 4e1d7a90-8c35-4b62-a7f1-93d05c2be684
     """
     connection.show(connection.client.get(path("jobs", job)))
 
@@ -63,7 +63,7 @@ def show(connection: Connection, job: JobId) -> None:
 def wait(connection: Connection, job: JobId) -> None:
     """Wait until a job has ended; exit code 1 unless it succeeded.
 
-    Example: amend jobs wait 01JC8Z && amend versions list churn
+    Example: amend jobs wait 4e1d7a90-8c35-4b62-a7f1-93d05c2be684 && amend versions list churn
     """
     finish(connection, connection.client.get(path("jobs", job)), wait=True)
 
@@ -72,7 +72,7 @@ def wait(connection: Connection, job: JobId) -> None:
 def cancel(connection: Connection, job: JobId) -> None:
     """Cancel a job that has not ended.
 
-    Example: amend jobs cancel 01JC8Z
+    Example: amend jobs cancel 4e1d7a90-8c35-4b62-a7f1-93d05c2be684
     """
     connection.show(connection.client.post(path("jobs", job, "cancel")))
 

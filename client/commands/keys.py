@@ -57,7 +57,7 @@ def revoke(
 ) -> None:
     """Revoke a key: it is refused from then on.
 
-    Example: amend keys revoke 3f9a
+    Example: amend keys revoke 3f9a06c7d21e
     """
     confirm(f"Revoke the key {key_id}?", yes)
     connection.client.delete(path("keys", key_id))

@@ -39,7 +39,8 @@ def print_table(items: list[dict[str, Any]], columns: Columns) -> None:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in columns:
-        table.add_column(heading, overflow="fold")
+        # an id is for the next command: on two lines, nobody could copy it
+        table.add_column(heading, overflow="fold", no_wrap=heading == "id")
     for item in items:
         values = (source(item) if callable(source) else find(item, source) for source in columns.values())
         table.add_row(*(cell(value) for value in values))

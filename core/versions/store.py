@@ -13,7 +13,7 @@ from typing import NamedTuple
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from core.errors import AmendError, NotFound, Unavailable
+from core.errors import AmendError, Invalid, NotFound, Unavailable
 
 PARTIAL = ".partial"
 """The end of the name of a file that is being written."""
@@ -31,7 +31,14 @@ class Store:
 
     def __init__(self, url: str) -> None:
         # listings that are kept would not show what other processes wrote and deleted
-        self.files, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
+        try:
+            self.files, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
+        except Exception as error:  # each driver has its own way to say that it is missing
+            scheme = url.partition("://")[0]
+            message = (
+                f"AMEND_ARTIFACTS_URL: there is no driver for {scheme}:// here. Take a folder, or s3://BUCKET/PATH"
+            )
+            raise Invalid("settings_invalid", f"{message} (which needs amend[s3])") from error
         self.root = str(root).rstrip("/")
         self.local = isinstance(self.files, LocalFileSystem)
 

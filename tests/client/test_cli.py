@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import subprocess
 import sys
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from client import cli
@@ -57,6 +59,20 @@ def test_help_of_every_command_has_an_example_of_it(command: tuple[str, ...]) ->
     result = runner.invoke(cli.app, [*command, "--help"])
     assert result.exit_code == 0
     assert f"amend {' '.join(command)}" in result.output.split("Example:")[1]
+
+
+def test_ids_in_help_are_whole_as_the_service_has_them() -> None:
+    tested = 0
+    for group, name in ALL:
+        command = typer.main.get_command(cli.app).commands[group].commands[name]  # type: ignore[attr-defined]
+        # ids of examples are the caller's own
+        if group != "examples" and any(parameter.metavar in ("ID", "JOB") for parameter in command.params):
+            example = command.help.split("Example: ")[1].splitlines()[0]
+            given = example.removeprefix(f"amend {group} {name} ").partition(" ")[0]
+            whole = r"[0-9a-f]{12}" if group == "keys" else r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+            assert re.fullmatch(whole, given), example
+            tested += 1
+    assert tested >= 8
 
 
 def test_command_starts_without_torch() -> None:

@@ -260,6 +260,12 @@ def test_a_port_that_is_none_is_named(up: Up) -> None:
     assert "AMEND_PORT: 'eighty' is not a port" in up.refuses(environment={"AMEND_PORT": "eighty"})
 
 
+def test_a_database_that_cannot_be_used_is_told_without_its_password(up: Up) -> None:
+    said = up.refuses(environment={"AMEND_DATABASE_URL": "postgresql://amend:hidden@127.0.0.1:1/amend"})
+    see = "see AMEND_DATABASE_URL and AMEND_DATABASE_PASSWORD"
+    assert said == f"amend: Nobody answers for the database amend at 127.0.0.1: {see}\n"
+
+
 def test_a_folder_that_mlflow_would_misread_is_named(up: Up) -> None:
     assert "misreads a %" in up.refuses(environment={"AMEND_HOME": str(up.folder / "100%")})
 

@@ -6,7 +6,7 @@ import os
 import runpy
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib.util import find_spec
@@ -16,6 +16,7 @@ from unittest.mock import patch
 import pytest
 import sqlalchemy as sa
 import uvicorn
+from psycopg import sql
 from sqlalchemy import func, select
 
 from core.keys import keyring
@@ -23,6 +24,7 @@ from core.keys.table import Key
 from migrations import __main__ as command
 from migrations import runner
 from tests.conftest import BACKENDS
+from tests.servers import PostgresServer
 from tests.stack import Stack
 
 GIVEN = "amend_0123456789ab_abcdefghijklmnopqrstuvwxyz"
@@ -155,7 +157,8 @@ def test_two_that_look_for_an_admin_at_the_same_moment_enter_one_key(
 def test_the_service_does_not_start_on_an_empty_database(make_stack: MakeStack, run: Run) -> None:
     code, _, error = run(make_stack(), "service")
     assert code != 0
-    assert error == "The database is not up to date. Run: amend migrate\n"
+    assert error.startswith("The database ")
+    assert error.endswith(" is empty. Run: amend migrate; or see AMEND_DATABASE_URL and AMEND_DATABASE_PASSWORD\n")
 
 
 def test_the_service_does_not_start_on_a_newer_database(make_stack: MakeStack, run: Run) -> None:
@@ -169,14 +172,78 @@ def test_the_service_does_not_start_on_a_newer_database(make_stack: MakeStack, r
     assert "newer (future)" in error
 
 
-@pytest.mark.parametrize("module", ["service", "migrations"])
+@pytest.mark.parametrize("module", ["service", "migrations", "worker", "worker.scheduler"])
 def test_a_database_that_does_not_answer_is_told_in_one_line_without_its_password(tmp_path: Path, module: str) -> None:
     stack = Stack(tmp_path, "postgresql+psycopg://user:hidden-word@127.0.0.1:1/amend")
     process = start(stack, module)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 1
+    assert error == f"Nobody answers for the database amend at 127.0.0.1: {SEE}\n"
+
+
+SEE = "see AMEND_DATABASE_URL and AMEND_DATABASE_PASSWORD"
+
+
+@pytest.fixture
+def guarded(postgres: PostgresServer) -> Iterator[sa.URL]:
+    """The URL of a server's user who needs a password, which is `hidden-word`."""
+    # from here on, everybody else is still trusted
+    if postgres.program is None:
+        pytest.skip("a server of somebody else's is left as it is")
+    rules = postgres.program.folder / "data" / "pg_hba.conf"
+    before = rules.read_text()
+    rules.write_text(f"host all careful all scram-sha-256\n{before}")
+    postgres.execute(sql.SQL("CREATE ROLE careful LOGIN PASSWORD 'hidden-word'"))
+    postgres.execute(sql.SQL("SELECT pg_reload_conf()"))
+    yield sa.make_url(postgres.url).set(username="careful", password="hidden-word")
+    rules.write_text(before)
+    postgres.execute(sql.SQL("SELECT pg_reload_conf()"))
+    postgres.execute(sql.SQL("DROP ROLE careful"))
+
+
+def test_what_is_wrong_with_a_url_of_postgresql_is_told_plainly(guarded: sa.URL, tmp_path: Path, run: Run) -> None:
+    cases = {
+        guarded.set(password="hidden-guess"): "The database postgres at 127.0.0.1 refuses the user careful or their "
+        f"password: {SEE}",
+        guarded.set(password=None): f"The database postgres at 127.0.0.1 wants a password of the user careful: {SEE}",
+        guarded.set(username="nobody"): f"There is no user nobody of the database postgres at 127.0.0.1: {SEE}",
+        guarded.set(database="amned"): f"There is no database amned at 127.0.0.1: {SEE}",
+        guarded.set(host="host.invalid"): f"There is no host of the database postgres at host.invalid: {SEE}",
+        guarded: f"The user careful may not make tables in the database postgres at 127.0.0.1: {SEE}",
+    }
+    for url, expected in cases.items():
+        assert run(Stack(tmp_path, url.render_as_string(hide_password=False))) == (1, "", f"{expected}\n")
+
+
+@pytest.mark.parametrize("password", ["hid@den", "hid@d/en", "hid/d@en"])
+def test_a_password_that_a_url_cannot_hold_is_not_shown_in_part(password: str, tmp_path: Path, run: Run) -> None:
+    code, out, error = run(Stack(tmp_path, f"postgresql://user:{password}@127.0.0.1:1/amend"))
+    assert (code, out) == (1, "")
+    assert error == "AMEND_DATABASE_URL: write an @ in the password as %40, or give it as AMEND_DATABASE_PASSWORD\n"
+
+
+def test_what_is_wrong_with_a_file_of_sqlite_is_told_plainly(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "letter").write_text("Dear Sir or Madam, " * 100)
+    cases = {
+        "letter": f"The file {tmp_path}/letter is not a database of SQLite: {SEE}",
+        "none/amend.db": f"The file {tmp_path}/none/amend.db of the database cannot be opened: {SEE}",
+    }
+    for name, expected in cases.items():
+        assert run(Stack(tmp_path, f"sqlite:///{tmp_path}/{name}")) == (1, "", f"{expected}\n")
+
+
+@pytest.mark.parametrize("module", ["service", "migrations"])
+@pytest.mark.parametrize("scheme", ["gs", "az", "hdfs", "levitation"])
+def test_a_store_without_a_driver_is_refused_in_one_line(module: str, scheme: str, tmp_path: Path, run: Run) -> None:
+    stack = Stack(tmp_path)
+    if module == "service":
+        assert run(stack)[0] == 0
+    stack.environment["AMEND_ARTIFACTS_URL"] = f"{scheme}://user:hidden@bucket/amend"
+    code, out, error = run(stack, module)
+    assert (code, out) == (1, "")
+    assert error.startswith(f"AMEND_ARTIFACTS_URL: there is no driver for {scheme}:// here. ")
     assert error.count("\n") == 1
-    assert "hidden-word" not in error
+    assert "hidden" not in error
 
 
 @pytest.mark.parametrize("module", ["migrations", "service"])
