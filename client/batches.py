@@ -48,21 +48,28 @@ class Batch:
 
 def of(examples: Examples) -> Iterator[Batch]:
     """The bodies of some examples, made as they are asked for."""
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(examples, pandas.DataFrame):
-        return arrow(from_pandas(examples))
     if isinstance(examples, Mapping):
         one = isinstance(examples.get("id"), str)
         return lines([examples]) if one else arrow(from_columns(examples))
-    if hasattr(examples, "__arrow_c_stream__"):
+    pieces = record_batches(examples)
+    return lines(examples) if pieces is None else arrow(pieces)  # type: ignore[arg-type]
+
+
+def record_batches(table: Any) -> Iterable[Any] | None:
+    """A table in pieces, as Arrow has them; None if it is none."""
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(table, pandas.DataFrame):
+        return from_pandas(table)
+    if hasattr(table, "__arrow_c_stream__"):
         import pyarrow as pa
 
-        return arrow(pa.RecordBatchReader.from_stream(examples))
-    if hasattr(examples, "__arrow_c_array__"):
+        reader: Iterable[Any] = pa.RecordBatchReader.from_stream(table)
+        return reader
+    if hasattr(table, "__arrow_c_array__"):
         import pyarrow as pa
 
-        return arrow([pa.record_batch(examples)])
-    return lines(examples)
+        return [pa.record_batch(table)]
+    return None
 
 
 def lines(examples: Iterable[Any]) -> Iterator[Batch]:

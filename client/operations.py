@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from client import answers, batches
+from client import answers, batches, frames
 from client.batches import Examples
 from client.erasures import Erasures
 from client.errors import ApiError, JobFailed, UnreachableError
@@ -205,9 +205,26 @@ class Operations(Erasures, Verbs):
 
     @operation
     def predict(self, model: str, inputs: Any, *, version: int | None = None) -> Flow[answers.Predictions]:
-        """Predict with the champion, or with the version that is named. Inputs are a list or a NumPy array."""
-        body = {"inputs": inputs, **without_none({"version": version})}
-        return self.ask(answers.Predictions, "POST", path("models", model, "predictions"), body)
+        """Predict with the champion, or with the version that is named.
+
+        Inputs are a list, a NumPy array, or a frame of pandas, polars or pyarrow, of any length. A table's columns are
+        found by their names: ValueError if one is missing, or unknown. Of a vector they are taken in their order.
+        ``id``, ``subject``, ``y``, ``split`` and ``weight`` are passed over.
+        """
+        place = path("models", model, "predictions")
+        if not frames.is_frame(inputs):
+            body = {"inputs": inputs, **without_none({"version": version})}
+            return (yield from self.ask(answers.Predictions, "POST", place, body))
+        described = (yield from self.ask(answers.Model, "GET", path("models", model))).input
+        found: list[answers.Prediction] = []
+        for some in frames.inputs_of(inputs, model, described):
+            body = {"inputs": some, **without_none({"version": version})}
+            answer = yield from self.ask(answers.Predictions, "POST", place, body)
+            found += answer.outputs
+            version = answer.version  # all by the same one, whatever becomes champion meanwhile
+        if version is None:
+            raise ValueError("the frame has no rows")
+        return answers.Predictions(version, found)
 
     # keys and operations
 

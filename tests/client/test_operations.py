@@ -99,6 +99,28 @@ def test_a_model_from_its_creation_to_its_deletion(client: Client, house: House)
     assert caught.value.code == "model_not_found"
 
 
+def test_a_frame_is_predicted_by_one_version_in_its_own_order(
+    client: Client, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = pd.DataFrame({"age": [20, None, 60, 30] * 5, "plan": ["a", "b", "a", None] * 5, "y": [0, 1, 1, 0] * 5})
+    described = [{"name": "plan", "type": "category", "values": ["a", "b"]}, {"name": "age", "type": "number"}]
+    name = house.new_model(input={"kind": "table", "columns": described}, policy={"holdout": 0})
+    client.add_examples(name, frame.assign(id=[f"e{i}" for i in range(20)]))
+    client.wait(client.adapt(name))
+    rows = [{"age": None if np.isnan(a) else a, "plan": None if pd.isna(p) else p} for a, p, _ in frame.to_numpy()]
+    expected = [output.mean for output in client.predict(name, rows).outputs]
+    monkeypatch.setattr(batches, "ROWS", 7)
+    for version in (None, 1):
+        found = client.predict(name, frame, version=version)
+        # sums of another number of rows may be rounded in another way
+        assert [output.mean for output in found.outputs] == pytest.approx(expected, rel=1e-12)
+        assert found.version == 1
+    with pytest.raises(ValueError, match="the frame lacks 'plan'"):
+        client.predict(name, frame.drop(columns="plan"))
+    with pytest.raises(ValueError, match="no rows"):
+        client.predict(name, frame.head(0))
+
+
 def test_a_job_is_waited_for_cancelled_and_not_waited_for_longer_than_asked(client: Client, house: House) -> None:
     name = house.new_model()
     client.add_examples(name, columns(20))
