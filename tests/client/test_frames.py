@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
+from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
-from client import batches
+from client import Client, batches
+from client.answers import Model
 from client.frames import inputs_of, is_frame
 
 AGE, PLAN = {"name": "age", "type": "number"}, {"name": "plan", "type": "category", "values": ["free", "paid"]}
@@ -86,6 +90,26 @@ def test_columns_that_do_not_fit_are_named(frame: Any, described: dict[str, Any]
 def test_what_is_no_frame_is_left_as_it_is() -> None:
     for inputs in (np.eye(2), [[1, 2]], {"columns": 1}, pd.Series([[1, 2]]), pa.array([[1, 2]])):
         assert not is_frame(inputs)
+
+
+def test_all_rows_are_predicted_by_the_version_that_was_champion_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "ROWS", 2)
+    read = Client.read
+    only_input = SimpleNamespace(input=TABLE)  # all else of a model is beside the point
+    monkeypatch.setattr(Client, "read", lambda *given: only_input if given[1] is Model else read(*given))
+    asked: list[Any] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            return httpx.Response(200)
+        asked.append(json.loads(request.content))
+        rows = len(asked[-1]["inputs"])
+        return httpx.Response(200, json={"version": asked[-1].get("version", 7), "outputs": [{"mean": 0.5}] * rows})
+
+    with Client("http://amend.test", "key", transport=httpx.MockTransport(answer)) as client:
+        found = client.predict("loans", FRAME)
+    assert (found.version, len(found.outputs)) == (7, 3)
+    assert [body.get("version") for body in asked] == [None, 7]
 
 
 def test_long_frames_go_out_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
