@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 Message = MutableMapping[str, Any]
@@ -46,9 +46,16 @@ class Authenticated:
 
     def admits(self, scope: Message) -> bool:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
-        sent = credentials(given[0]) if len(given) == 1 else b""
+        sent = credentials(given[0]) if len(given) == 1 and not is_of_another_page(dict(scope["headers"])) else b""
         # in the same time, however much of it is right
         return hmac.compare_digest(sent, self.expected) or (scope["type"] == "http" and scope["path"] == OPEN)
+
+
+def is_of_another_page(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a browser, which sends the password by itself, was told to ask by a page that is not MLflow's: MLflow
+    would answer those of every server on this machine. That somebody follows a link from there is fine."""
+    elsewhere = headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site")
+    return elsewhere and headers.get(b"sec-fetch-mode") != b"navigate"
 
 
 def credentials(header: bytes) -> bytes:

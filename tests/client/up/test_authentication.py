@@ -24,11 +24,12 @@ async def everything(scope: MutableMapping[str, Any], receive: Any, send: Any) -
     await send({"type": "http.response.body", "body": b"all of it"})
 
 
-def sent(path: str, *authorization: bytes) -> httpx.Response:
+def sent(path: str, *authorization: bytes, **more: bytes) -> httpx.Response:
     async def ask() -> httpx.Response:
         guarded = httpx.ASGITransport(Authenticated(everything, PASSWORD))  # type: ignore[arg-type]
         async with httpx.AsyncClient(transport=guarded, base_url="http://mlflow") as client:
-            return await client.get(path, headers=[(b"Authorization", value) for value in authorization])
+            headers = [(b"Authorization", value) for value in authorization]
+            return await client.get(path, headers=headers + [(name.encode(), more[name]) for name in more])
 
     return asyncio.run(ask())
 
@@ -66,6 +67,21 @@ def test_nobody_else_is(path: str, headers: tuple[str, list[bytes]]) -> None:
     answer = sent(path, *headers[1])
     assert (answer.status_code, answer.text) == (401, REFUSAL)
     assert answer.headers["www-authenticate"].startswith("Basic ")
+
+
+@pytest.mark.parametrize(
+    ("site", "mode", "admitted"),
+    [
+        ("same-origin", "cors", True),
+        ("none", "navigate", True),
+        ("cross-site", "navigate", True),
+        ("same-site", "cors", False),
+        ("cross-site", "no-cors", False),
+    ],
+)
+def test_a_browser_is_not_let_in_for_the_page_of_another_server(site: str, mode: str, admitted: bool) -> None:
+    told = {"Sec-Fetch-Site": site.encode(), "Sec-Fetch-Mode": mode.encode()}
+    assert sent("/api/2.0/mlflow/runs/create", RIGHT, **told).is_success == admitted
 
 
 def test_health_is_for_everybody() -> None:
