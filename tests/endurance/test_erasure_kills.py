@@ -139,12 +139,13 @@ def test_mlflow_forgets_the_weights_and_keeps_the_run(shown: tuple[Fleet, Mlflow
     erasure = ended(fleet, id)
     assert erasure["state"] == "completed", erasure
     assert kept() == []
-    run = httpx.get(f"{server.url}/api/2.0/mlflow/runs/get", params={"run_id": told["run_id"]}).json()["run"]
+    mlflow = httpx.Client(base_url=f"{server.url}/api/2.0/mlflow", auth=("amend", PASSWORD))
+    run = mlflow.get("/runs/get", params={"run_id": told["run_id"]}).json()["run"]
     assert run["info"]["lifecycle_stage"] == "active"
     fleet.wait_until(lambda: bool((fleet.champion(name)["mlflow"] or {}).get("version")), 60)
 
     def alias() -> str | None:
-        answer = httpx.get(f"{server.url}/api/2.0/mlflow/registered-models/get", params={"name": name}).json()
+        answer = mlflow.get("/registered-models/get", params={"name": name}).json()
         named = {a["alias"]: a["version"] for a in answer["registered_model"].get("aliases", [])}
         return named.get("champion")
 
