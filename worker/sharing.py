@@ -25,7 +25,7 @@ from core.jobs.tables import Stretch, Worker
 from core.kprior import Data, Examples
 from core.kprior.data.codec import Tensors, pack, unpack
 from core.kprior.data.partitioned import PartitionedData
-from core.kprior.passes.accumulator import A, Accumulator, add_chunks, add_parts, question_of
+from core.kprior.passes.accumulator import A, Accumulator, add_chunks, add_parts, config_of
 from core.ledger.passes import Pass
 from core.versions import history
 from core.versions.sweeping import put_noted, remove_noted
@@ -151,7 +151,7 @@ class Asker:
 
     def question(self) -> bytes:
         data = self.reading.data
-        asked, tensors = question_of(self.total)
+        asked, tensors = config_of(self.total)
         spans = [[part.span.start, part.span.stop] for part in self.parts]
         where = {"model": data.model_id, "spec": data.spec, "at": data.values["at"], "spans": spans}
         how = {"tools": tools(self.task.context), "threads": torch.get_num_threads()}

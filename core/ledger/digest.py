@@ -72,7 +72,7 @@ class Digest(Accumulator):
     def merge(self, sums: Tensors) -> None:
         self.total = (self.total + int.from_bytes(bytes(sums["total"].tolist()), "little")) % SIZE
 
-    def question(self) -> tuple[dict[str, Any], Tensors]:
+    def to_config(self) -> tuple[dict[str, Any], Tensors]:
         return {}, {}
 
 

@@ -89,16 +89,14 @@ class MemorySelection:
             mine = self._sampler(label)
             mine.merge(mine.empty().with_sums(take_group(sums, str(label))))
 
-    def question(self) -> tuple[dict[str, Any], Tensors]:
-        """All that `from_question` needs, as JSON and tensors."""
+    def to_config(self) -> tuple[dict[str, Any], Tensors]:
+        """All that `from_config` needs, as JSON and tensors."""
         header = {"policy": asdict(self.policy), "size": self.size, "seed": self.seed, "bare": self.bare}
         return header, {} if self.hessian is None else {"hessian": self.hessian}
 
     @classmethod
-    def from_question(
-        cls, header: dict[str, Any], tensors: Tensors, predictor: Predictor, w: Tensor
-    ) -> MemorySelection:
-        """The inverse of `question`."""
+    def from_config(cls, header: dict[str, Any], tensors: Tensors, predictor: Predictor, w: Tensor) -> MemorySelection:
+        """The inverse of `to_config`."""
         policy = MemoryPolicy(**{**header["policy"], "select": Select(header["policy"]["select"])})
         return cls(policy, header["size"], predictor, w, tensors.get("hessian"), header["seed"], header["bare"])
 

@@ -19,7 +19,7 @@ from core.kprior.data.examples import Data, Examples
 
 
 class Accumulator(ABC):
-    """A question, which is the same for every part, and what was added up so far to answer it."""
+    """What is to be added up (its config), which is the same for every part, and the sums so far."""
 
     kind: ClassVar[str]
     kinds: ClassVar[dict[str, type[Accumulator]]] = {}
@@ -31,7 +31,7 @@ class Accumulator(ABC):
 
     @abstractmethod
     def empty(self) -> Self:
-        """The same question, with nothing added."""
+        """The same config, with nothing added."""
 
     @abstractmethod
     def add(self, chunk: Examples) -> None:
@@ -46,13 +46,13 @@ class Accumulator(ABC):
         """Add the `sums` of the part that comes next."""
 
     @abstractmethod
-    def question(self) -> tuple[dict[str, Any], Tensors]:
-        """All that `from_question` needs, as JSON and tensors."""
+    def to_config(self) -> tuple[dict[str, Any], Tensors]:
+        """All that `from_config` needs, as JSON and tensors."""
 
     @classmethod
-    def from_question(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Accumulator:
-        """The inverse of `question`; not for sums that whoever is asked must bring, as they hold a secret."""
-        raise TypeError(f"a {cls.kind} must be brought")
+    def from_config(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Accumulator:
+        """The inverse of `to_config`; not for one that holds a secret, which each reader must have itself."""
+        raise TypeError(f"a {cls.kind} cannot be made from a config: its reader must have it")
 
 
 A = TypeVar("A", bound=Accumulator)
@@ -98,27 +98,25 @@ class Combined(Accumulator):
         for i, total in enumerate(self.totals):
             total.merge(take_group(sums, str(i)))
 
-    def question(self) -> tuple[dict[str, Any], Tensors]:
-        questions = [question_of(total) for total in self.totals]
-        headers = [header for header, _ in questions]
-        return {"totals": headers}, join_groups({str(i): t for i, (_, t) in enumerate(questions)})
+    def to_config(self) -> tuple[dict[str, Any], Tensors]:
+        configs = [config_of(total) for total in self.totals]
+        headers = [header for header, _ in configs]
+        return {"totals": headers}, join_groups({str(i): t for i, (_, t) in enumerate(configs)})
 
 
-def question_of(total: Accumulator) -> tuple[dict[str, Any], Tensors]:
-    """A question for others to answer part by part."""
-    header, tensors = total.question()
+def config_of(total: Accumulator) -> tuple[dict[str, Any], Tensors]:
+    """The config of an accumulator with its kind: what others need to add up a part."""
+    header, tensors = total.to_config()
     return {"kind": total.kind, **header}, tensors
 
 
-def accumulator_of(
-    header: dict[str, Any], tensors: Tensors, device: torch.device, *brought: Accumulator
-) -> Accumulator:
-    """The inverse of `question_of`, with the accumulators that whoever is asked must bring."""
+def accumulator_of(header: dict[str, Any], tensors: Tensors, device: torch.device, *local: Accumulator) -> Accumulator:
+    """The inverse of `config_of`; `local` are the accumulators that only their reader can make."""
     kind = header["kind"]
     if kind == Combined.kind:
         each = enumerate(header["totals"])
-        return Combined(*(accumulator_of(h, take_group(tensors, str(i)), device, *brought) for i, h in each))
-    for one in brought:
+        return Combined(*(accumulator_of(h, take_group(tensors, str(i)), device, *local) for i, h in each))
+    for one in local:
         if one.kind == kind:
             return one.empty()
-    return Accumulator.kinds[kind].from_question(header, tensors, device)
+    return Accumulator.kinds[kind].from_config(header, tensors, device)

@@ -132,14 +132,14 @@ class Gradient(Accumulator):
             mine = getattr(self, name)
             setattr(self, name, mine + sums[name].to(mine))
 
-    def question(self) -> tuple[dict[str, Any], Tensors]:
+    def to_config(self) -> tuple[dict[str, Any], Tensors]:
         tensors = {"w": self.w} | join_groups({"encoder": self.predictor.encoder.state_dict()})
         if self.centre is not None:
             tensors["centre"] = self.centre
         return {"spec": self.predictor.spec, "careful": self.careful}, tensors
 
     @classmethod
-    def from_question(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Gradient:
+    def from_config(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Gradient:
         tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
         predictor = Predictor(header["spec"], device=device)
         predictor.encoder.load_state_dict(take_group(tensors, "encoder"))

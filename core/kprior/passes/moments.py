@@ -44,11 +44,11 @@ class Moments(Accumulator):
         self.mean = self.mean + (m - self.mean) * n / total
         self.count = self.count + n
 
-    def question(self) -> tuple[dict[str, Any], Tensors]:
+    def to_config(self) -> tuple[dict[str, Any], Tensors]:
         return {"columns": self.columns}, {}
 
     @classmethod
-    def from_question(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Moments:
+    def from_config(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Moments:
         return cls(header["columns"])
 
 

@@ -154,7 +154,7 @@ class Statistics(Accumulator):
         if self.selection is not None:
             self.selection.merge(take_group(sums, "selection"))
 
-    def question(self) -> tuple[dict[str, Any], Tensors]:
+    def to_config(self) -> tuple[dict[str, Any], Tensors]:
         header: dict[str, Any] = {
             "spec": self.predictor.spec,
             "slope": self.slope,
@@ -167,20 +167,18 @@ class Statistics(Accumulator):
         if self.origin is not None:
             tensors["origin"] = self.origin
         if self.selection is not None:
-            header["selection"], chosen_by = self.selection.question()
+            header["selection"], chosen_by = self.selection.to_config()
             tensors |= join_groups({"selection": chosen_by})
         return header, tensors
 
     @classmethod
-    def from_question(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Statistics:
+    def from_config(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Statistics:
         tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
         predictor = Predictor(header["spec"], device=device)
         predictor.encoder.load_state_dict(take_group(tensors, "encoder"))
         w, options = tensors["w"], ("slope", "curvature", "surrogate", "careful", "temperature")
         selection = None
         if "selection" in header:
-            selection = MemorySelection.from_question(
-                header["selection"], take_group(tensors, "selection"), predictor, w
-            )
+            selection = MemorySelection.from_config(header["selection"], take_group(tensors, "selection"), predictor, w)
         asked = {name: header[name] for name in options}
         return cls(predictor, w, **asked, selection=selection, origin=tensors.get("origin"))

@@ -19,7 +19,7 @@ from core.kprior.data.partitioned import accumulate
 from core.kprior.model.encoders import TableEncoder
 from core.kprior.model.predictor import Predictor
 from core.kprior.objective import terms
-from core.kprior.passes.accumulator import A, Accumulator, accumulator_of, add_chunks, question_of
+from core.kprior.passes.accumulator import A, Accumulator, accumulator_of, add_chunks, config_of
 from core.kprior.passes.moments import fit_encoder
 from core.kprior.passes.statistics import Statistics
 from tests.core.kprior.problems import FAMILIES, LINEAR, QUADRATIC, TENTH, Cut, examples_of, spec_of
@@ -39,13 +39,13 @@ class Elsewhere(Cut):
 
     def accumulate(self, total: A) -> A:
         self.asked += 1
-        question = pack(*question_of(total))
+        config = pack(*config_of(total))
         order = list(range(len(self._parts)))
         random.Random(self.seed + self.asked).shuffle(order)
         answers = {}
         for i in order:
-            stranger = accumulator_of(*unpack(question), CPU)
-            answers[i] = pack({}, add_chunks(self._parts[i], stranger).sums())
+            other = accumulator_of(*unpack(config), CPU)
+            answers[i] = pack({}, add_chunks(self._parts[i], other).sums())
         for i in sorted(answers):
             total.merge(unpack(answers[i])[1])
         return total
