@@ -66,12 +66,12 @@ def train_wide(
     told = None if progress is None else descent_reporter(progress)
     while size * 1.5 < count:
         some = sample_rows(data, size / count, training.seed)
-        part = WideObjective(predictor, regularizer, EncodedData(predictor, some), cost)
-        part.scale = count / max(1, sum(len(chunk) for chunk in some))
+        sampled = WideObjective(predictor, regularizer, EncodedData(predictor, some), cost)
+        sampled.scale = count / max(1, sum(len(chunk) for chunk in some))
         loose = LOOSE * tolerance * math.sqrt(count / size)
         for most in (20, 60) if not bool(w.any()) else (60,):  # the curvature at zero is soon out of date
             inverse = estimate_curvature(predictor, w, some, count, training.seed).inverse(regularizer.delta)
-            w = part.minimise(w, inverse, loose, certified=False, most=most).w
+            w = sampled.minimise(w, inverse, loose, certified=False, most=most).w
         size *= GROWTH
     objective = WideObjective(predictor, regularizer, data, cost)
     some = sample_rows(data, sample_share(predictor, count), training.seed)
@@ -88,7 +88,7 @@ def train_wide(
 
 def count_rows(data: EncodedData) -> int:
     """How many rows there are; they are encoded and kept on the way."""
-    data.parts()
+    data.shards()
     return data.count or sum(len(chunk) for chunk in data.encoded())
 
 
@@ -135,7 +135,7 @@ def adapt_wide(
     none = torch.zeros(0, dtype=torch.long)
     keys = {-1.0: [none], 1.0: [none]}
     for sign, moved in ((-1.0, change.removed), (1.0, change.added)):
-        for chunk in (c for part in moved for c in rereadable(part) if len(c)):
+        for chunk in (c for data in moved for c in rereadable(data) if len(c)):
             terms = Gradient(predictor, anchor.w, careful=True)
             terms.add(chunk)
             gradient += sign * terms.gradient.reshape(-1)

@@ -89,16 +89,16 @@ class RowStream:
 
     def take(self, count: int) -> tuple[Tensor, Tensor]:
         """The next rows: encoded inputs and targets."""
-        parts = []
+        batches = []
         while count > 0:
-            part = self._order[self._at : self._at + count]
-            parts.append((self._z[part], self._y[part]))
-            count, self._at = count - len(part), self._at + len(part)
+            index = self._order[self._at : self._at + count]
+            batches.append((self._z[index], self._y[index]))
+            count, self._at = count - len(index), self._at + len(index)
             if self._at >= len(self._order):
                 if not self._all:
                     self.rows = self._drawn()
                 self._encode()
-        return torch.cat([z for z, _ in parts]), torch.cat([y for _, y in parts])
+        return torch.cat([z for z, _ in batches]), torch.cat([y for _, y in batches])
 
     def _drawn(self) -> Examples:
         rows = self.draw(self.block, self.seed)
@@ -145,7 +145,7 @@ class Minibatches:
 
     def take(self) -> tuple[Tensor, Tensor]:
         """The next minibatch: encoded inputs and targets."""
-        parts = [self._kept.take(self.kept)] if self.kept else []
+        batches = [self._kept.take(self.kept)] if self.kept else []
         if self._added is not None:
-            parts.append(self._added.take(self.added))
-        return torch.cat([z for z, _ in parts]), torch.cat([y for _, y in parts])
+            batches.append(self._added.take(self.added))
+        return torch.cat([z for z, _ in batches]), torch.cat([y for _, y in batches])

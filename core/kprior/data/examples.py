@@ -66,11 +66,11 @@ def rereadable(data: Data) -> Data:
     return data
 
 
-def chunks_of(parts: Iterable[Data]) -> Iterator[Examples]:
+def chunks_of(sources: Iterable[Data]) -> Iterator[Examples]:
     """The chunks of several data, one after the other, without those that are empty."""
-    return (chunk for data in parts for chunk in data if len(chunk))
+    return (chunk for data in sources for chunk in data if len(chunk))
 
 
-def concatenate(parts: Sequence[Examples]) -> Examples:
+def concatenate(chunks: Sequence[Examples]) -> Examples:
     """One `Examples` from several; at least one is needed, for the shapes."""
-    return Examples(torch.cat([p.key for p in parts]), torch.cat([p.x for p in parts]), torch.cat([p.y for p in parts]))
+    return Examples(*(torch.cat([getattr(chunk, name) for chunk in chunks]) for name in ("key", "x", "y")))

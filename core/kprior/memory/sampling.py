@@ -73,7 +73,7 @@ class PrioritySampler:
         return self
 
     def merge(self, other: PrioritySampler) -> None:
-        """Take what another sampler kept of another part of the stream."""
+        """Take what another sampler kept of another shard of the stream."""
         if other._rows is None:
             return
         mine = self._rows

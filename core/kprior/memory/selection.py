@@ -1,4 +1,4 @@
-"""One selection of a memory over a stream of examples: parts of a stream can be selected apart and merged."""
+"""One selection of a memory over a stream of examples: shards of a stream can be selected apart and merged."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class MemorySelection:
         return join_groups({str(label): sampler.sums() for label, sampler in self._samplers.items()})
 
     def merge(self, sums: Tensors) -> None:
-        """Take what was kept of the part of the stream that comes next."""
+        """Take what was kept of the shard of the stream that comes next."""
         for label in sorted({int(name.split(".")[0]) for name in sums}):
             mine = self._sampler(label)
             mine.merge(mine.empty().with_sums(take_group(sums, str(label))))

@@ -121,7 +121,7 @@ class CurvatureSpace:
                 space.f_star = f_star
         return space
 
-    def memory_part(self, v: Tensor) -> tuple[Tensor, Tensor | None]:
+    def memory_curvature(self, v: Tensor) -> tuple[Tensor, Tensor | None]:
         """What a memory with weights v has of a dense total, and of its offset."""
         new, kept = self.new, self.kept
         if self.surrogate is not None:
@@ -155,7 +155,7 @@ class CurvatureSpace:
         """c v with the largest c <= 1 for which G - c sum_M v J'LJ stays positive semi-definite."""
         if len(importance) == 0:
             return importance
-        part, _ = self.memory_part(importance)
+        part, _ = self.memory_curvature(importance)
         if self.surrogate is not None:
             total = self.surrogate.gram[self.features][:, self.features]
         else:
@@ -167,7 +167,7 @@ class CurvatureSpace:
         """Q, the point it is centred at, and a linear term that goes with it; None where nothing is known."""
         zero = torch.zeros(self.new.size, dtype=self.new.dtype, device=self.new.device)
         if self.surrogate is not None:
-            gram, cross = self.memory_part(v)
+            gram, cross = self.memory_curvature(v)
             assert cross is not None
             K = self.new.family.outputs
             gram = self.surrogate.gram[self.features][:, self.features] - gram
@@ -177,7 +177,7 @@ class CurvatureSpace:
         if self.total is None or self.centre is None:
             return None
         if isinstance(self.total, Full) and self.new.linear:
-            part, pull = self.memory_part(v)
+            part, pull = self.memory_curvature(v)
             offset = zero if self.offset is None or pull is None else self.offset - pull
             return Full(self.total.matrix - part), self.centre, offset
         left = self.total.copy(self.new)

@@ -93,7 +93,7 @@ class Moved:
     def of(cls, predictor: Predictor, w: Tensor, data: Sequence[Data]) -> Moved:
         keys, features, numbers = [torch.zeros(0, dtype=torch.long)], [], 0
         sums = Statistics(predictor, w, slope=True, curvature="full", careful=True)
-        for chunk in (c for part in data for c in rereadable(part) if len(c)):
+        for chunk in (c for some in data for c in rereadable(some) if len(c)):
             predictor.check(chunk)
             keys.append(chunk.key.cpu())
             phi = predictor.features(chunk.x)

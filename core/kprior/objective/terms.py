@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from core.kprior.data.examples import Data, rereadable
-from core.kprior.data.partitioned import PartitionedData, parts_of
+from core.kprior.data.partitioned import PartitionedData, shards_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.statistics import Statistics
 
@@ -55,14 +55,14 @@ class Term:
         return term
 
     def __iter__(self) -> Iterator[tuple[int, Batch]]:
-        """Encoded rows, each batch with the number of the part it is from."""
+        """Encoded rows, each batch with the number of the shard it is from."""
         if self._cache is not None:
             yield from self._cache
             return
         kept: list[tuple[int, Batch]] | None = []
         total, start = 0, 0
-        for number, part in enumerate(parts_of(self._data)):
-            for chunk in part:
+        for number, shard in enumerate(shards_of(self._data)):
+            for chunk in shard:
                 n = len(chunk)
                 if n == 0:
                     continue
@@ -84,7 +84,7 @@ class Term:
     def look(self, w: Tensor, hessian: bool = False) -> Statistics:
         """Value, gradient and (GLM, on demand) Hessian of all rows, before the scale; shared with others if they help.
 
-        Rows that are cached are added up part by part, too: who adds them up must not matter.
+        Rows that are cached are added up shard by shard, too: who adds them up must not matter.
         """
         total = Statistics(
             self.predictor, w, slope=True, curvature="full" if hessian else None, temperature=self.temperature
@@ -93,7 +93,7 @@ class Term:
             total = data.accumulate(total)
             self.count = total.count
             return total
-        single = len(parts_of(self._data)) == 1
+        single = len(shards_of(self._data)) == 1
         for _, batches in groupby(self, lambda numbered: numbered[0]):
             one = total if single else total.empty()
             for _, batch in batches:
@@ -105,7 +105,7 @@ class Term:
     def _shared(self, total: Statistics) -> PartitionedData | None:
         """The data, if its rows are to be looked at as they are, and others would help."""
         plain = self.predictor.linear and self._targets is None and self._weight is None
-        shared = plain and isinstance(self._data, PartitionedData) and self._data.shares(total)
+        shared = plain and isinstance(self._data, PartitionedData) and self._data.has_helpers(total)
         return self._data if shared else None  # type: ignore[return-value]
 
     @property
@@ -157,8 +157,8 @@ class Term:
                     yield self.mixer.mix(z, v, size or n, self.temperature, generator)
                 return
             order = torch.randperm(n, generator=generator)
-            for part in order.tensor_split(steps) if steps <= n else (order[i % n, None] for i in range(steps)):
-                yield (z[part], targets[part], None if v is None else v[part]), n / len(part)
+            for index in order.tensor_split(steps) if steps <= n else (order[i % n, None] for i in range(steps)):
+                yield (z[index], targets[index], None if v is None else v[index]), n / len(index)
             return
         # streamed: shuffled within windows only, and cut so that every row is in one of the steps
         ends = [round(n * (i + 1) / steps) for i in range(steps)]
@@ -167,9 +167,9 @@ class Term:
         for z, targets, v in self._windows():
             order = torch.randperm(len(z), generator=generator)
             while len(order):
-                part, order = order[: ends[step] - read], order[ends[step] - read :]
-                held.append((z[part], targets[part], None if v is None else v[part]))
-                have, read = have + len(part), read + len(part)
+                index, order = order[: ends[step] - read], order[ends[step] - read :]
+                held.append((z[index], targets[index], None if v is None else v[index]))
+                have, read = have + len(index), read + len(index)
                 if read == ends[step]:
                     yield join(held), n / have
                     held, have, step = [], 0, step + 1

@@ -1,8 +1,8 @@
 """What a pass over rows adds up: mergeable statistics.
 
 A sum of floating-point numbers depends on the order in which they are added. So that a pass gives the same bits whoever
-reads which rows, the data says what its parts are; each part is added up from zero, and the parts' sums are merged in
-their order. Data whose parts can be read elsewhere, at the same time, does so behind `accumulate`: the engine neither
+reads which rows, the data says what its shards are; each shard is added up from zero, and their sums are merged in
+their order. Data whose shards can be read elsewhere, at the same time, does so behind `accumulate`: the engine neither
 knows nor minds.
 """
 
@@ -19,7 +19,7 @@ from core.kprior.data.examples import Data, Examples
 
 
 class Accumulator(ABC):
-    """What is to be added up (its config), which is the same for every part, and the sums so far."""
+    """What is to be added up (its config), which is the same for every shard, and the sums so far."""
 
     kind: ClassVar[str]
     kinds: ClassVar[dict[str, type[Accumulator]]] = {}
@@ -43,7 +43,7 @@ class Accumulator(ABC):
 
     @abstractmethod
     def merge(self, sums: Tensors) -> None:
-        """Add the `sums` of the part that comes next."""
+        """Add the `sums` of the shard that comes next."""
 
     @abstractmethod
     def to_config(self) -> tuple[dict[str, Any], Tensors]:
@@ -58,18 +58,18 @@ class Accumulator(ABC):
 A = TypeVar("A", bound=Accumulator)
 
 
-def add_parts(parts: Sequence[Data], total: A) -> A:
-    """Add up parts, here and one after the other."""
-    if len(parts) == 1:
-        return add_chunks(parts[0], total)
-    for part in parts:
-        total.merge(add_chunks(part, total.empty()).sums())
+def add_shards(shards: Sequence[Data], total: A) -> A:
+    """Add up shards, here and one after the other."""
+    if len(shards) == 1:
+        return add_chunks(shards[0], total)
+    for shard in shards:
+        total.merge(add_chunks(shard, total.empty()).sums())
     return total
 
 
-def add_chunks(part: Data, one: A) -> A:
-    """Add up the chunks of one part."""
-    for chunk in part:
+def add_chunks(shard: Data, one: A) -> A:
+    """Add up the chunks of one shard."""
+    for chunk in shard:
         if len(chunk):
             one.add(chunk)
     return one
@@ -105,7 +105,7 @@ class Combined(Accumulator):
 
 
 def config_of(total: Accumulator) -> tuple[dict[str, Any], Tensors]:
-    """The config of an accumulator with its kind: what others need to add up a part."""
+    """The config of an accumulator with its kind: what others need to add up a shard."""
     header, tensors = total.to_config()
     return {"kind": total.kind, **header}, tensors
 

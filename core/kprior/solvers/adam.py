@@ -60,8 +60,8 @@ def adam(
                     z, targets, weight = share_of(batch, rank, world)
                     f = predictor.outputs_of_encoded(w, z, training=True)
                     loss = loss + factor * term.loss(f, targets, weight)
-                for part in removed:
-                    z, coefficient, factor = next(part)
+                for batches in removed:
+                    z, coefficient, factor = next(batches)
                     cost.backward_passes += len(z)
                     f = predictor.outputs_of_encoded(w, z[rank::world], training=True)
                     loss = loss + factor * (f * coefficient[rank::world]).sum()
@@ -105,5 +105,5 @@ def removed_batches(
     """Minibatches of removed examples, as `Term.minibatches` gives them."""
     n = len(z)
     order = torch.randperm(n, generator=generator)
-    for part in order.tensor_split(steps) if steps <= n else (order[i % n, None] for i in range(steps)):
-        yield z[part], coefficient[part], n / len(part)
+    for index in order.tensor_split(steps) if steps <= n else (order[i % n, None] for i in range(steps)):
+        yield z[index], coefficient[index], n / len(index)

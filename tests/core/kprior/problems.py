@@ -81,7 +81,7 @@ class Cut(PartitionedData):
     def __init__(self, parts: Sequence[Sequence[Examples]]) -> None:
         self._parts = parts
 
-    def parts(self) -> Sequence[Data]:
+    def shards(self) -> Sequence[Data]:
         return self._parts
 
     def rows(self, key: Tensor) -> Examples:

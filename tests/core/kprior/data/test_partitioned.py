@@ -34,7 +34,7 @@ class Elsewhere(Cut):
     seed = 0
     asked = 0
 
-    def shares(self, total: Accumulator) -> bool:
+    def has_helpers(self, total: Accumulator) -> bool:
         return True
 
     def accumulate(self, total: A) -> A:
