@@ -50,7 +50,7 @@ class Anchor:
         return all(bool(tensor.isfinite().all()) for tensor in tensors)
 
     def tensors(self) -> Tensors:
-        """All of it by name; the curvature's kind is told apart."""
+        """All of it by name; the curvature's kind is not among it."""
         figures = torch.tensor([float(getattr(self, name)) for name in FIGURES], dtype=torch.float64)
         return {"w": self.w, "gradient": self.gradient, "figures": figures} | join_groups(
             {"curvature": {} if self.curvature is None else self.curvature.tensors()}

@@ -28,7 +28,7 @@ from core.kprior.model.regularizers import L2
 from core.kprior.objective.surrogate import change_surrogate, move_surrogate
 from core.kprior.objective.tasks import Change
 from core.kprior.objective.transfer import new_regularizer
-from core.kprior.objective.wide import Measured, WideObjective, descent_reporter
+from core.kprior.objective.wide import WideObjective, WideSolution, descent_reporter
 from core.kprior.passes.gradient import Gradient
 from core.kprior.solvers import Progress, SolverError, Training
 from core.kprior.state import State, align, check_keys
@@ -39,7 +39,7 @@ GROWTH = 4
 SAMPLE_ROWS, SAMPLE_NUMBERS = 20_000, 2**25
 """Rows, and numbers of their features, at most, that curvature is estimated from."""
 FURTHEST = 4.0
-"""How far outputs may move in a step that nobody looks after."""
+"""How far outputs may move in a step that no pass checks."""
 STAGE = 20
 """Passes after which a refinement that has not come near enough estimates curvature anew."""
 LOOSE = 2.0
@@ -54,7 +54,7 @@ def train_wide(
     cost: Cost,
     tolerance: float,
     progress: Progress | None = None,
-) -> tuple[Measured, Curvature]:
+) -> tuple[WideSolution, Curvature]:
     """From zero: optima of growing samples, each the start of the next, then all rows; and a preconditioner."""
     if not bool((regularizer.delta > 0).any()):
         raise SolverError("a wide model needs a penalty: nothing else holds its weights")
@@ -63,7 +63,7 @@ def train_wide(
     count, size = count_rows(data), max(FIRST_ROWS, 2 * D)
     if count == 0:
         raise ValueError("there is nothing to train on: no examples")
-    told = None if progress is None else descent_reporter(progress)
+    report = None if progress is None else descent_reporter(progress)
     while size * 1.5 < count:
         some = sample_rows(data, size / count, training.seed)
         sampled = WideObjective(predictor, regularizer, EncodedData(predictor, some), cost)
@@ -77,9 +77,9 @@ def train_wide(
     some = sample_rows(data, sample_share(predictor, count), training.seed)
     if not bool(w.any()):  # few rows: the same in two goes
         inverse = estimate_curvature(predictor, w, some, count, training.seed).inverse(regularizer.delta)
-        w = objective.minimise(w, inverse, 10 * tolerance, certified=False, most=20, told=told).w
+        w = objective.minimise(w, inverse, 10 * tolerance, certified=False, most=20, report=report).w
     curvature = estimate_curvature(predictor, w, some, count, training.seed)
-    descent = objective.minimise(w, curvature.inverse(regularizer.delta), tolerance, told=told)
+    descent = objective.minimise(w, curvature.inverse(regularizer.delta), tolerance, report=report)
     measured = objective.measure(descent)
     if not math.isfinite(measured.seen.value):
         raise SolverError("the objective is not finite: check the examples for extreme values")
@@ -212,7 +212,7 @@ def refine_wide(
     rounds: int,
     cost: Cost,
     progress: Progress | None = None,
-) -> tuple[State, Measured]:
+) -> tuple[State, WideSolution]:
     """Descend from the anchor, whose gradient is known, to within the tolerance; the anchor moves along."""
     predictor, regularizer, anchor = state.predictor, state.regularizer, state.anchor
     encoded = EncodedData(predictor, data)
@@ -225,17 +225,17 @@ def refine_wide(
         curvature = estimate_curvature(predictor, state.w, some, state.count, 0)
     start = anchor.gradient + regularizer.gradient(anchor.w) if anchor.exact else None
     w = anchor.w if anchor.exact else state.w
-    told = None if progress is None else descent_reporter(progress)
+    report = None if progress is None else descent_reporter(progress)
     first = min(rounds, STAGE)
     inverse = curvature.inverse(regularizer.delta)
-    descent = objective.minimise(w, inverse, tolerance, start=start, most=first, told=told)
+    descent = objective.minimise(w, inverse, tolerance, start=start, most=first, report=report)
     while not descent.stopped and descent.passes < rounds:
         # slow going: the curvature of here, in place of that of where it began
         some = sample_rows(encoded, sample_share(predictor, state.count), 0)
         curvature = estimate_curvature(predictor, descent.w, some, state.count, 0)
         inverse, left = curvature.inverse(regularizer.delta), rounds - descent.passes
-        known = descent.look.gradient if descent.look.careful else None
-        more = objective.minimise(descent.w, inverse, tolerance, start=known, most=min(left, STAGE), told=told)
+        known = descent.evaluation.gradient if descent.evaluation.careful else None
+        more = objective.minimise(descent.w, inverse, tolerance, start=known, most=min(left, STAGE), report=report)
         stuck = torch.equal(more.w, descent.w)
         descent = replace(more, passes=descent.passes + more.passes)
         if stuck:

@@ -1,4 +1,4 @@
-"""The bound of a GLM from sums at its anchor, without a look at the data.
+"""The bound of a GLM from sums at its anchor, without a pass over the data.
 
 With d = w - w0, G and g the sums at the anchor w0, R the regularizer and E the examples at hand (the memory, and
 what was added in the same job), whose terms are known exactly, the gradient of the retained objective at w is
@@ -78,7 +78,7 @@ def known_gradient(
 
 @dataclass(frozen=True)
 class AnchoredBound:
-    """What can be said of weights w without a look at the data."""
+    """What can be said of weights w without a pass over the data."""
 
     distance: float
     """Covers |w - w_retrain|."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Examples:
-    """n labelled rows. `key` is the caller's own reference to a row; the engine never looks behind it."""
+    """n labelled rows. `key` is the caller's own reference to a row; the engine never reads anything into it."""
 
     key: Tensor
     """(n,) int64."""

@@ -81,7 +81,7 @@ class Term:
                 yield number, batch
         self._cache, self.count = kept, start
 
-    def look(self, w: Tensor, hessian: bool = False) -> Statistics:
+    def evaluate(self, w: Tensor, hessian: bool = False) -> Statistics:
         """Value, gradient and (GLM, on demand) Hessian of all rows, before the scale; shared with others if they help.
 
         Rows that are cached are added up shard by shard, too: who adds them up must not matter.
@@ -103,7 +103,7 @@ class Term:
         return total
 
     def _shared(self, total: Statistics) -> PartitionedData | None:
-        """The data, if its rows are to be looked at as they are, and others would help."""
+        """The data, if its rows are to be added up as they are, and others would help."""
         plain = self.predictor.linear and self._targets is None and self._weight is None
         shared = plain and isinstance(self._data, PartitionedData) and self._data.has_helpers(total)
         return self._data if shared else None  # type: ignore[return-value]
@@ -129,9 +129,9 @@ class Term:
     def rows(self) -> int:
         """How many rows there are; a pass over the data if none was made yet."""
         if self.count is None:
-            look = Statistics(self.predictor, self.predictor.initial_weights())
-            if (data := self._shared(look)) is not None:
-                self.count = data.accumulate(look).count
+            statistics = Statistics(self.predictor, self.predictor.initial_weights())
+            if (data := self._shared(statistics)) is not None:
+                self.count = data.accumulate(statistics).count
             else:
                 for _ in self:
                     pass

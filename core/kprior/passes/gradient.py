@@ -1,4 +1,4 @@
-"""A pass for a GLM's gradient alone: all that a wide model's solver, and its bound, look at.
+"""A pass for a GLM's gradient alone: all that a wide model's solver, and its bound, need.
 
 Passes on the way to the optimum are float32; the one that certifies is float64, counts what its own rounding can do,
 and gathers what the bound of a free bias needs (`certificate/wide.py`).

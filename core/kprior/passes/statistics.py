@@ -22,7 +22,7 @@ from core.kprior.passes.rounding import gradient_rounding
 
 
 class Statistics(Accumulator):
-    """What rows look like at the weights w."""
+    """Sums over rows at the weights w."""
 
     kind = "statistics"
 
@@ -180,5 +180,5 @@ class Statistics(Accumulator):
         selection = None
         if "selection" in header:
             selection = MemorySelection.from_config(header["selection"], take_group(tensors, "selection"), predictor, w)
-        asked = {name: header[name] for name in options}
-        return cls(predictor, w, **asked, selection=selection, origin=tensors.get("origin"))
+        chosen = {name: header[name] for name in options}
+        return cls(predictor, w, **chosen, selection=selection, origin=tensors.get("origin"))
