@@ -49,10 +49,10 @@ def adapt_network(
         torch.manual_seed(known.seed)  # dropout draws from the global generator
         w, audit, converged = descend_in_stages(known, cost, progress, watch)
         state, rows = next_network(known, memory, policy, w)
-    return Result(state, rows, cost, converged, measured(audit))
+    return Result(state, rows, cost, converged, certificate_from_audit(audit))
 
 
-def measured(audit: Audit) -> Certificate:
+def certificate_from_audit(audit: Audit) -> Certificate:
     """What stands in the place of a bound."""
     return Certificate("measured", math.nan, 0, audit=audit)
 
