@@ -1,6 +1,7 @@
 """Adaptation: from a state and its memory to the state that a retrain on the changed problem would give.
 
-`problem.py` says what is minimised; here it is solved, and the next version's state made complete from what was read.
+`objective/build.py` says what is minimised; here it is solved, and the next version's state made complete from what
+was read.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def next_state(
         curvature = Full(hessian - torch.diag(objective.delta))
     elif curvature is not None:
         curvature = carry_curvature(problem, w, curvature)
-    gradient = settled_gradient(state, problem, w, gradient, method)
+    gradient = next_gradient(state, problem, w, gradient, method)
     surrogate = problem.surrogate if same else Surrogate.zeros(predictor)
     if surrogate is not None:
         if same:
@@ -146,7 +147,7 @@ def next_state(
     return new_state, rows
 
 
-def settled_gradient(state: State, problem: Problem, w: Tensor, gradient: Tensor, method: Method) -> Tensor:
+def next_gradient(state: State, problem: Problem, w: Tensor, gradient: Tensor, method: Method) -> Tensor:
     """g* of the new state: the gradient of K, less what K has of the method and not of the problem.
 
     A network's K speaks of mixed inputs; its gradient on the memory alone says little about the past and would be fed
@@ -167,9 +168,9 @@ def carry_curvature(problem: Problem, w: Tensor, empty: Curvature) -> Curvature:
     objective, predictor = problem.objective, problem.predictor
     curvature, weight = empty, problem.importance
     if objective.curvature is not None and objective.curvature.kind == empty.kind:
-        curvature, weight = objective.curvature.copy(predictor), problem.counted
-    elif problem.past is not None and problem.past.kind == empty.kind:
-        curvature, weight = problem.past.copy(predictor), torch.zeros_like(problem.importance)
+        curvature, weight = objective.curvature.copy(predictor), problem.memory_weight
+    elif problem.past_curvature is not None and problem.past_curvature.kind == empty.kind:
+        curvature, weight = problem.past_curvature.copy(predictor), torch.zeros_like(problem.importance)
     if bool((weight != 0).any()):
         curvature.add(predictor, w, problem.kept.x, weight)
     for chunk in chunks_of(problem.change.added):

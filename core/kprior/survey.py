@@ -19,7 +19,7 @@ from core.kprior.data.drawing import Draw, Minibatches, RowStream, draw_from, sa
 from core.kprior.data.examples import Data, Examples
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
-from core.kprior.objective.build import counted_rows
+from core.kprior.objective.build import count_added
 from core.kprior.objective.forgetting import class_counts, class_of, tilt_of
 from core.kprior.objective.tasks import Change, Task
 from core.kprior.objective.transfer import new_regularizer, successor
@@ -108,9 +108,9 @@ def survey_change(
     Without rows to look at, some of the retained ones are set aside.
     """
     training, change, cost, old = training or Training(), Change.of(tasks), Cost(), state.predictor
-    draw = lru_cache(maxsize=1)(draw)  # what is looked at first, the judge and the network begin with the same rows
+    draw = lru_cache(maxsize=1)(draw)  # the first block, the judge and the network begin with the same rows
     gone = keys_of(change.removed)
-    left, new = state.count - len(gone), counted_rows(change.added, gone, state.memory.key)
+    left, new = state.count - len(gone), count_added(change.added, gone, state.memory.key)
     if left + new <= 0:
         raise ValueError("no examples are left: there is nothing a model could stand for")
     predictor = old if change.architecture is None else successor(old, change.architecture, training.seed)

@@ -158,8 +158,8 @@ def train_by_gradients(
     phi = torch.cat([chunk.x for chunk in sample]).to(predictor.dtype)
     f = phi @ found.w.view(predictor.family.outputs, -1).T
     near = glm_hessian(phi, predictor.family, f) * (count / len(phi)) + torch.diag(regularizer.delta)
-    asked = (predictor, regularizer, found.w, data, size, policy, "full", cost)
-    measured = measure(*asked, seed=training.seed, near=near)
+    arguments = (predictor, regularizer, found.w, data, size, policy, "full", cost)
+    measured = measure(*arguments, seed=training.seed, near=near)
     parts = (measured.anchor, measured.memory, count, measured.surrogate)
     state = State(predictor, regularizer, regularizer_spec, found.w, *parts)
     if measured.anchor.smallest == 0:
@@ -187,8 +187,8 @@ def reselect(state: State, data: Data, policy: MemoryPolicy, seed: int = 0) -> R
     with cost.timed():
         size, generation = policy.size(state.count), state.memory.generation + 1
         if is_wide(state.predictor):
-            asked = (state.predictor, state.anchor.w, data, size, policy, cost)
-            memory, rows, _ = choose_memory(*asked, seed=seed, generation=generation)
+            arguments = (state.predictor, state.anchor.w, data, size, policy, cost)
+            memory, rows, _ = choose_memory(*arguments, seed=seed, generation=generation)
             return Result(replace(state, memory=memory), rows, cost, True)
         kind = None if state.curvature is None else state.curvature.kind
         near = hessian_of(state.predictor, state.regularizer, state.anchor) if is_dense(state) else None

@@ -19,7 +19,7 @@ from core.kprior.state import State
 
 
 @dataclass
-class Forgotten:
+class RetainedPast:
     """What removed examples leave behind, at w*: the pull of their absence, and a past without them."""
 
     keys: Tensor
@@ -31,7 +31,7 @@ class Forgotten:
     surrogate: Surrogate | None
 
     @classmethod
-    def of(cls, state: State, removed: Sequence[Data], cost: Cost) -> Forgotten:
+    def of(cls, state: State, removed: Sequence[Data], cost: Cost) -> RetainedPast:
         predictor, w = state.predictor, state.w
         curvature = None if state.curvature is None else state.curvature.copy(predictor)
         surrogate = None if state.surrogate is None else state.surrogate.copy()
@@ -83,7 +83,7 @@ class CurvatureSpace:
     def of(
         cls,
         state: State,
-        forgotten: Forgotten,
+        past: RetainedPast,
         new: Predictor,
         method: Method,
         same: bool,
@@ -94,16 +94,11 @@ class CurvatureSpace:
         space = cls(new, kept, state=state)
         if not method.curvature:
             return space
-        G = forgotten.curvature
+        G = past.curvature
         if same:
             space.total, space.centre = G, state.w
         elif isinstance(new.body, Linear) and new.body.degree == 1:
-            if (
-                shared is not None
-                and len(shared[0]) == new.size
-                and isinstance(G, Full)
-                and forgotten.surrogate is None
-            ):
+            if shared is not None and len(shared[0]) == new.size and isinstance(G, Full) and past.surrogate is None:
                 # features dropped: G between the weights that stay, seen from where the dropped ones become zero
                 mine, theirs = shared
                 order = theirs[torch.argsort(mine)]
@@ -113,10 +108,10 @@ class CurvatureSpace:
                 space.centre = state.w[order]
                 space.offset = -(G.matrix[order][:, dropped] @ state.w[dropped])
                 space.f_star = f_star
-            elif forgotten.surrogate is not None:
-                size = forgotten.surrogate.gram.shape[0] - 1
+            elif past.surrogate is not None:
+                size = past.surrogate.gram.shape[0] - 1
                 inputs = list(range(size)) if new.body.chosen is None else new.body.chosen.tolist()
-                space.surrogate = forgotten.surrogate
+                space.surrogate = past.surrogate
                 space.features = torch.tensor([*inputs, size], device=new.device)
                 space.f_star = f_star
         return space

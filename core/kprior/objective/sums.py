@@ -39,7 +39,7 @@ def change_sums(
     predictor, anchor = state.predictor, state.anchor
     regularizer = new_regularizer(state, change, predictor)
     assert isinstance(anchor.curvature, Full)
-    gone, come = Moved.of(predictor, anchor.w, change.removed), Moved.of(predictor, anchor.w, change.added)
+    gone, come = RowSums.of(predictor, anchor.w, change.removed), RowSums.of(predictor, anchor.w, change.added)
     check_keys(state, gone.keys, come.keys)
     check_removed(state, gone)
     count = state.count - len(gone.keys) + len(come.keys)
@@ -80,7 +80,7 @@ def change_sums(
 
 
 @dataclass(frozen=True)
-class Moved:
+class RowSums:
     """Examples that come or go: their sums at the anchor and, while they are few, their features."""
 
     keys: Tensor
@@ -90,7 +90,7 @@ class Moved:
     chunks: tuple[Data, ...]
 
     @classmethod
-    def of(cls, predictor: Predictor, w: Tensor, data: Sequence[Data]) -> Moved:
+    def of(cls, predictor: Predictor, w: Tensor, data: Sequence[Data]) -> RowSums:
         keys, features, numbers = [torch.zeros(0, dtype=torch.long)], [], 0
         sums = Statistics(predictor, w, slope=True, curvature="full", careful=True)
         for chunk in (c for some in data for c in rereadable(some) if len(c)):
@@ -113,7 +113,7 @@ class Moved:
         return chunks_of(self.chunks)
 
 
-def check_removed(state: State, gone: Moved) -> None:
+def check_removed(state: State, gone: RowSums) -> None:
     """Removed examples that are remembered must be those that are remembered: others would spoil all sums."""
     if gone.phi is None or len(gone.keys) == 0:
         return
@@ -125,7 +125,7 @@ def check_removed(state: State, gone: Moved) -> None:
         raise ValueError("a removed example is not the one that the state remembers under its key")
 
 
-def shrinkage(state: State, regularizer: L2, gone: Moved, H: Tensor, factor: Tensor) -> float:
+def shrinkage(state: State, regularizer: L2, gone: RowSums, H: Tensor, factor: Tensor) -> float:
     """The smallest t, or a little more, for which H before the change is at most t times H after it.
 
     By as much, at the most, lengths in the norm of H^-1 have grown. Where the penalty stays and few examples go, it is
