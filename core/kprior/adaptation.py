@@ -61,8 +61,8 @@ def adapt(
     cost = Cost()
     change = Change.of(tasks)
     if draw is not None and method == OURS and becomes_network(state, change):
-        known = survey or survey_change(state, tasks, draw, training=training, look_at=look_at, watch=watch)
-        return adapt_network(known, memory, policy, progress, watch)
+        survey = survey or survey_change(state, tasks, draw, training=training, look_at=look_at, watch=watch)
+        return adapt_network(survey, memory, policy, progress, watch)
     with cost.timed():
         carries_on = method == OURS and state.anchor.exact and keeps_model(state, change)
         if carries_on and is_dense(state):

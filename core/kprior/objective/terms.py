@@ -16,8 +16,8 @@ from core.kprior.passes.statistics import Statistics
 
 CACHE_BYTES = 2**28
 """Encoded inputs up to this size are kept between passes of one solve; beyond, every pass encodes anew."""
-WINDOW_BYTES = CACHE_BYTES // 8
-"""Rows beyond that are shuffled within windows of this size."""
+SHUFFLE_BYTES = CACHE_BYTES // 8
+"""Rows beyond that are shuffled within chunks of this size."""
 
 Batch = tuple[Tensor, Tensor, Tensor | None]
 """Encoded inputs (GLM: features), targets, weights."""
@@ -117,7 +117,7 @@ class Term:
         """All cached rows as one batch."""
         assert self._cache is not None
         if len(self._cache) > 1:
-            self._cache = [(0, join([batch for _, batch in self._cache]))]
+            self._cache = [(0, join_batches([batch for _, batch in self._cache]))]
         return self._cache[0][1]
 
     def stands_for(self) -> int:
@@ -160,33 +160,33 @@ class Term:
             for index in order.tensor_split(steps) if steps <= n else (order[i % n, None] for i in range(steps)):
                 yield (z[index], targets[index], None if v is None else v[index]), n / len(index)
             return
-        # streamed: shuffled within windows only, and cut so that every row is in one of the steps
+        # streamed: shuffled within chunks only, and cut so that every row is in one of the steps
         ends = [round(n * (i + 1) / steps) for i in range(steps)]
         held: list[Batch] = []
         have, read, step = 0, 0, 0
-        for z, targets, v in self._windows():
+        for z, targets, v in self._large_chunks():
             order = torch.randperm(len(z), generator=generator)
             while len(order):
                 index, order = order[: ends[step] - read], order[ends[step] - read :]
                 held.append((z[index], targets[index], None if v is None else v[index]))
                 have, read = have + len(index), read + len(index)
                 if read == ends[step]:
-                    yield join(held), n / have
+                    yield join_batches(held), n / have
                     held, have, step = [], 0, step + 1
 
-    def _windows(self) -> Iterator[Batch]:
+    def _large_chunks(self) -> Iterator[Batch]:
         """The rows, many chunks at a time: neighbours in the data are often alike."""
         held: list[Batch] = []
         for _, batch in self:
             held.append(batch)
-            if sum(z.numel() * z.element_size() for z, _, _ in held) >= WINDOW_BYTES:
-                yield join(held)
+            if sum(z.numel() * z.element_size() for z, _, _ in held) >= SHUFFLE_BYTES:
+                yield join_batches(held)
                 held = []
         if held:
-            yield join(held)
+            yield join_batches(held)
 
 
-def join(batches: list[Batch]) -> Batch:
+def join_batches(batches: list[Batch]) -> Batch:
     """Several batches as one."""
     weights = [b[2] for b in batches if b[2] is not None]
     return (
