@@ -26,7 +26,7 @@ from core.kprior.passes.moments import fit_encoder
 from core.kprior.solvers import Progress, Solve, Training, Watch, solve
 from core.kprior.solvers.budget import descend_warm
 from core.kprior.state import State
-from core.kprior.wide import count_rows, sample_rows, sample_share, train_wide
+from core.kprior.wide import count_rows, sample_encoded, sample_fraction, train_wide
 
 NEWTON_LIMIT, NEWTON_WORK = 200, 4e9
 """Weights, or else multiplications a pass, up to which training gathers a Hessian in every step."""
@@ -152,9 +152,9 @@ def train_by_gradients(
         gradient = found.seen.gradient.reshape(-1)
         anchor = Anchor(found.w, gradient, curvature, exact=True, rounding=found.seen.rounding)
         state = State(predictor, regularizer, regularizer_spec, found.w, anchor, memory, count, surrogate)
-        figures = (found.gradient_norm, 0, found.bound, found.relative)
-        return Result(state, rows, cost, found.relative <= TOLERANCE, Certificate("bound", *figures))
-    sample = sample_rows(encoded, sample_share(predictor, count), training.seed)
+        bound = (found.gradient_norm, 0, found.bound, found.relative)
+        return Result(state, rows, cost, found.relative <= TOLERANCE, Certificate("bound", *bound))
+    sample = sample_encoded(encoded, sample_fraction(predictor, count), training.seed)
     phi = torch.cat([chunk.x for chunk in sample]).to(predictor.dtype)
     f = phi @ found.w.view(predictor.family.outputs, -1).T
     near = glm_hessian(phi, predictor.family, f) * (count / len(phi)) + torch.diag(regularizer.delta)

@@ -65,7 +65,7 @@ def train_wide(
         raise ValueError("there is nothing to train on: no examples")
     report = None if progress is None else descent_reporter(progress)
     while size * 1.5 < count:
-        some = sample_rows(data, size / count, training.seed)
+        some = sample_encoded(data, size / count, training.seed)
         sampled = WideObjective(predictor, regularizer, EncodedData(predictor, some), cost)
         sampled.scale = count / max(1, sum(len(chunk) for chunk in some))
         loose = LOOSE * tolerance * math.sqrt(count / size)
@@ -74,7 +74,7 @@ def train_wide(
             w = sampled.minimise(w, inverse, loose, certified=False, most=most).w
         size *= GROWTH
     objective = WideObjective(predictor, regularizer, data, cost)
-    some = sample_rows(data, sample_share(predictor, count), training.seed)
+    some = sample_encoded(data, sample_fraction(predictor, count), training.seed)
     if not bool(w.any()):  # few rows: the same in two goes
         inverse = estimate_curvature(predictor, w, some, count, training.seed).inverse(regularizer.delta)
         w = objective.minimise(w, inverse, 10 * tolerance, certified=False, most=20, report=report).w
@@ -92,17 +92,17 @@ def count_rows(data: EncodedData) -> int:
     return data.count or sum(len(chunk) for chunk in data.encoded())
 
 
-def sample_share(predictor: Predictor, count: int) -> float:
-    """Which share of the rows curvature is estimated from."""
+def sample_fraction(predictor: Predictor, count: int) -> float:
+    """Which fraction of the rows curvature is estimated from."""
     D = predictor.size // predictor.family.outputs
     return max(16, min(SAMPLE_ROWS, SAMPLE_NUMBERS // D)) / max(1, count)
 
 
-def sample_rows(data: EncodedData, share: float, seed: int) -> list[EncodedExamples]:
-    """A random share of the rows as features, the same whoever asks."""
+def sample_encoded(data: EncodedData, fraction: float, seed: int) -> list[EncodedExamples]:
+    """A random fraction of the rows as features, the same whoever asks."""
     chosen = []
     for chunk in data.encoded():
-        here = torch.nonzero(uniform(chunk.key, seed) <= share)[:, 0]
+        here = torch.nonzero(uniform(chunk.key, seed) <= fraction)[:, 0]
         if len(here):
             chosen.append(EncodedExamples(chunk.key[here], chunk.x[here], chunk.y[here]))
     return chosen or list(islice(data.encoded(), 1))
@@ -172,7 +172,7 @@ def adapt_wide(
 
 
 def step_length(predictor: Predictor, step: Tensor, at_hand: list[Examples]) -> float:
-    """Which share of a step to take: none of the outputs at hand should move so far that curvature means nothing."""
+    """Which fraction of a step to take: none of the outputs at hand should move so far that curvature means nothing."""
     K, widest = predictor.family.outputs, 0.0
     for chunk in (c for c in at_hand if len(c)):
         change = predictor.features(chunk.x) @ step.view(K, -1).T
@@ -221,7 +221,7 @@ def refine_wide(
     curvature = anchor.curvature
     stale = isinstance(curvature, Blocks) and not curvature.stands_for(state.count)
     if curvature is None or stale:
-        some = sample_rows(encoded, sample_share(predictor, state.count), 0)
+        some = sample_encoded(encoded, sample_fraction(predictor, state.count), 0)
         curvature = estimate_curvature(predictor, state.w, some, state.count, 0)
     start = anchor.gradient + regularizer.gradient(anchor.w) if anchor.exact else None
     w = anchor.w if anchor.exact else state.w
@@ -231,7 +231,7 @@ def refine_wide(
     descent = objective.minimise(w, inverse, tolerance, start=start, most=first, report=report)
     while not descent.stopped and descent.passes < rounds:
         # slow going: the curvature of here, in place of that of where it began
-        some = sample_rows(encoded, sample_share(predictor, state.count), 0)
+        some = sample_encoded(encoded, sample_fraction(predictor, state.count), 0)
         curvature = estimate_curvature(predictor, descent.w, some, state.count, 0)
         inverse, left = curvature.inverse(regularizer.delta), rounds - descent.passes
         known = descent.evaluation.gradient if descent.evaluation.careful else None

@@ -132,8 +132,8 @@ def bound_from(
     G, delta = anchor.curvature.matrix, regularizer.delta
     step = -torch.cholesky_solve(k[:, None], factor)[:, 0]
     blur = hessian_blur(anchor, regularizer)
-    figures = (bent, rest, error, spread)
-    if not anchor.exact or not blur < 0.5 or not all(map(math.isfinite, figures)) or not bool(k.isfinite().all()):
+    sizes = (bent, rest, error, spread)
+    if not anchor.exact or not blur < 0.5 or not all(map(math.isfinite, sizes)) or not bool(k.isfinite().all()):
         return AnchoredBound(math.inf, math.inf, step, math.inf)
     shrink = spread - math.log1p(-blur)
     plain = rest + error / math.sqrt(anchor.smallest)

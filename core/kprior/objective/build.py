@@ -148,17 +148,17 @@ def memory_terms(
     mixer: InputMixer | None,
 ) -> list[Term]:
     """(1 - lambda) T^2 sum_M v l(h(f*/T), f/T) + lambda sum_M v l(y, f)."""
-    T, share = method.temperature, method.labels
+    T, labels = method.temperature, method.labels
     terms = []
-    if share < 1:
+    if labels < 1:
         soft = old.family.mean(f_star / T)
         itself = v if mixer is None else v.clamp(max=1)
-        terms.append(Term(new, [kept], soft, itself, scale=1 - share, temperature=T))
+        terms.append(Term(new, [kept], soft, itself, scale=1 - labels, temperature=T))
         if mixer is not None and bool((v > 1).any()):
             # an input in memory speaks for itself; mixed inputs for the others that it stands for
-            terms.append(Term(new, [kept], soft, v - itself, scale=1 - share, temperature=T, mixer=mixer))
-    if share > 0:
-        terms.append(Term(new, [kept], None, v, scale=share))
+            terms.append(Term(new, [kept], soft, v - itself, scale=1 - labels, temperature=T, mixer=mixer))
+    if labels > 0:
+        terms.append(Term(new, [kept], None, v, scale=labels))
     return terms
 
 

@@ -113,10 +113,10 @@ class Gradient(Accumulator):
         return whole
 
     def sums(self) -> Tensors:
-        figures = [self.value, self.rounding, self.reach, self.blur]
+        scalars = [self.value, self.rounding, self.reach, self.blur]
         return {
             "count": torch.tensor(self.count),
-            "figures": torch.tensor(figures, dtype=torch.float64),
+            "figures": torch.tensor(scalars, dtype=torch.float64),
             "gradient": self.gradient,
             "bias": self.bias,
             "scatter": self.scatter,

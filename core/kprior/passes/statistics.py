@@ -56,13 +56,13 @@ class Statistics(Accumulator):
     def work(self) -> float:  # type: ignore[override]
         P, K = self.predictor.size, self.predictor.family.outputs
         square = P * P / 2 if self.predictor.linear else P * 1000.0
-        figures = P * (6.0 if self.slope else 0.0)
-        figures += square * (self.curvature is not None)
+        work = P * (6.0 if self.slope else 0.0)
+        work += square * (self.curvature is not None)
         if self.surrogate is not None:
-            figures += 2.0 * self.surrogate.gram.numel()
+            work += 2.0 * self.surrogate.gram.numel()
         if self.selection is not None and self.selection.hessian is not None:
-            figures += 2 * square
-        return figures + K
+            work += 2 * square
+        return work + K
 
     def empty(self) -> Self:
         return type(self)(
@@ -130,8 +130,8 @@ class Statistics(Accumulator):
         return self.curvature.matrix
 
     def sums(self) -> Tensors:
-        figures = torch.tensor([self.value, self.rounding, self.longest, self.spread], dtype=torch.float64)
-        found = {"count": torch.tensor(self.count), "figures": figures, "gradient": self.gradient}
+        scalars = torch.tensor([self.value, self.rounding, self.longest, self.spread], dtype=torch.float64)
+        found = {"count": torch.tensor(self.count), "figures": scalars, "gradient": self.gradient}
         return found | join_groups(
             {
                 "curvature": {} if self.curvature is None else self.curvature.tensors(),

@@ -57,7 +57,7 @@ def adam(
                     batch, factor = drawn
                     cost.backward_passes += len(batch[0])
                     cost.forward_passes += len(batch[0]) if term.mixer is not None else 0
-                    z, targets, weight = share_of(batch, rank, world)
+                    z, targets, weight = split_batch(batch, rank, world)
                     f = predictor.outputs_of_encoded(w, z, training=True)
                     loss = loss + factor * term.loss(f, targets, weight)
                 for batches in removed:
@@ -84,7 +84,7 @@ def adam(
     return Solution(w.detach().clone(), schedule.stalled or training.patience is None)
 
 
-def share_of(batch: Batch, rank: int, world: int) -> Batch:
+def split_batch(batch: Batch, rank: int, world: int) -> Batch:
     """What one member of a team takes of a minibatch."""
     if world == 1:
         return batch
