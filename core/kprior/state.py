@@ -172,13 +172,13 @@ def align(state: State, memory: Examples) -> Examples:
     return rows
 
 
-def check_keys(state: State, gone: Tensor, come: Tensor) -> None:
+def check_keys(state: State, removed: Tensor, added: Tensor) -> None:
     """Mistakes of the caller: an example that goes twice, comes twice, does both, or is there already."""
-    if len(gone.unique()) != len(gone):
+    if len(removed.unique()) != len(removed):
         raise ValueError("the same example is removed twice")
-    if bool(torch.isin(come, gone).any()):
+    if bool(torch.isin(added, removed).any()):
         raise ValueError("an example is both added and removed: such changes cancel out before they come here")
-    if bool(torch.isin(come, state.memory.key).any()) or len(come.unique()) != len(come):
+    if bool(torch.isin(added, state.memory.key).any()) or len(added.unique()) != len(added):
         raise ValueError("an example is added that is there already")
 
 

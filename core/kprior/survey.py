@@ -108,9 +108,9 @@ def survey_change(
     """
     training, change, cost, old = training or Training(), Change.of(tasks), Cost(), state.predictor
     draw = lru_cache(maxsize=1)(draw)  # the first chunk, the judge and the network begin with the same rows
-    gone = keys_of(change.removed)
-    left, new = state.count - len(gone), count_added(change.added, gone, state.memory.key)
-    if left + new <= 0:
+    removed_keys = keys_of(change.removed)
+    retained, new = state.count - len(removed_keys), count_added(change.added, removed_keys, state.memory.key)
+    if retained + new <= 0:
         raise ValueError("no examples are left: there is nothing a model could stand for")
     predictor = old if change.architecture is None else successor(old, change.architecture, training.seed)
     body, size, seed = predictor is not old, RowStream.chunk_size(predictor), 1_000_003 * (training.seed + 1)
@@ -133,17 +133,17 @@ def survey_change(
         before, kept_before = losses_of(old, state.w, unseen), losses_of(old, state.w, some)
         cost.forward_passes += len(unseen) + len(some)
         if kept is not None and len(first):
-            kept = kept * (left / len(first))
+            kept = kept * (retained / len(first))
         survey = Survey(
             state,
             change,
             predictor,
             new_regularizer(state, change, predictor),
-            gone,
-            left,
+            removed_keys,
+            retained,
             new,
-            budget_of(training, left + new, new, body),
-            RATE * (NEW_BODY if body else 1) * (1 if left + new >= SMALL else 2),
+            budget_of(training, retained + new, new, body),
+            RATE * (NEW_BODY if body else 1) * (1 if retained + new >= SMALL else 2),
             added,
             removed,
             Yardstick(
@@ -155,7 +155,7 @@ def survey_change(
                 None,
                 holdout,
                 body or change.regularizer is not None,
-                max(1.0, state.count / (left + new)),
+                max(1.0, state.count / (retained + new)),
             ),
             reserved,
             tilt_of(old.family, kept, class_counts(old.family, removed)),

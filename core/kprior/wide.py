@@ -89,7 +89,7 @@ def train_wide(
 def count_rows(data: EncodedData) -> int:
     """How many rows there are; they are encoded and kept on the way."""
     data.shards()
-    return data.count or sum(len(chunk) for chunk in data.encoded())
+    return data.count or sum(len(chunk) for chunk in data.encoded_chunks())
 
 
 def sample_fraction(predictor: Predictor, count: int) -> float:
@@ -101,11 +101,11 @@ def sample_fraction(predictor: Predictor, count: int) -> float:
 def sample_encoded(data: EncodedData, fraction: float, seed: int) -> list[EncodedExamples]:
     """A random fraction of the rows as features, the same whoever asks."""
     chosen = []
-    for chunk in data.encoded():
+    for chunk in data.encoded_chunks():
         here = torch.nonzero(uniform(chunk.key, seed) <= fraction)[:, 0]
         if len(here):
             chosen.append(EncodedExamples(chunk.key[here], chunk.x[here], chunk.y[here]))
-    return chosen or list(islice(data.encoded(), 1))
+    return chosen or list(islice(data.encoded_chunks(), 1))
 
 
 def estimate_curvature(
@@ -145,12 +145,12 @@ def adapt_wide(
             if isinstance(curvature, Blocks):
                 phi = predictor.features(chunk.x)
                 curvature.forget(chunk.key, phi) if sign < 0 else curvature.learn(predictor, anchor.w, chunk.key, phi)
-    gone, come = torch.cat(keys[-1.0]), torch.cat(keys[1.0])
-    check_keys(state, gone, come)
-    count = state.count - len(gone) + len(come)
+    removed_keys, added_keys = torch.cat(keys[-1.0]), torch.cat(keys[1.0])
+    check_keys(state, removed_keys, added_keys)
+    count = state.count - len(removed_keys) + len(added_keys)
     if count <= 0:
         raise ValueError("no examples are left: there is nothing a model could stand for")
-    kept, rows = renew_sample(state, memory, gone, change, policy, training, count)
+    kept, rows = renew_sample(state, memory, removed_keys, change, policy, training, count)
     if curvature is not None and not isinstance(curvature, Blocks):
         # its factors hold sums over examples that may be gone: those that are remembered make them anew
         assert isinstance(curvature, Kronecker | Diagonal)
@@ -166,8 +166,8 @@ def adapt_wide(
             raise SolverError("the weights are not finite any more: check the examples for extreme values")
     moved_anchor = Anchor(anchor.w, gradient, curvature, anchor.exact, rounding=rounding)
     spec = change.regularizer or state.regularizer_spec
-    went, came = chunks_of(change.removed), chunks_of(change.added)
-    surrogate = change_surrogate(state.surrogate, predictor, anchor.w, went, came)
+    removed, added = chunks_of(change.removed), chunks_of(change.added)
+    surrogate = change_surrogate(state.surrogate, predictor, anchor.w, removed, added)
     return State(predictor, regularizer, spec, w, moved_anchor, kept, count, surrogate), rows
 
 
@@ -183,7 +183,7 @@ def step_length(predictor: Predictor, step: Tensor, at_hand: list[Examples]) -> 
 def renew_sample(
     state: State,
     memory: Examples,
-    gone: Tensor,
+    removed_keys: Tensor,
     change: Change,
     policy: MemoryPolicy,
     training: Training,
@@ -191,7 +191,7 @@ def renew_sample(
 ) -> tuple[Memory, Examples]:
     """The memory after the change: removed examples leave it, added ones are drawn as the others were."""
     predictor = state.predictor
-    stays = ~torch.isin(state.memory.key, gone)
+    stays = ~torch.isin(state.memory.key, removed_keys)
     rows, weight = align(state, memory).take(stays), state.memory.weight.cpu()[stays]
     selection = MemorySelection(policy, policy.size(count), predictor, state.anchor.w, None, training.seed)
     if len(rows):

@@ -58,7 +58,7 @@ class EncodedData(PartitionedData):
             total.merge(add_chunks(shard, total.empty()).sums())
         return total
 
-    def encoded(self) -> Iterator[EncodedExamples]:
+    def encoded_chunks(self) -> Iterator[EncodedExamples]:
         """All rows as features, one after the other."""
         for shard in self.shards():
             for chunk in shard:

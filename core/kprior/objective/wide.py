@@ -73,7 +73,7 @@ class WideObjective:
 
     def _find_centre(self) -> Tensor:
         if self.centre is None:
-            first = next(self.data.encoded(), None)
+            first = next(self.data.encoded_chunks(), None)
             if first is None:
                 raise ValueError("there are no examples to pass over")
             self.centre = first.x[:, :-1].double().mean(0)
