@@ -51,11 +51,63 @@ def adapt(
     progress: Progress | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """Solve all tasks at once. `memory` holds the rows that `state.memory` refers to, in any order.
+    """The model that a retrain on the changed problem would give, without the past. All tasks are solved at once.
 
-    With `draw`, real rows of the data that stays, a network is adapted by them within `training.budget`, and audited
-    with `look_at`; a `survey` of the same change may be given. Without it, or by another method, the memory must do.
-    A dense GLM's result has a certificate: `look_at` are examples (the holdout) whose predictions are bounded, too.
+    Parameters
+    ----------
+    state
+        The model as it is.
+    memory
+        The rows that `state.memory` refers to, in any order.
+    tasks
+        What changes; of several changes of the regularizer or the architecture the last one holds.
+    method
+        What is minimised: ours, the paper's K-prior, or a rival of it.
+    training
+        How a network is trained; `training.budget` is what an adaptation with drawn rows may spend.
+    policy
+        How much the new state remembers, and which examples.
+    look_at
+        Examples (the holdout) whose predictions are bounded, too (GLMs), or that a network is audited with.
+    draw
+        Gives real rows of the data that stays: a network is adapted by them. Without it, or by another method, the
+        memory must do.
+    survey
+        Of the same change, if one was made already.
+    progress
+        Called with a share of 0..1 and a phrase; may raise to stop the work.
+    watch
+        Called with the backward passes so far and the weights of a network after each step; True ends the adaptation.
+
+    Returns
+    -------
+    Result
+        The new state, the rows of its memory and the cost; a certificate for a GLM that carries its whole curvature (a
+        bound) and for a network that was adapted with drawn rows (an audit).
+
+    Raises
+    ------
+    ValueError
+        If rows of the memory are missing, or tasks contradict the state or each other.
+    SolverError
+        If no weights can be given.
+
+    Examples
+    --------
+    The past may be forgotten: what an adaptation needs of it is in the state and its memory.
+
+    >>> import torch
+    >>> from core.kprior import AddData, Examples, RemoveData, adapt, train
+    >>> spec = {"input": {"kind": "vector", "dim": 1}, "target": {"kind": "number"}}
+    >>> spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
+    >>> x = torch.arange(10.0)[:, None]
+    >>> rows = Examples(torch.arange(10), x, 3 * x + torch.sin(x))
+    >>> first, added, removed = rows.take(rows.key < 8), rows.take(rows.key >= 8), rows.take(rows.key < 2)
+    >>> base = train(spec, [first])
+    >>> adapted = adapt(base.state, base.memory, [AddData([added]), RemoveData([removed])])
+    >>> retrained = train(spec, [rows.take(rows.key >= 2)])
+    >>> torch.allclose(adapted.state.w, retrained.state.w), adapted.state.count, adapted.cost.data_passes
+    (True, 8, 0)
     """
     training, policy = training or Training(), policy or MemoryPolicy()
     cost = Cost()

@@ -57,10 +57,24 @@ def measure(
     generation: int = 0,
     near: Tensor | None = None,
 ) -> PassResult:
-    """Sums and memory at the weights w. `kind` names the curvature's backend; a memory has `size` rows.
+    """Sums and memory at given weights, by one pass; by two without `near`, where leverage is wanted.
 
-    Leverage needs a Hessian before the pass: `near` is one of about these weights, in whose norm it is measured first.
-    Without it there is a second pass.
+    Parameters
+    ----------
+    predictor, regularizer, w
+        The model, its penalty and the weights (P,).
+    data
+        All rows that the state stands for.
+    size, policy
+        How many rows to remember, and which.
+    kind
+        The curvature's backend; "auto" for the one that suits, None for none.
+    cost
+        Counts the passes.
+    seed, generation
+        Of the choice of memory.
+    near
+        (P, P) a Hessian of about these weights, in whose norm leverage is measured first.
     """
     if kind == "auto":
         kind = curvature_for(predictor).kind

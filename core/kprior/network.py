@@ -43,7 +43,24 @@ PUSH, PUSHED = 0.5, 32
 def adapt_network(
     survey: Survey, memory: Examples, policy: MemoryPolicy, progress: Progress | None = None, watch: Watch | None = None
 ) -> Result:
-    """The adapted network, with what was measured of it."""
+    """Adapt a network within the survey's budget.
+
+    Parameters
+    ----------
+    survey
+        What is to change, and what is known of the data.
+    memory
+        The rows that the old state's memory refers to.
+    policy
+        Of the new memory.
+    progress, watch
+        As for `adapt`.
+
+    Returns
+    -------
+    Result
+        The adapted network; its certificate holds the audit. Not converged if it was told to stop.
+    """
     cost = Cost() + survey.cost
     with cost.timed(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(survey.seed)  # dropout draws from the global generator
@@ -53,7 +70,7 @@ def adapt_network(
 
 
 def certificate_from_audit(audit: Audit) -> Certificate:
-    """What stands in the place of a bound."""
+    """The certificate of a network: what was measured stands in the place of a bound."""
     return Certificate("measured", math.nan, 0, audit=audit)
 
 

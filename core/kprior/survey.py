@@ -102,9 +102,32 @@ def survey_change(
     look_at: Data = (),
     watch: Watch | None = None,
 ) -> Survey:
-    """Draw and measure what an adaptation needs: unseen rows (those to look at), the classes that are left, the judge.
+    """Draw and measure what an adaptation of a network needs: unseen rows, the classes that are left, the judge.
 
-    Without rows to look at, some of the retained ones are set aside.
+    Parameters
+    ----------
+    state
+        The network as it is, or the linear model that becomes one.
+    tasks
+        What changes.
+    draw
+        Gives real rows of the data that stays.
+    training
+        Its budget, learning rate and seed.
+    look_at
+        Rows that nobody has seen (the holdout). Without them, some of the retained ones are set aside.
+    watch
+        Called after each step of the judge; True ends its training.
+
+    Returns
+    -------
+    Survey
+        With the yardstick that any candidate can be held against.
+
+    Raises
+    ------
+    ValueError
+        If no examples are left, or tasks contradict the state or each other.
     """
     training, change, cost, old = training or Training(), Change.of(tasks), Cost(), state.predictor
     draw = lru_cache(maxsize=1)(draw)  # the first chunk, the judge and the network begin with the same rows

@@ -36,7 +36,20 @@ class Audit:
     """Measured figures of a network that was adapted, next to those of doing nothing and of a judge.
 
     The judge is a small network that never saw the removed rows: what it says of them is what should be expected.
-    Losses are above the least possible one (of counts half the deviance).
+    Losses are above the least possible one (of counts half the deviance). None: there was nothing to measure.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from core.kprior import Audit
+    >>> audit = Audit(
+    ...     visits=8_000, unseen=300, unseen_loss=0.31, unseen_loss_before=0.30, unseen_error=0.01,
+    ...     kept_loss=0.20, kept_loss_before=0.20, removed=40, membership_auc=0.52, expected_auc=0.50,
+    ... )
+    >>> audit.objection
+    ''
+    >>> replace(audit, membership_auc=0.9).objection
+    'removed examples are still known: AUC 0.90, not 0.50'
     """
 
     visits: int

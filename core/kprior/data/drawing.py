@@ -27,8 +27,21 @@ CHUNK_BYTES = 64 * 2**20
 def draw_from(examples: Examples) -> Draw:
     """Draw from rows in memory.
 
-    >>> data = Examples(torch.arange(9), torch.zeros(9, 1), torch.zeros(9, 1))
-    >>> draw = draw_from(data)
+    Parameters
+    ----------
+    examples
+        The rows that stay, without those that are added.
+
+    Returns
+    -------
+    Draw
+        Gives up to `count` distinct rows for (count, seed), each as likely; the same ones for the same seed.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from core.kprior import Examples, draw_from
+    >>> draw = draw_from(Examples(torch.arange(9), torch.zeros(9, 1), torch.zeros(9, 1)))
     >>> len(draw(4, 0)), len(draw(99, 0)), bool((draw(4, 1).key == draw(4, 1).key).all())
     (4, 9, True)
     """

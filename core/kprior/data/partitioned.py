@@ -15,22 +15,32 @@ from core.kprior.passes.accumulator import A, Accumulator, add_shards
 
 
 class PartitionedData(ABC):
-    """Data in shards."""
+    """Data in shards, which several processes can read at the same time.
+
+    A subclass says what the shards are, and may override `has_helpers` and `accumulate` to have others read some.
+    Sums over shards are merged in their order, so that the result has the same bits whoever read which.
+    """
 
     @abstractmethod
     def shards(self) -> Sequence[Data]:
-        """The data in order. Whoever asks gets the same shards."""
+        """The data in order, as ranges of it. Whoever asks gets the same shards."""
 
     @abstractmethod
     def rows(self, key: Tensor) -> Examples:
         """The examples with these keys, in the order of their keys."""
 
     def has_helpers(self, total: Accumulator) -> bool:
-        """Whether others would help to add this up."""
+        """Whether others would help to add this up: then it is worth more than reading it here."""
         return False
 
     def accumulate(self, total: A) -> A:
-        """Add up all shards."""
+        """Add up all shards by one pass.
+
+        Parameters
+        ----------
+        total
+            An empty accumulator, which is filled and returned.
+        """
         return add_shards(self.shards(), total)
 
     def __iter__(self) -> Iterator[Examples]:

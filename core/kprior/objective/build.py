@@ -60,7 +60,24 @@ class Problem:
 def build_objective(
     state: State, memory: Examples, tasks: Sequence[Task], method: Method, training: Training, cost: Cost
 ) -> Problem:
-    """Build K for the given tasks; see the module's formula. The state's anchor is where its weights are."""
+    """Build K for the given tasks; see the module's formula.
+
+    Parameters
+    ----------
+    state
+        Its anchor is where its weights are (`recentre`).
+    memory
+        The rows that the state's memory refers to.
+    tasks, method, training
+        As for `adapt`.
+    cost
+        Counts the gradients of removed rows.
+
+    Raises
+    ------
+    ValueError
+        If no examples are left, rows of the memory are missing, or tasks contradict the state or each other.
+    """
     old, change = state.predictor, Change.of(tasks)
     past = RetainedPast.of(state, change.removed, cost)
     stays = ~torch.isin(state.memory.key, past.keys)

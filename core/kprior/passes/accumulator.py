@@ -19,7 +19,10 @@ from core.kprior.data.examples import Data, Examples
 
 
 class Accumulator(ABC):
-    """What is to be added up (its config), which is the same for every shard, and the sums so far."""
+    """What is to be added up (its config), which is the same for every shard, and the sums so far.
+
+    Subclasses have a `kind`, by which others know what to add up. `merge` takes the sums of shards in their order.
+    """
 
     kind: ClassVar[str]
     kinds: ClassVar[dict[str, type[Accumulator]]] = {}
@@ -47,7 +50,7 @@ class Accumulator(ABC):
 
     @abstractmethod
     def to_config(self) -> tuple[dict[str, Any], Tensors]:
-        """All that `from_config` needs, as JSON and tensors."""
+        """All that `from_config` needs, as JSON and tensors: what is to be added up, and none of the sums."""
 
     @classmethod
     def from_config(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Accumulator:
@@ -59,7 +62,15 @@ A = TypeVar("A", bound=Accumulator)
 
 
 def add_shards(shards: Sequence[Data], total: A) -> A:
-    """Add up shards, here and one after the other."""
+    """Add up shards, here and one after the other.
+
+    Parameters
+    ----------
+    shards
+        Each is added up from zero, and merged in this order.
+    total
+        What they are added to; it is returned, too.
+    """
     if len(shards) == 1:
         return add_chunks(shards[0], total)
     for shard in shards:
@@ -68,7 +79,7 @@ def add_shards(shards: Sequence[Data], total: A) -> A:
 
 
 def add_chunks(shard: Data, one: A) -> A:
-    """Add up the chunks of one shard."""
+    """Add up the chunks of one shard into `one`, which is returned."""
     for chunk in shard:
         if len(chunk):
             one.add(chunk)
@@ -105,13 +116,34 @@ class Combined(Accumulator):
 
 
 def config_of(total: Accumulator) -> tuple[dict[str, Any], Tensors]:
-    """The config of an accumulator with its kind: what others need to add up a shard."""
+    """The config of an accumulator with its kind: what others need to add up a shard.
+
+    Returns
+    -------
+    header, tensors
+        For `pack`.
+    """
     header, tensors = total.to_config()
     return {"kind": total.kind, **header}, tensors
 
 
 def accumulator_of(header: dict[str, Any], tensors: Tensors, device: torch.device, *local: Accumulator) -> Accumulator:
-    """The inverse of `config_of`; `local` are the accumulators that only their reader can make."""
+    """The inverse of `config_of`.
+
+    Parameters
+    ----------
+    header, tensors
+        What `config_of` gave.
+    device
+        Where sums are added up.
+    *local
+        Accumulators that only their reader can make, as they hold a secret; found by their kind.
+
+    Returns
+    -------
+    Accumulator
+        With nothing added.
+    """
     kind = header["kind"]
     if kind == Combined.kind:
         each = enumerate(header["totals"])

@@ -60,7 +60,15 @@ def fit_encoder(encoder: Encoder, data: Data) -> None:
 
 
 def encoder_fits(encoder: Encoder, data: Data) -> bool:
-    """Whether the data alone would give the same buffers: then no other example has left a trace in them."""
+    """Whether the data alone would give the same buffers: then no other example has left a trace in them.
+
+    Parameters
+    ----------
+    encoder
+        A model's, with what it learnt when the model was first trained.
+    data
+        Is read once, unless the encoder has no buffers.
+    """
     if not encoder.state_dict():
         return True
     fresh = deepcopy(encoder)

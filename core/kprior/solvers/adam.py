@@ -27,6 +27,18 @@ def adam(
 
     The members of a team draw the same minibatches and add up the gradients of their shares: the steps are those of
     one process, but for rounding and for what dropout draws.
+
+    Parameters
+    ----------
+    objective, start, training, cost, progress, watch
+        As for `solve`.
+    team
+        The processes that take every step together; None for one alone.
+
+    Raises
+    ------
+    SolverError
+        If the weights diverge.
     """
     predictor = objective.predictor
     rank, world = (0, 1) if team is None else (team.rank, team.world)
