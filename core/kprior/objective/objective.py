@@ -45,7 +45,13 @@ class Objective:
         return value
 
     def evaluate(self, w: Tensor, cost: Cost, hessian: bool = False) -> tuple[float, Tensor, Tensor | None]:
-        """Value, gradient and (GLM, on demand) Hessian in one pass over the terms."""
+        """Value, gradient and (GLM, on demand) Hessian in one pass over the terms.
+
+        Returns
+        -------
+        value, gradient, hessian
+            A number, (P,), and (P, P) or None.
+        """
         value = float(self.smooth_part(w))
         gradient = self.delta * w + self.linear
         H = torch.diag(self.delta) if hessian else None

@@ -37,10 +37,26 @@ class Term:
         temperature: float = 1.0,
         mixer: InputMixer | None = None,
     ) -> None:
-        """`targets` and `weight`, if given, follow the order of `data` and replace its labels and ones.
+        """A term over some rows.
 
-        With a temperature T both sides are divided by it and the loss is multiplied by T^2 (paper, Eq. 27): targets
-        are then expected at that temperature. A `mixer` labels mixed inputs afresh in every minibatch.
+        Parameters
+        ----------
+        predictor
+            The model whose weights are sought.
+        data
+            The rows, readable more than once.
+        targets
+            (n, K), in the order of `data`, in the place of its labels.
+        weight
+            (n,), in the order of `data`: what each row counts; without it, one.
+        past
+            Whether the rows are past data, whose passes are counted.
+        scale
+            What the whole term is multiplied by.
+        temperature
+            T: outputs are divided by it and the loss is multiplied by T^2 (paper, Eq. 27); targets are expected at it.
+        mixer
+            Labels mixed inputs afresh in every minibatch.
         """
         self.predictor, self._data, self._targets, self._weight = predictor, rereadable(data), targets, weight
         self.past, self.scale, self.temperature, self.mixer = past, scale, temperature, mixer

@@ -94,12 +94,32 @@ def preconditioned_lbfgs(
     report: Callable[[int, float], None] | None = None,
     saturated: Callable[[Tensor, Tensor], bool] = lambda w, gradient: False,
 ) -> Descent:
-    """Go down until `near` (weights, gradient) is at most 1 and, if a rule is given, a careful pass is `enough`.
+    """Go down until the gradient is small enough and, if there is such a rule, a careful pass agrees.
 
-    `start` is the gradient at w, if it is known: it saves a pass. `project` takes away directions that change no
-    prediction. `near` may grow more demanding after a careful pass that was not enough. `report` hears of each step.
-    `saturated` says of weights and gradient that nothing but the penalty has a say there: a long way back, and no
-    curvature to go it by.
+    Parameters
+    ----------
+    evaluate
+        One pass: value and gradient at weights, careful or not.
+    w
+        (P,) weights to begin with.
+    inverse
+        The preconditioner.
+    project
+        Takes away directions that change no prediction.
+    near
+        From weights and gradient to how far it still is, 1 being near enough. It may grow more demanding after a
+        careful pass that was not enough.
+    enough
+        Whether what a careful pass found will do; None: no such pass is made.
+    start
+        The gradient at w, if it is known: it saves a pass.
+    most
+        Passes at most.
+    report
+        Hears of each step: the passes so far, and how far it still is.
+    saturated
+        Says of weights and gradient that nothing but the penalty has a say there: a long way back, and no curvature to
+        go it by.
     """
     pairs, careful, passes, checked = Pairs(), False, 0, 0
     here = ValueAndGradient(math.inf, start) if start is not None else None
