@@ -21,7 +21,7 @@ from tests.core.kprior.problems import (
     outputs_of,
     rows,
     spec_of,
-    stopped_early,
+    stop_early,
     without,
 )
 
@@ -126,7 +126,7 @@ class AdaptationCase:
 def start(spec: str, kind: str, early: bool) -> tuple[State, Examples]:
     data = base_of(kind)
     if early:
-        return stopped_early(json.loads(spec), data)
+        return stop_early(json.loads(spec), data)
     trained = train(json.loads(spec), data.chunks(37), policy=EVERYTHING)
     return trained.state, trained.memory
 
