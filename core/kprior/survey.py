@@ -17,10 +17,11 @@ from core.kprior.certificate.network import Judgement, Yardstick, losses_of
 from core.kprior.cost import Cost
 from core.kprior.data.drawing import Draw, Minibatches, RowStream, draw_from, sample_rows
 from core.kprior.data.examples import Data, Examples
+from core.kprior.model.families import classes_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.objective.build import count_added
-from core.kprior.objective.forgetting import class_counts, class_of, tilt_of
+from core.kprior.objective.forgetting import class_counts, tilt_of
 from core.kprior.objective.tasks import Change, Task
 from core.kprior.objective.transfer import new_regularizer, successor
 from core.kprior.solvers import Training, Watch
@@ -147,7 +148,7 @@ def survey_change(
         unseen = sample_rows([look_at], UNSEEN, seed)
         if unseen is not None and kept is not None and came is not None:
             # rows of a class that has no row left must not count against forgetting it
-            unseen = unseen.take((kept + came > 0)[class_of(old.family, unseen.y).cpu()])
+            unseen = unseen.take((kept + came > 0)[classes_of(unseen.y).cpu()])
         reserved, holdout = None, unseen is not None and len(unseen) >= FEWEST
         if unseen is None or not holdout:
             unseen = first.take(torch.arange(min(RESERVED, len(first) // 5)))

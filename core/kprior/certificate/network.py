@@ -14,9 +14,9 @@ from torch import Tensor
 
 from core.kprior.cost import Cost
 from core.kprior.data.examples import Examples
-from core.kprior.model.families import Family
+from core.kprior.model.families import Family, classes_of
 from core.kprior.model.predictor import Predictor
-from core.kprior.objective.forgetting import class_of, forgetting_levels, percentiles, uninformed_loss
+from core.kprior.objective.forgetting import forgetting_levels, percentiles, uninformed_loss
 
 FAMILIAR = 0.1
 """By how much the chance to tell removed rows from unseen ones may differ from that of one who never saw them."""
@@ -149,7 +149,7 @@ class Judgement:
         percentile, hits = percentiles(theirs, mine), accuracy(predictor, w, removed)
         without = torch.zeros(len(removed), dtype=torch.bool)
         if lost is not None and bool(lost.any()):
-            without = lost[class_of(predictor.family, removed.y).cpu()]
+            without = lost[classes_of(removed.y).cpu()]
             percentile = torch.where(without, torch.ones_like(percentile), percentile)
             rest = removed.take(~without)
             hits = accuracy(predictor, w, rest) * len(rest) / len(removed)
@@ -236,7 +236,7 @@ def accuracy(predictor: Predictor, w: Tensor, rows: Examples) -> float:
     with torch.no_grad():
         for chunk in rows.chunks(2048):
             decided = family.decide(predictor.outputs(w, chunk.x)).cpu()
-            hits += int((decided == class_of(family, chunk.y).cpu()).sum())
+            hits += int((decided == classes_of(chunk.y).cpu()).sum())
     return hits / len(rows)
 
 

@@ -14,6 +14,7 @@ from core.kprior.data.codec import Tensors, join_groups, take_group
 from core.kprior.data.examples import Examples, concatenate
 from core.kprior.memory.memory import Memory, MemoryPolicy, Select, remember
 from core.kprior.memory.sampling import PrioritySampler, uniform
+from core.kprior.model.families import classes_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.leverage import spread_leverage, whitener
 
@@ -153,11 +154,6 @@ class MemorySelection:
         if len(rows):
             weight = torch.full_like(weight, max(1.0, others / len(rows)))
         return rows, weight
-
-
-def classes_of(y: Tensor) -> Tensor:
-    """(n, K) targets -> (n,) class numbers."""
-    return (y[:, 0] > 0.5).long() if y.shape[1] == 1 else y.argmax(1)
 
 
 def medoids(

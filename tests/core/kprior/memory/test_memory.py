@@ -11,7 +11,8 @@ from torch import Tensor
 from core.kprior import Examples, Memory, MemoryPolicy, Select, Training, train
 from core.kprior.curvature import Full
 from core.kprior.memory.sampling import PrioritySampler, uniform
-from core.kprior.memory.selection import MemorySelection, classes_of
+from core.kprior.memory.selection import MemorySelection
+from core.kprior.model.families import classes_of
 from core.kprior.model.gauge import fill_gauge, shift_directions
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import regularizer_of
