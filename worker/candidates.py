@@ -20,7 +20,7 @@ from torch import Tensor
 from core.kprior import Cost, adapt
 from core.kprior import Task as Change
 from core.kprior.certificate.network import Audit
-from core.kprior.network import measured
+from core.kprior.network import certificate_from_audit
 from core.kprior.solvers import Watch
 from core.kprior.solvers.budget import warm_visits
 from core.kprior.survey import Survey, survey_change
@@ -160,7 +160,7 @@ class NetworkAttempts:
             made = from_scratch(self.task, self.subject, progress, start_from=self.changes.parent)
             state, cost = made.state, made.cost
             audit = self.known.yardstick.measure(state.predictor, state.w, cost)
-            made = replace(made, certificate=certificate_json(measured(audit), self.subject))
+            made = replace(made, certificate=certificate_json(certificate_from_audit(audit), self.subject))
             return made, audit
         start, subject, cost = time.perf_counter(), self.subject, Cost()
         if self.tip.position == subject.at:  # all that is wanted is to know how good it is
@@ -181,7 +181,7 @@ class NetworkAttempts:
             state, audit = result.state, result.certificate.audit
             cost.backward_passes = result.cost.backward_passes - self.known.cost.backward_passes
         cost.seconds = time.perf_counter() - start
-        made = completed(self.task, subject, "kprior", self.changes.dataset, state, cost, measured(audit))
+        made = completed(self.task, subject, "kprior", self.changes.dataset, state, cost, certificate_from_audit(audit))
         return made, audit
 
     def candidate(self, method: str, visits: int, objection: str) -> Candidate:

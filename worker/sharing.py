@@ -25,7 +25,7 @@ from core.jobs.tables import Stretch, Worker
 from core.kprior import Data, Examples
 from core.kprior.data.codec import Tensors, pack, unpack
 from core.kprior.data.partitioned import PartitionedData
-from core.kprior.passes.accumulator import A, Accumulator, add_chunks, add_parts, question_of
+from core.kprior.passes.accumulator import A, Accumulator, add_chunks, add_shards, config_of
 from core.ledger.passes import Pass
 from core.versions import history
 from core.versions.sweeping import put_noted, remove_noted
@@ -86,8 +86,8 @@ class Reading(PartitionedData):
         self.called = -PATIENCE
         """When others were last called for help."""
 
-    def parts(self) -> Sequence[Data]:
-        return [Reading(self.task, part, self.progress, self.phrase) for part in self.data.parts()]
+    def shards(self) -> Sequence[Data]:
+        return [Reading(self.task, part, self.progress, self.phrase) for part in self.data.shards()]
 
     def rows(self, key: Tensor) -> Examples:
         return self.data.rows(key)
@@ -97,10 +97,10 @@ class Reading(PartitionedData):
             self.progress(float(chunk.key[-1]) / self.data.values["at"], self.phrase)
             yield chunk
 
-    def shares(self, total: Accumulator) -> bool:
+    def has_helpers(self, total: Accumulator) -> bool:
         seconds = len(self.data.span) * (READING + MULTIPLYING * total.work)
         enough = seconds > self.task.context.settings.share_seconds
-        return enough and len(self.data.parts()) > 1 and self.others() > 0
+        return enough and len(self.data.shards()) > 1 and self.others() > 0
 
     def require_nobody_erased(self) -> None:
         """Outdated if the pass would read somebody who is being erased: what comes of it could not be recorded."""
@@ -118,8 +118,8 @@ class Reading(PartitionedData):
 
     def accumulate(self, total: A) -> A:
         self.require_nobody_erased()
-        if not self.shares(total):
-            return add_parts(self.parts(), total)
+        if not self.has_helpers(total):
+            return add_shards(self.shards(), total)
         Asker(self, total).add_parts()
         return total
 
@@ -130,7 +130,7 @@ class Asker:
     def __init__(self, reading: Reading, total: Accumulator) -> None:
         self.reading, self.total, self.task = reading, total, reading.task
         self.database, self.store = self.task.context.database, self.task.context.store
-        self.parts = reading.data.parts()
+        self.parts = reading.data.shards()
         self.own: dict[int, Tensors] = {}
         """Sums of stretches that were added up here, until it is their turn."""
         self.merged, self.left = 0, len(self.parts)
@@ -151,7 +151,7 @@ class Asker:
 
     def question(self) -> bytes:
         data = self.reading.data
-        asked, tensors = question_of(self.total)
+        asked, tensors = config_of(self.total)
         spans = [[part.span.start, part.span.stop] for part in self.parts]
         where = {"model": data.model_id, "spec": data.spec, "at": data.values["at"], "spans": spans}
         how = {"tools": tools(self.task.context), "threads": torch.get_num_threads()}

@@ -1,6 +1,7 @@
 """Adaptation: from a state and its memory to the state that a retrain on the changed problem would give.
 
-`problem.py` says what is minimised; here it is solved, and the next version's state made complete from what was read.
+`objective/build.py` says what is minimised; here it is solved, and the next version's state made complete from what
+was read.
 """
 
 from __future__ import annotations
@@ -50,18 +51,70 @@ def adapt(
     progress: Progress | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """Solve all tasks at once. `memory` holds the rows that `state.memory` refers to, in any order.
+    """The model that a retrain on the changed problem would give, without the past. All tasks are solved at once.
 
-    With `draw`, real rows of the data that stays, a network is adapted by them within `training.budget`, and audited
-    with `look_at`; a `survey` of the same change may be given. Without it, or by another method, the memory must do.
-    A dense GLM's result has a certificate: `look_at` are examples (the holdout) whose predictions are bounded, too.
+    Parameters
+    ----------
+    state
+        The model as it is.
+    memory
+        The rows that `state.memory` refers to, in any order.
+    tasks
+        What changes; of several changes of the regularizer or the architecture the last one holds.
+    method
+        What is minimised: ours, the paper's K-prior, or a rival of it.
+    training
+        How a network is trained; `training.budget` is what an adaptation with drawn rows may spend.
+    policy
+        How much the new state remembers, and which examples.
+    look_at
+        Examples (the holdout) whose predictions are bounded, too (GLMs), or that a network is audited with.
+    draw
+        Gives real rows of the data that stays: a network is adapted by them. Without it, or by another method, the
+        memory must do.
+    survey
+        Of the same change, if one was made already.
+    progress
+        Called with a share of 0..1 and a phrase; may raise to stop the work.
+    watch
+        Called with the backward passes so far and the weights of a network after each step; True ends the adaptation.
+
+    Returns
+    -------
+    Result
+        The new state, the rows of its memory and the cost; a certificate for a GLM that carries its whole curvature (a
+        bound) and for a network that was adapted with drawn rows (an audit).
+
+    Raises
+    ------
+    ValueError
+        If rows of the memory are missing, or tasks contradict the state or each other.
+    SolverError
+        If no weights can be given.
+
+    Examples
+    --------
+    The past may be forgotten: what an adaptation needs of it is in the state and its memory.
+
+    >>> import torch
+    >>> from core.kprior import AddData, Examples, RemoveData, adapt, train
+    >>> spec = {"input": {"kind": "vector", "dim": 1}, "target": {"kind": "number"}}
+    >>> spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
+    >>> x = torch.arange(10.0)[:, None]
+    >>> rows = Examples(torch.arange(10), x, 3 * x + torch.sin(x))
+    >>> first, added, removed = rows.take(rows.key < 8), rows.take(rows.key >= 8), rows.take(rows.key < 2)
+    >>> base = train(spec, [first])
+    >>> adapted = adapt(base.state, base.memory, [AddData([added]), RemoveData([removed])])
+    >>> retrained = train(spec, [rows.take(rows.key >= 2)])
+    >>> torch.allclose(adapted.state.w, retrained.state.w), adapted.state.count, adapted.cost.data_passes
+    (True, 8, 0)
     """
     training, policy = training or Training(), policy or MemoryPolicy()
     cost = Cost()
     change = Change.of(tasks)
     if draw is not None and method == OURS and becomes_network(state, change):
-        known = survey or survey_change(state, tasks, draw, training=training, look_at=look_at, watch=watch)
-        return adapt_network(known, memory, policy, progress, watch)
+        survey = survey or survey_change(state, tasks, draw, training=training, look_at=look_at, watch=watch)
+        return adapt_network(survey, memory, policy, progress, watch)
     with cost.timed():
         carries_on = method == OURS and state.anchor.exact and keeps_model(state, change)
         if carries_on and is_dense(state):
@@ -113,7 +166,7 @@ def next_state(
         curvature = Full(hessian - torch.diag(objective.delta))
     elif curvature is not None:
         curvature = carry_curvature(problem, w, curvature)
-    gradient = settled_gradient(state, problem, w, gradient, method)
+    gradient = next_gradient(state, problem, w, gradient, method)
     surrogate = problem.surrogate if same else Surrogate.zeros(predictor)
     if surrogate is not None:
         if same:
@@ -146,7 +199,7 @@ def next_state(
     return new_state, rows
 
 
-def settled_gradient(state: State, problem: Problem, w: Tensor, gradient: Tensor, method: Method) -> Tensor:
+def next_gradient(state: State, problem: Problem, w: Tensor, gradient: Tensor, method: Method) -> Tensor:
     """g* of the new state: the gradient of K, less what K has of the method and not of the problem.
 
     A network's K speaks of mixed inputs; its gradient on the memory alone says little about the past and would be fed
@@ -167,9 +220,9 @@ def carry_curvature(problem: Problem, w: Tensor, empty: Curvature) -> Curvature:
     objective, predictor = problem.objective, problem.predictor
     curvature, weight = empty, problem.importance
     if objective.curvature is not None and objective.curvature.kind == empty.kind:
-        curvature, weight = objective.curvature.copy(predictor), problem.counted
-    elif problem.past is not None and problem.past.kind == empty.kind:
-        curvature, weight = problem.past.copy(predictor), torch.zeros_like(problem.importance)
+        curvature, weight = objective.curvature.copy(predictor), problem.memory_weight
+    elif problem.past_curvature is not None and problem.past_curvature.kind == empty.kind:
+        curvature, weight = problem.past_curvature.copy(predictor), torch.zeros_like(problem.importance)
     if bool((weight != 0).any()):
         curvature.add(predictor, w, problem.kept.x, weight)
     for chunk in chunks_of(problem.change.added):

@@ -1,7 +1,7 @@
 """The anchor of a GLM: weights w0 at which a pass measured all data in force, with sums that stay at these weights.
 
 An example that comes or goes is added to the sums, or taken away from them, *at w0*: nothing of a removed example is
-left in them but rounding, which is carried along as a figure. The served weights w may be elsewhere; what the sums say
+left in them but rounding, which is carried along as a number. The served weights w may be elsewhere; what the sums say
 of the objective at w, and how surely, is in `certificate/anchored.py`.
 """
 
@@ -17,7 +17,7 @@ from core.kprior.curvature import Curvature
 from core.kprior.data.codec import Tensors, join_groups, take_group
 from core.kprior.model.predictor import Predictor
 
-FIGURES = ("exact", "reach", "peak", "smallest", "rounding", "mass")
+SCALARS = ("exact", "reach", "peak", "smallest", "rounding", "mass")
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Anchor:
         return all(bool(tensor.isfinite().all()) for tensor in tensors)
 
     def tensors(self) -> Tensors:
-        """All of it by name; the curvature's kind is told apart."""
-        figures = torch.tensor([float(getattr(self, name)) for name in FIGURES], dtype=torch.float64)
-        return {"w": self.w, "gradient": self.gradient, "figures": figures} | join_groups(
+        """All of it by name; the curvature's kind is not among it."""
+        scalars = torch.tensor([float(getattr(self, name)) for name in SCALARS], dtype=torch.float64)
+        return {"w": self.w, "gradient": self.gradient, "figures": scalars} | join_groups(
             {"curvature": {} if self.curvature is None else self.curvature.tensors()}
         )
 
@@ -64,5 +64,5 @@ class Anchor:
             curvature = backend.from_tensors(take_group(tensors, "curvature"), predictor)
             if curvature.product(tensors["w"]).shape != tensors["w"].shape:
                 raise ValueError("the curvature does not fit the weights")
-        exact, *figures = tensors["figures"].tolist()
-        return cls(tensors["w"], tensors["gradient"], curvature, bool(exact), *figures)
+        exact, *scalars = tensors["figures"].tolist()
+        return cls(tensors["w"], tensors["gradient"], curvature, bool(exact), *scalars)

@@ -20,7 +20,7 @@ from core.kprior.cost import Cost
 from core.kprior.curvature import Full, cholesky, glm_hessian
 from core.kprior.data.examples import Examples
 from core.kprior.memory.memory import Memory, remember
-from core.kprior.model.gauge import ground, shift_directions, without_shift
+from core.kprior.model.gauge import fill_gauge, shift_directions, without_shift
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.objective.objective import Objective
@@ -136,7 +136,7 @@ def hessian_of(predictor: Predictor, regularizer: L2, anchor: Anchor) -> Tensor:
     """G + delta at the anchor, with the flat directions of a softmax filled in."""
     assert isinstance(anchor.curvature, Full)
     H = anchor.curvature.matrix + torch.diag(regularizer.delta)
-    return ground(H, shift_directions(predictor, regularizer.delta))
+    return fill_gauge(H, shift_directions(predictor, regularizer.delta))
 
 
 def exact_rows(predictor: Predictor, w: Tensor, rows: Examples) -> ExactRows:

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 
 @dataclass
 class Cost:
-    """Counts that solvers and passes add to as they go."""
+    """Counts that solvers and passes add to as they go.
+
+    Examples
+    --------
+    >>> from core.kprior import Cost
+    >>> Cost(data_passes=1, backward_passes=100) + Cost(backward_passes=20)
+    Cost(data_passes=1, backward_passes=120, forward_passes=0, seconds=0.0)
+    """
 
     data_passes: int = 0
     """Passes over past data (memory, added and removed examples are not past data)."""

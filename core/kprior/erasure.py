@@ -44,7 +44,52 @@ def refine_for_erasure(
 ) -> Measurement | None:
     """The retained optimum of a dense GLM within the tolerance, as it is found from nothing but the retained `data`.
 
-    None where numbers do not allow it in so many passes: then a training from scratch knows no erased example, either.
+    Parameters
+    ----------
+    state, memory
+        The adapted model, without the erased examples, and the rows of its memory.
+    data
+        All examples that are left.
+    tolerance
+        Of bound / |w|.
+    rounds
+        Passes at most, for each of both ways: to the grid, and from there.
+    look_at
+        Examples (the holdout) whose predictions are bounded, too.
+    policy
+        Of the new memory; without one it stays as large as it was.
+    seed
+        Of the choice of memory.
+
+    Returns
+    -------
+    Measurement or None
+        None where numbers do not allow it in so many passes: then a training from scratch knows no erased example,
+        either.
+
+    Raises
+    ------
+    ValueError
+        If the model is not a GLM that carries its whole curvature.
+
+    Examples
+    --------
+    Whoever was erased, the weights are the same to the last bit.
+
+    >>> import torch
+    >>> from core.kprior import Examples, RemoveData, adapt, refine_for_erasure, train
+    >>> spec = {"input": {"kind": "vector", "dim": 1}, "target": {"kind": "binary"}}
+    >>> spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
+    >>> x = torch.linspace(-2, 2, 40)[:, None].double()
+    >>> left = Examples(torch.arange(40), x, (x > torch.sin(9 * x)).double())
+    >>> weights = []
+    >>> for value in (0.5, 3.0):
+    ...     person = Examples(torch.tensor([99]), torch.tensor([[value]]).double(), torch.zeros(1, 1).double())
+    ...     base = train(spec, [left, person])
+    ...     adapted = adapt(base.state, base.memory, [RemoveData([person])])
+    ...     weights.append(refine_for_erasure(adapted.state, adapted.memory, [left], tolerance=0.01).state.w)
+    >>> torch.equal(*weights)
+    True
     """
     if not is_dense(state):
         raise ValueError("only a linear model that carries its whole curvature can be cleared: train others anew")

@@ -17,7 +17,7 @@ from core.kprior.data.examples import Data, Examples
 from core.kprior.data.partitioned import PartitionedData, accumulate
 from core.kprior.memory.memory import Memory, MemoryPolicy
 from core.kprior.memory.selection import MemorySelection
-from core.kprior.model.gauge import ground, shift_directions
+from core.kprior.model.gauge import fill_gauge, shift_directions
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.objective.surrogate import Surrogate
@@ -30,7 +30,7 @@ SLACK = 1 + 1e-6
 
 
 @dataclass(frozen=True)
-class Measured:
+class PassResult:
     """What one pass found at given weights."""
 
     anchor: Anchor
@@ -56,11 +56,25 @@ def measure(
     seed: int = 0,
     generation: int = 0,
     near: Tensor | None = None,
-) -> Measured:
-    """Sums and memory at the weights w. `kind` names the curvature's backend; a memory has `size` rows.
+) -> PassResult:
+    """Sums and memory at given weights, by one pass; by two without `near`, where leverage is wanted.
 
-    Leverage needs a Hessian before the pass: `near` is one of about these weights, in whose norm it is told first.
-    Without it there is a second pass.
+    Parameters
+    ----------
+    predictor, regularizer, w
+        The model, its penalty and the weights (P,).
+    data
+        All rows that the state stands for.
+    size, policy
+        How many rows to remember, and which.
+    kind
+        The curvature's backend; "auto" for the one that suits, None for none.
+    cost
+        Counts the passes.
+    seed, generation
+        Of the choice of memory.
+    near
+        (P, P) a Hessian of about these weights, in whose norm leverage is measured first.
     """
     if kind == "auto":
         kind = curvature_for(predictor).kind
@@ -71,19 +85,19 @@ def measure(
         return MemorySelection(policy, size, predictor, w, hessian, seed, isinstance(data, PartitionedData))
 
     if dense and near is not None:  # any positive definite matrix will do: what it is to H is found out below
-        near = ground(near, shifts)
+        near = fill_gauge(near, shifts)
         near = near + 1e-10 * near.diagonal().mean() * torch.eye(len(near)).to(near)
     first = None if dense and near is None else select(near if dense else None)
     linear = predictor.linear
-    asked = Statistics(predictor, w, slope=True, curvature=kind, surrogate=True, careful=linear, selection=first)
-    seen = accumulate(data, asked)
+    statistics = Statistics(predictor, w, slope=True, curvature=kind, surrogate=True, careful=linear, selection=first)
+    seen = accumulate(data, statistics)
     cost.backward_passes += seen.count
     cost.data_passes += 1
     selected = seen.selection
     anchor = Anchor(w, seen.gradient, seen.curvature, exact=linear, rounding=seen.rounding)
     H = None
     if dense and bool(seen.curvature_matrix.isfinite().all()):
-        H = ground(seen.curvature_matrix + torch.diag(regularizer.delta), shifts)
+        H = fill_gauge(seen.curvature_matrix + torch.diag(regularizer.delta), shifts)
         smallest = smallest_eigenvalue(H)
         if smallest == 0:
             H = None
@@ -103,7 +117,7 @@ def measure(
             mass=float(seen.curvature_matrix.diagonal().sum()),
         )
     memory, rows = selected.take(generation, data.rows if isinstance(data, PartitionedData) else None)
-    return Measured(anchor, memory, rows, seen.surrogate, seen.count, seen.value)
+    return PassResult(anchor, memory, rows, seen.surrogate, seen.count, seen.value)
 
 
 def smallest_eigenvalue(H: Tensor) -> float:

@@ -41,63 +41,80 @@ PUSH, PUSHED = 0.5, 32
 
 
 def adapt_network(
-    known: Survey, memory: Examples, policy: MemoryPolicy, progress: Progress | None = None, watch: Watch | None = None
+    survey: Survey, memory: Examples, policy: MemoryPolicy, progress: Progress | None = None, watch: Watch | None = None
 ) -> Result:
-    """The adapted network, with what was measured of it."""
-    cost = Cost() + known.cost
+    """Adapt a network within the survey's budget.
+
+    Parameters
+    ----------
+    survey
+        What is to change, and what is known of the data.
+    memory
+        The rows that the old state's memory refers to.
+    policy
+        Of the new memory.
+    progress, watch
+        As for `adapt`.
+
+    Returns
+    -------
+    Result
+        The adapted network; its certificate holds the audit. Not converged if it was told to stop.
+    """
+    cost = Cost() + survey.cost
     with cost.timed(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(known.seed)  # dropout draws from the global generator
-        w, audit, converged = descend_in_stages(known, cost, progress, watch)
-        state, rows = next_network(known, memory, policy, w)
-    return Result(state, rows, cost, converged, measured(audit))
+        torch.manual_seed(survey.seed)  # dropout draws from the global generator
+        w, audit, converged = descend_in_stages(survey, cost, progress, watch)
+        state, rows = next_network(survey, memory, policy, w)
+    return Result(state, rows, cost, converged, certificate_from_audit(audit))
 
 
-def measured(audit: Audit) -> Certificate:
-    """What stands in the place of a bound."""
+def certificate_from_audit(audit: Audit) -> Certificate:
+    """The certificate of a network: what was measured stands in the place of a bound."""
     return Certificate("measured", math.nan, 0, audit=audit)
 
 
-def next_network(known: Survey, memory: Examples, policy: MemoryPolicy, w: Tensor) -> tuple[State, Examples]:
+def next_network(survey: Survey, memory: Examples, policy: MemoryPolicy, w: Tensor) -> tuple[State, Examples]:
     """The new version's state; its memory is chosen from what stays of the old one and what was added.
 
     Sums over the past are not carried along: nothing that a removed row was part of stays.
     """
-    state, predictor, regularizer = known.state, known.predictor, known.regularizer
-    stays = ~torch.isin(state.memory.key, known.gone)
+    state, predictor, regularizer = survey.state, survey.predictor, survey.regularizer
+    stays = ~torch.isin(state.memory.key, survey.removed_keys)
     kept = align(state, memory).take(stays)
     importance = state.memory.weight[stays.to(state.memory.weight.device)]
     if len(kept):
-        importance = importance * (known.left / float(importance.sum()))
+        importance = importance * (survey.retained_count / float(importance.sum()))
     generation = state.memory.generation + 1
-    selection = MemorySelection(policy, policy.size(known.count), predictor, w, None, known.seed)
+    selection = MemorySelection(policy, policy.size(survey.count), predictor, w, None, survey.seed)
     if len(kept):
         selection.offer(kept, importance)
-    for chunk in chunks_of(known.change.added):
+    for chunk in chunks_of(survey.change.added):
         selection.offer(chunk)
-    if len(kept) + known.new:
+    if len(kept) + survey.added_count:
         remembered, rows = selection.take(generation)
     else:
         remembered, rows = remember(predictor, w, kept, importance.cpu(), generation), kept
     anchor = Anchor(w, -regularizer.gradient(w), None)
-    spec = known.change.regularizer or state.regularizer_spec
-    return State(predictor, regularizer, spec, w, anchor, remembered, known.count), rows
+    spec = survey.change.regularizer or state.regularizer_spec
+    return State(predictor, regularizer, spec, w, anchor, remembered, survey.count), rows
 
 
 def descend_in_stages(
-    known: Survey, cost: Cost, progress: Progress | None = None, watch: Watch | None = None
+    survey: Survey, cost: Cost, progress: Progress | None = None, watch: Watch | None = None
 ) -> tuple[Tensor, Audit, bool]:
     """The new weights, what was measured of them, and whether nobody told it to stop."""
-    predictor = known.predictor
-    grows = known.new > 0 or predictor is not known.state.predictor
-    w = transplant(known.state, predictor)
-    step_loss, size = step_loss_of(known, cost)
-    spent, last = cost.backward_passes, known.yardstick.before
-    whole = max(size, known.budget - spent)
+    predictor = survey.predictor
+    grows = survey.added_count > 0 or predictor is not survey.state.predictor
+    w = transplant(survey.state, predictor)
+    step_loss, size = step_loss_of(survey, cost)
+    spent, last = cost.backward_passes, survey.yardstick.before
+    whole = max(size, survey.budget - spent)
 
     def tell(share: float) -> None:
         if progress is not None:
             visits = cost.backward_passes
-            progress(min(1.0, (visits - spent) / whole), f"adapting: {visits} of at most {known.budget} examples seen")
+            progress(min(1.0, (visits - spent) / whole), f"adapting: {visits} of at most {survey.budget} examples seen")
 
     begun = 0.0
     for stage in STAGES:
@@ -107,17 +124,17 @@ def descend_in_stages(
             step_loss,
             steps,
             cost,
-            rate=known.rate,
-            regularizer=known.regularizer,
-            count=known.count,
+            rate=survey.rate,
+            regularizer=survey.regularizer,
+            count=survey.count,
             progress=tell,
             watch=watch,
         )
         w, begun = solution.w, stage
-        audit = known.yardstick.measure(predictor, w, cost)
+        audit = survey.yardstick.measure(predictor, w, cost)
         if not solution.converged:
             return w, audit, False
-        now = losses_of(predictor, w, known.yardstick.unseen)
+        now = losses_of(predictor, w, survey.yardstick.unseen)
         # what a simpler model may cost is no reason to end early
         if not replace(audit, altered=False).objection and not (grows and still_improves(last, now)):
             break
@@ -131,20 +148,20 @@ def still_improves(before: Tensor, after: Tensor) -> bool:
     return len(gain) > 1 and float(gain.mean()) > 2 * float(gain.std()) / len(gain) ** 0.5
 
 
-def step_loss_of(known: Survey, cost: Cost) -> tuple[Callable[[Tensor], tuple[Tensor, int]], int]:
+def step_loss_of(survey: Survey, cost: Cost) -> tuple[Callable[[Tensor], tuple[Tensor, int]], int]:
     """The loss of one minibatch after another, and the rows of each."""
-    predictor, state, rows = known.predictor, known.state, known.minibatches(known.predictor, order=2)
-    family, generator = predictor.family, torch.Generator().manual_seed(known.seed)
+    predictor, state, rows = survey.predictor, survey.state, survey.minibatches(survey.predictor, order=2)
+    family, generator = predictor.family, torch.Generator().manual_seed(survey.seed)
     size, kept = len(rows), rows.kept
     pushed, short, z_removed, y_removed, level = 0, None, None, None, None
-    judgement = known.yardstick.judgement
-    if known.removed is not None and judgement is not None:
-        short = (judgement.level - losses_of(state.predictor, state.w, known.removed)).clamp(min=0)
-        cost.forward_passes += len(known.removed)
+    judgement = survey.yardstick.judgement
+    if survey.removed is not None and judgement is not None:
+        short = (judgement.level - losses_of(state.predictor, state.w, survey.removed)).clamp(min=0)
+        cost.forward_passes += len(survey.removed)
         pushed = min(PUSHED, size // 2, int((short > 0.1 * judgement.level.mean()).sum()))
-        z_removed = predictor.encode(known.removed.x)
-        y_removed, level = known.removed.y.to(z_removed), judgement.level.to(z_removed)
-    tilt = 0.0 if known.tilt is None else known.tilt.to(rows.weight)
+        z_removed = predictor.encode(survey.removed.x)
+        y_removed, level = survey.removed.y.to(z_removed), judgement.level.to(z_removed)
+    tilt = 0.0 if survey.tilt is None else survey.tilt.to(rows.weight)
 
     def step_loss(w: Tensor) -> tuple[Tensor, int]:
         z, y = rows.take()

@@ -30,12 +30,33 @@ FORMAT_VERSION = 2
 
 
 class StateError(ValueError):
-    """Bytes that are not a state this engine can read."""
+    """Bytes that are not a state this engine can read.
+
+    Examples
+    --------
+    >>> from core.kprior import State
+    >>> State.from_bytes(b"no state")
+    Traceback (most recent call last):
+    core.kprior.state.StateError: not a safetensors file, or damaged: shorter than it says
+    """
 
 
 @dataclass(frozen=True)
 class State:
-    """A model at w*, with what it knows of its past."""
+    """A model at w*, with what it knows of its past.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from core.kprior import Examples, State, train
+    >>> spec = {"input": {"kind": "vector", "dim": 1}, "target": {"kind": "binary"}}
+    >>> spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
+    >>> x = torch.arange(-3.0, 4.0)[:, None]
+    >>> state = train(spec, [Examples(torch.arange(7), x, (x > 0).float())]).state
+    >>> again = State.from_bytes(state.to_bytes())
+    >>> again.spec == spec, torch.equal(again.w, state.w), again.to_bytes() == state.to_bytes()
+    (True, True, True)
+    """
 
     predictor: Predictor
     regularizer: L2
@@ -77,7 +98,7 @@ class State:
         }
 
     def to_bytes(self) -> bytes:
-        """The state as one safetensors file."""
+        """The state as one safetensors file: equal states give equal bytes."""
         tensors = {
             "w": self.w,
             "delta": self.regularizer.delta,
@@ -101,7 +122,20 @@ class State:
 
     @classmethod
     def from_bytes(cls, data: bytes, device: torch.device | str = "cpu") -> State:
-        """The inverse of `to_bytes`; StateError says what is wrong with other bytes."""
+        """The inverse of `to_bytes`.
+
+        Parameters
+        ----------
+        data
+            What `to_bytes` gave.
+        device
+            Where the state's tensors go.
+
+        Raises
+        ------
+        StateError
+            Says what is wrong with other bytes.
+        """
         envelope = read_envelope(data)
         header = envelope["header"]
         try:
@@ -157,7 +191,20 @@ class State:
 
 
 def align(state: State, memory: Examples) -> Examples:
-    """The memory's rows in the state's order, checked against the soft labels that the state remembers."""
+    """The memory's rows in the state's order, checked against the soft labels that the state remembers.
+
+    Parameters
+    ----------
+    state
+        The state whose memory it is.
+    memory
+        Rows in any order; more than it needs will do.
+
+    Raises
+    ------
+    ValueError
+        If rows are missing, or are not those that the state remembers.
+    """
     key = memory.key.cpu()
     order = torch.argsort(key)
     found = torch.searchsorted(key[order], state.memory.key)
@@ -172,13 +219,13 @@ def align(state: State, memory: Examples) -> Examples:
     return rows
 
 
-def check_keys(state: State, gone: Tensor, come: Tensor) -> None:
+def check_keys(state: State, removed: Tensor, added: Tensor) -> None:
     """Mistakes of the caller: an example that goes twice, comes twice, does both, or is there already."""
-    if len(gone.unique()) != len(gone):
+    if len(removed.unique()) != len(removed):
         raise ValueError("the same example is removed twice")
-    if bool(torch.isin(come, gone).any()):
+    if bool(torch.isin(added, removed).any()):
         raise ValueError("an example is both added and removed: such changes cancel out before they come here")
-    if bool(torch.isin(come, state.memory.key).any()) or len(come.unique()) != len(come):
+    if bool(torch.isin(added, state.memory.key).any()) or len(added.unique()) != len(added):
         raise ValueError("an example is added that is there already")
 
 

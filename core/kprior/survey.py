@@ -17,10 +17,11 @@ from core.kprior.certificate.network import Judgement, Yardstick, losses_of
 from core.kprior.cost import Cost
 from core.kprior.data.drawing import Draw, Minibatches, RowStream, draw_from, sample_rows
 from core.kprior.data.examples import Data, Examples
+from core.kprior.model.families import classes_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
-from core.kprior.objective.build import counted_rows
-from core.kprior.objective.forgetting import class_counts, class_of, tilt_of
+from core.kprior.objective.build import count_added
+from core.kprior.objective.forgetting import class_counts, tilt_of
 from core.kprior.objective.tasks import Change, Task
 from core.kprior.objective.transfer import new_regularizer, successor
 from core.kprior.solvers import Training, Watch
@@ -39,8 +40,8 @@ JUDGE, JUDGE_AGAIN = 4_000, 3
 """Visits of the judge, and how often it may go on while it knows little."""
 UNSEEN, FEWEST, RESERVED = 4_000, 20, 1_000
 """Unseen rows that figures are measured on; a holdout of fewer is none, and retained rows are set aside."""
-BLOCKS = 4
-"""Of added and removed rows so many blocks are held at the most; of more, a random sample."""
+CHUNKS = 4
+"""Of added and removed rows so many chunks are held at the most; of more, a random sample."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,11 @@ class Survey:
     """The new one."""
     regularizer: L2
     """The new one."""
-    gone: Tensor
-    """Keys of all removed rows."""
-    left: int
-    """Retained rows, added ones apart."""
-    new: int
-    """Added rows."""
+    removed_keys: Tensor
+    """(r,) of all removed rows."""
+    retained_count: int
+    """Rows that stay, without the added ones."""
+    added_count: int
     budget: int
     """Rows that may be differentiated, the survey's own included."""
     rate: float
@@ -78,14 +78,14 @@ class Survey:
     @property
     def count(self) -> int:
         """Rows that the new network stands for."""
-        return self.left + self.new
+        return self.retained_count + self.added_count
 
     def minibatches(self, predictor: Predictor, order: int) -> Minibatches:
         """The rows that the new network stands for, as a predictor reads them, in an order of their own."""
         kept = RowStream(predictor, self.draw, self.seed, order, self.reserved)
         fresh = None if self.added is None else RowStream(predictor, draw_from(self.added), self.seed, order)
         size = BATCH if self.count >= SMALL else BATCH // 4
-        return Minibatches(kept, self.left, fresh, self.new, size, ADDED_SHARE)
+        return Minibatches(kept, self.retained_count, fresh, self.added_count, size, ADDED_SHARE)
 
 
 def budget_of(training: Training, count: int, added: int, body: bool) -> int:
@@ -103,29 +103,52 @@ def survey_change(
     look_at: Data = (),
     watch: Watch | None = None,
 ) -> Survey:
-    """Draw and measure what an adaptation needs: unseen rows (those to look at), the classes that are left, the judge.
+    """Draw and measure what an adaptation of a network needs: unseen rows, the classes that are left, the judge.
 
-    Without rows to look at, some of the retained ones are set aside.
+    Parameters
+    ----------
+    state
+        The network as it is, or the linear model that becomes one.
+    tasks
+        What changes.
+    draw
+        Gives real rows of the data that stays.
+    training
+        Its budget, learning rate and seed.
+    look_at
+        Rows that nobody has seen (the holdout). Without them, some of the retained ones are set aside.
+    watch
+        Called after each step of the judge; True ends its training.
+
+    Returns
+    -------
+    Survey
+        With the yardstick that any candidate can be held against.
+
+    Raises
+    ------
+    ValueError
+        If no examples are left, or tasks contradict the state or each other.
     """
     training, change, cost, old = training or Training(), Change.of(tasks), Cost(), state.predictor
-    draw = lru_cache(maxsize=1)(draw)  # what is looked at first, the judge and the network begin with the same rows
-    gone = keys_of(change.removed)
-    left, new = state.count - len(gone), counted_rows(change.added, gone, state.memory.key)
-    if left + new <= 0:
+    draw = lru_cache(maxsize=1)(draw)  # the first chunk, the judge and the network begin with the same rows
+    removed_keys = keys_of(change.removed)
+    retained, new = state.count - len(removed_keys), count_added(change.added, removed_keys, state.memory.key)
+    if retained + new <= 0:
         raise ValueError("no examples are left: there is nothing a model could stand for")
     predictor = old if change.architecture is None else successor(old, change.architecture, training.seed)
-    body, block, seed = predictor is not old, RowStream.block_of(predictor), 1_000_003 * (training.seed + 1)
+    body, size, seed = predictor is not old, RowStream.chunk_size(predictor), 1_000_003 * (training.seed + 1)
     with cost.timed():
-        added, removed = (sample_rows(some, BLOCKS * block, seed) for some in (change.added, change.removed))
+        added, removed = (sample_rows(some, CHUNKS * size, seed) for some in (change.added, change.removed))
         for rows in (added, removed):
             if rows is not None:
                 predictor.check(rows)
-        first = draw(block, seed)
+        first = draw(size, seed)
         kept, came = class_counts(old.family, first), class_counts(old.family, added)
         unseen = sample_rows([look_at], UNSEEN, seed)
         if unseen is not None and kept is not None and came is not None:
             # rows of a class that has no row left must not count against forgetting it
-            unseen = unseen.take((kept + came > 0)[class_of(old.family, unseen.y).cpu()])
+            unseen = unseen.take((kept + came > 0)[classes_of(unseen.y).cpu()])
         reserved, holdout = None, unseen is not None and len(unseen) >= FEWEST
         if unseen is None or not holdout:
             unseen = first.take(torch.arange(min(RESERVED, len(first) // 5)))
@@ -134,17 +157,17 @@ def survey_change(
         before, kept_before = losses_of(old, state.w, unseen), losses_of(old, state.w, some)
         cost.forward_passes += len(unseen) + len(some)
         if kept is not None and len(first):
-            kept = kept * (left / len(first))
-        known = Survey(
+            kept = kept * (retained / len(first))
+        survey = Survey(
             state,
             change,
             predictor,
             new_regularizer(state, change, predictor),
-            gone,
-            left,
+            removed_keys,
+            retained,
             new,
-            budget_of(training, left + new, new, body),
-            RATE * (NEW_BODY if body else 1) * (1 if left + new >= SMALL else 2),
+            budget_of(training, retained + new, new, body),
+            RATE * (NEW_BODY if body else 1) * (1 if retained + new >= SMALL else 2),
             added,
             removed,
             Yardstick(
@@ -156,7 +179,7 @@ def survey_change(
                 None,
                 holdout,
                 body or change.regularizer is not None,
-                max(1.0, state.count / (left + new)),
+                max(1.0, state.count / (retained + new)),
             ),
             reserved,
             tilt_of(old.family, kept, class_counts(old.family, removed)),
@@ -165,7 +188,7 @@ def survey_change(
             cost,
         )
         lost = None if kept is None or came is None else kept + came == 0
-        return with_judgement(known, lost, training, watch) if removed is not None and len(unseen) else known
+        return with_judgement(survey, lost, training, watch) if removed is not None and len(unseen) else survey
 
 
 def keys_of(removed: Sequence[Data]) -> Tensor:
@@ -176,31 +199,31 @@ def keys_of(removed: Sequence[Data]) -> Tensor:
     return every
 
 
-def with_judgement(known: Survey, lost: Tensor | None, training: Training, watch: Watch | None) -> Survey:
+def with_judgement(survey: Survey, lost: Tensor | None, training: Training, watch: Watch | None) -> Survey:
     """The survey with what a judge says: a network that saw retained and added rows only, and not many.
 
     `lost` says which classes have no row left.
     """
-    judge = Predictor(known.predictor.spec, training.seed + 1, known.predictor.device)
-    cost, yardstick = known.cost, known.yardstick
-    judge.encoder.load_state_dict(known.predictor.encoder.state_dict())
-    rows = known.minibatches(judge, order=1)
+    judge = Predictor(survey.predictor.spec, training.seed + 1, survey.predictor.device)
+    cost, yardstick = survey.cost, survey.yardstick
+    judge.encoder.load_state_dict(survey.predictor.encoder.state_dict())
+    rows = survey.minibatches(judge, order=1)
 
     def step_loss(w: Tensor) -> tuple[Tensor, int]:
         z, y = rows.take()
         f = judge.outputs_of_encoded(w, z, training=True)
         return (rows.weight * judge.family.loss(y, f)).mean(), len(z)
 
-    assert known.removed is not None
-    steps, w = max(1, min(JUDGE, known.budget // 4) // len(rows)), judge.initial_weights()
+    assert survey.removed is not None
+    steps, w = max(1, min(JUDGE, survey.budget // 4) // len(rows)), judge.initial_weights()
     unseen, before = yardstick.unseen, yardstick.before if yardstick.holdout else None
-    rate = training.learning_rate * (1 if known.count >= SMALL else 2)  # as a training from scratch, but in a hurry
+    rate = training.learning_rate * (1 if survey.count >= SMALL else 2)  # as a training from scratch, but in a hurry
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(training.seed)  # dropout draws from the global generator
         for _ in range(JUDGE_AGAIN):
             w = descend(w, step_loss, steps, cost, rate=rate, cooling=0.5, watch=watch).w
-            cost.forward_passes += len(unseen) + len(known.removed)
-            judgement = Judgement.of(judge, w, known.removed, unseen, before, lost)
+            cost.forward_passes += len(unseen) + len(survey.removed)
+            judgement = Judgement.of(judge, w, survey.removed, unseen, before, lost)
             if judgement.fit(yardstick.before):
                 break
-    return replace(known, yardstick=replace(yardstick, judgement=judgement))
+    return replace(survey, yardstick=replace(yardstick, judgement=judgement))

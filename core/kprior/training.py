@@ -26,7 +26,7 @@ from core.kprior.passes.moments import fit_encoder
 from core.kprior.solvers import Progress, Solve, Training, Watch, solve
 from core.kprior.solvers.budget import descend_warm
 from core.kprior.state import State
-from core.kprior.wide import count_rows, sample_rows, sample_share, train_wide
+from core.kprior.wide import count_rows, sample_encoded, sample_fraction, train_wide
 
 NEWTON_LIMIT, NEWTON_WORK = 200, 4e9
 """Weights, or else multiplications a pass, up to which training gathers a Hessian in every step."""
@@ -36,7 +36,19 @@ TOLERANCE = 0.005
 
 @dataclass(frozen=True)
 class Result:
-    """A new state, the rows that its memory refers to, and what it cost."""
+    """A new state, the rows that its memory refers to, and what it cost.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from core.kprior import Examples, train
+    >>> spec = {"input": {"kind": "vector", "dim": 1}, "target": {"kind": "number"}}
+    >>> spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
+    >>> x = torch.arange(6.0)[:, None]
+    >>> result = train(spec, [Examples(torch.arange(6), x, 3 * x + 1)])
+    >>> result.converged, result.state.count, len(result.memory), result.certificate.kind
+    (True, 6, 1, 'bound')
+    """
 
     state: State
     memory: Examples
@@ -63,10 +75,56 @@ def train(
 ) -> Result:
     """Minimise sum_i l(y_i, f_i(w)) + R(w) over all of `data`   (paper, Eq. 1).
 
-    `encoder_of` takes over the encoder of an earlier state, and its perturbation, so that both mean the same by a
-    weight. `start` is a network from which a shorter descent goes on, with its encoder. `curvature` names a
-    backend; "auto" keeps none for networks, whose default method has no use for it. With `removal` the
-    objective is perturbed, so that removals from it can be certified. `solver` may solve elsewhere.
+    Parameters
+    ----------
+    spec
+        {"input": ..., "target": ..., "architecture": ..., "regularizer": ...}.
+    data
+        Chunks of examples, readable more than once.
+    training
+        How a network is trained; its seed is everybody's.
+    policy
+        How much of the data the state remembers, and which examples.
+    curvature
+        The name of a backend (`core.kprior.curvature`); None for none. "auto" takes the one that suits a GLM, and none
+        for networks, whose default method has no use for it.
+    encoder_of
+        An earlier state whose encoder is taken over, and its perturbation, so that both mean the same by a weight.
+    start
+        A network from which a shorter descent goes on, with its encoder.
+    removal
+        With it the objective is perturbed, so that removals from it can be certified (GLMs).
+    device
+        Where the model lives.
+    progress
+        Called with a share of 0..1 and a phrase; may raise to stop the work.
+    watch
+        Called with the backward passes so far and the weights of a network after each step; True ends the training.
+    solver
+        May solve elsewhere.
+
+    Returns
+    -------
+    Result
+        The state, the rows of its memory, the cost and, for a GLM, a certificate.
+
+    Raises
+    ------
+    ValueError
+        If the spec is none, rows are not the model's, or there are none.
+    SolverError
+        If no weights can be given.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from core.kprior import Examples, train
+    >>> spec = {"input": {"kind": "vector", "dim": 1}, "target": {"kind": "number"}}
+    >>> spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
+    >>> x = torch.arange(6.0)[:, None]
+    >>> data = Examples(torch.arange(6), x, 3 * x + 1)
+    >>> [round(weight, 4) for weight in train(spec, data.chunks(4)).state.w.tolist()]  # a slope, shrunk, and a bias
+    [2.8378, 1.4054]
     """
     training, policy = training or Training(), policy or MemoryPolicy()
     encoder_of = encoder_of or start
@@ -152,14 +210,14 @@ def train_by_gradients(
         gradient = found.seen.gradient.reshape(-1)
         anchor = Anchor(found.w, gradient, curvature, exact=True, rounding=found.seen.rounding)
         state = State(predictor, regularizer, regularizer_spec, found.w, anchor, memory, count, surrogate)
-        figures = (found.gradient_norm, 0, found.bound, found.relative)
-        return Result(state, rows, cost, found.relative <= TOLERANCE, Certificate("bound", *figures))
-    sample = sample_rows(encoded, sample_share(predictor, count), training.seed)
+        bound = (found.gradient_norm, 0, found.bound, found.relative)
+        return Result(state, rows, cost, found.relative <= TOLERANCE, Certificate("bound", *bound))
+    sample = sample_encoded(encoded, sample_fraction(predictor, count), training.seed)
     phi = torch.cat([chunk.x for chunk in sample]).to(predictor.dtype)
     f = phi @ found.w.view(predictor.family.outputs, -1).T
     near = glm_hessian(phi, predictor.family, f) * (count / len(phi)) + torch.diag(regularizer.delta)
-    asked = (predictor, regularizer, found.w, data, size, policy, "full", cost)
-    measured = measure(*asked, seed=training.seed, near=near)
+    arguments = (predictor, regularizer, found.w, data, size, policy, "full", cost)
+    measured = measure(*arguments, seed=training.seed, near=near)
     parts = (measured.anchor, measured.memory, count, measured.surrogate)
     state = State(predictor, regularizer, regularizer_spec, found.w, *parts)
     if measured.anchor.smallest == 0:
@@ -182,13 +240,43 @@ def backend_for(predictor: Predictor, curvature: str | None) -> str | None:
 
 
 def reselect(state: State, data: Data, policy: MemoryPolicy, seed: int = 0) -> Result:
-    """Choose memory anew by a pass over all the data a state stands for. The weights stay; the anchor moves to them."""
+    """Choose memory anew by a pass over all the data a state stands for. The weights stay; the anchor moves to them.
+
+    Parameters
+    ----------
+    state
+        The state whose memory is chosen.
+    data
+        All examples that it stands for.
+    policy
+        How many, and which.
+    seed
+        Of the choice, where chance decides.
+
+    Returns
+    -------
+    Result
+        The same model with another memory.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from core.kprior import Examples, MemoryPolicy, reselect, train
+    >>> spec = {"input": {"kind": "vector", "dim": 1}, "target": {"kind": "number"}}
+    >>> spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
+    >>> x = torch.arange(10.0)[:, None]
+    >>> data = [Examples(torch.arange(10), x, 3 * x + 1)]
+    >>> state = train(spec, data).state
+    >>> more = reselect(state, data, MemoryPolicy(fraction=0.4))
+    >>> len(state.memory), len(more.state.memory), bool((more.state.w == state.w).all())
+    (1, 4, True)
+    """
     cost = Cost()
     with cost.timed():
         size, generation = policy.size(state.count), state.memory.generation + 1
         if is_wide(state.predictor):
-            asked = (state.predictor, state.anchor.w, data, size, policy, cost)
-            memory, rows, _ = choose_memory(*asked, seed=seed, generation=generation)
+            arguments = (state.predictor, state.anchor.w, data, size, policy, cost)
+            memory, rows, _ = choose_memory(*arguments, seed=seed, generation=generation)
             return Result(replace(state, memory=memory), rows, cost, True)
         kind = None if state.curvature is None else state.curvature.kind
         near = hessian_of(state.predictor, state.regularizer, state.anchor) if is_dense(state) else None

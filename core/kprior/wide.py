@@ -28,7 +28,7 @@ from core.kprior.model.regularizers import L2
 from core.kprior.objective.surrogate import change_surrogate, move_surrogate
 from core.kprior.objective.tasks import Change
 from core.kprior.objective.transfer import new_regularizer
-from core.kprior.objective.wide import Measured, WideObjective, descent_reporter
+from core.kprior.objective.wide import WideObjective, WideSolution, descent_reporter
 from core.kprior.passes.gradient import Gradient
 from core.kprior.solvers import Progress, SolverError, Training
 from core.kprior.state import State, align, check_keys
@@ -39,7 +39,7 @@ GROWTH = 4
 SAMPLE_ROWS, SAMPLE_NUMBERS = 20_000, 2**25
 """Rows, and numbers of their features, at most, that curvature is estimated from."""
 FURTHEST = 4.0
-"""How far outputs may move in a step that nobody looks after."""
+"""How far outputs may move in a step that no pass checks."""
 STAGE = 20
 """Passes after which a refinement that has not come near enough estimates curvature anew."""
 LOOSE = 2.0
@@ -54,7 +54,7 @@ def train_wide(
     cost: Cost,
     tolerance: float,
     progress: Progress | None = None,
-) -> tuple[Measured, Curvature]:
+) -> tuple[WideSolution, Curvature]:
     """From zero: optima of growing samples, each the start of the next, then all rows; and a preconditioner."""
     if not bool((regularizer.delta > 0).any()):
         raise SolverError("a wide model needs a penalty: nothing else holds its weights")
@@ -63,23 +63,23 @@ def train_wide(
     count, size = count_rows(data), max(FIRST_ROWS, 2 * D)
     if count == 0:
         raise ValueError("there is nothing to train on: no examples")
-    told = None if progress is None else descent_reporter(progress)
+    report = None if progress is None else descent_reporter(progress)
     while size * 1.5 < count:
-        some = sample_rows(data, size / count, training.seed)
-        part = WideObjective(predictor, regularizer, EncodedData(predictor, some), cost)
-        part.scale = count / max(1, sum(len(chunk) for chunk in some))
+        some = sample_encoded(data, size / count, training.seed)
+        sampled = WideObjective(predictor, regularizer, EncodedData(predictor, some), cost)
+        sampled.scale = count / max(1, sum(len(chunk) for chunk in some))
         loose = LOOSE * tolerance * math.sqrt(count / size)
         for most in (20, 60) if not bool(w.any()) else (60,):  # the curvature at zero is soon out of date
             inverse = estimate_curvature(predictor, w, some, count, training.seed).inverse(regularizer.delta)
-            w = part.minimise(w, inverse, loose, certified=False, most=most).w
+            w = sampled.minimise(w, inverse, loose, certified=False, most=most).w
         size *= GROWTH
     objective = WideObjective(predictor, regularizer, data, cost)
-    some = sample_rows(data, sample_share(predictor, count), training.seed)
+    some = sample_encoded(data, sample_fraction(predictor, count), training.seed)
     if not bool(w.any()):  # few rows: the same in two goes
         inverse = estimate_curvature(predictor, w, some, count, training.seed).inverse(regularizer.delta)
-        w = objective.minimise(w, inverse, 10 * tolerance, certified=False, most=20, told=told).w
+        w = objective.minimise(w, inverse, 10 * tolerance, certified=False, most=20, report=report).w
     curvature = estimate_curvature(predictor, w, some, count, training.seed)
-    descent = objective.minimise(w, curvature.inverse(regularizer.delta), tolerance, told=told)
+    descent = objective.minimise(w, curvature.inverse(regularizer.delta), tolerance, report=report)
     measured = objective.measure(descent)
     if not math.isfinite(measured.seen.value):
         raise SolverError("the objective is not finite: check the examples for extreme values")
@@ -88,24 +88,24 @@ def train_wide(
 
 def count_rows(data: EncodedData) -> int:
     """How many rows there are; they are encoded and kept on the way."""
-    data.parts()
-    return data.count or sum(len(chunk) for chunk in data.encoded())
+    data.shards()
+    return data.count or sum(len(chunk) for chunk in data.encoded_chunks())
 
 
-def sample_share(predictor: Predictor, count: int) -> float:
-    """Which share of the rows curvature is estimated from."""
+def sample_fraction(predictor: Predictor, count: int) -> float:
+    """Which fraction of the rows curvature is estimated from."""
     D = predictor.size // predictor.family.outputs
     return max(16, min(SAMPLE_ROWS, SAMPLE_NUMBERS // D)) / max(1, count)
 
 
-def sample_rows(data: EncodedData, share: float, seed: int) -> list[EncodedExamples]:
-    """A random share of the rows as features, the same whoever asks."""
+def sample_encoded(data: EncodedData, fraction: float, seed: int) -> list[EncodedExamples]:
+    """A random fraction of the rows as features, the same whoever asks."""
     chosen = []
-    for chunk in data.encoded():
-        here = torch.nonzero(uniform(chunk.key, seed) <= share)[:, 0]
+    for chunk in data.encoded_chunks():
+        here = torch.nonzero(uniform(chunk.key, seed) <= fraction)[:, 0]
         if len(here):
             chosen.append(EncodedExamples(chunk.key[here], chunk.x[here], chunk.y[here]))
-    return chosen or list(islice(data.encoded(), 1))
+    return chosen or list(islice(data.encoded_chunks(), 1))
 
 
 def estimate_curvature(
@@ -135,7 +135,7 @@ def adapt_wide(
     none = torch.zeros(0, dtype=torch.long)
     keys = {-1.0: [none], 1.0: [none]}
     for sign, moved in ((-1.0, change.removed), (1.0, change.added)):
-        for chunk in (c for part in moved for c in rereadable(part) if len(c)):
+        for chunk in (c for data in moved for c in rereadable(data) if len(c)):
             terms = Gradient(predictor, anchor.w, careful=True)
             terms.add(chunk)
             gradient += sign * terms.gradient.reshape(-1)
@@ -145,12 +145,12 @@ def adapt_wide(
             if isinstance(curvature, Blocks):
                 phi = predictor.features(chunk.x)
                 curvature.forget(chunk.key, phi) if sign < 0 else curvature.learn(predictor, anchor.w, chunk.key, phi)
-    gone, come = torch.cat(keys[-1.0]), torch.cat(keys[1.0])
-    check_keys(state, gone, come)
-    count = state.count - len(gone) + len(come)
+    removed_keys, added_keys = torch.cat(keys[-1.0]), torch.cat(keys[1.0])
+    check_keys(state, removed_keys, added_keys)
+    count = state.count - len(removed_keys) + len(added_keys)
     if count <= 0:
         raise ValueError("no examples are left: there is nothing a model could stand for")
-    kept, rows = renew_sample(state, memory, gone, change, policy, training, count)
+    kept, rows = renew_sample(state, memory, removed_keys, change, policy, training, count)
     if curvature is not None and not isinstance(curvature, Blocks):
         # its factors hold sums over examples that may be gone: those that are remembered make them anew
         assert isinstance(curvature, Kronecker | Diagonal)
@@ -166,13 +166,13 @@ def adapt_wide(
             raise SolverError("the weights are not finite any more: check the examples for extreme values")
     moved_anchor = Anchor(anchor.w, gradient, curvature, anchor.exact, rounding=rounding)
     spec = change.regularizer or state.regularizer_spec
-    went, came = chunks_of(change.removed), chunks_of(change.added)
-    surrogate = change_surrogate(state.surrogate, predictor, anchor.w, went, came)
+    removed, added = chunks_of(change.removed), chunks_of(change.added)
+    surrogate = change_surrogate(state.surrogate, predictor, anchor.w, removed, added)
     return State(predictor, regularizer, spec, w, moved_anchor, kept, count, surrogate), rows
 
 
 def step_length(predictor: Predictor, step: Tensor, at_hand: list[Examples]) -> float:
-    """Which share of a step to take: none of the outputs at hand should move so far that curvature means nothing."""
+    """Which fraction of a step to take: none of the outputs at hand should move so far that curvature means nothing."""
     K, widest = predictor.family.outputs, 0.0
     for chunk in (c for c in at_hand if len(c)):
         change = predictor.features(chunk.x) @ step.view(K, -1).T
@@ -183,7 +183,7 @@ def step_length(predictor: Predictor, step: Tensor, at_hand: list[Examples]) -> 
 def renew_sample(
     state: State,
     memory: Examples,
-    gone: Tensor,
+    removed_keys: Tensor,
     change: Change,
     policy: MemoryPolicy,
     training: Training,
@@ -191,7 +191,7 @@ def renew_sample(
 ) -> tuple[Memory, Examples]:
     """The memory after the change: removed examples leave it, added ones are drawn as the others were."""
     predictor = state.predictor
-    stays = ~torch.isin(state.memory.key, gone)
+    stays = ~torch.isin(state.memory.key, removed_keys)
     rows, weight = align(state, memory).take(stays), state.memory.weight.cpu()[stays]
     selection = MemorySelection(policy, policy.size(count), predictor, state.anchor.w, None, training.seed)
     if len(rows):
@@ -212,7 +212,7 @@ def refine_wide(
     rounds: int,
     cost: Cost,
     progress: Progress | None = None,
-) -> tuple[State, Measured]:
+) -> tuple[State, WideSolution]:
     """Descend from the anchor, whose gradient is known, to within the tolerance; the anchor moves along."""
     predictor, regularizer, anchor = state.predictor, state.regularizer, state.anchor
     encoded = EncodedData(predictor, data)
@@ -221,21 +221,21 @@ def refine_wide(
     curvature = anchor.curvature
     stale = isinstance(curvature, Blocks) and not curvature.stands_for(state.count)
     if curvature is None or stale:
-        some = sample_rows(encoded, sample_share(predictor, state.count), 0)
+        some = sample_encoded(encoded, sample_fraction(predictor, state.count), 0)
         curvature = estimate_curvature(predictor, state.w, some, state.count, 0)
     start = anchor.gradient + regularizer.gradient(anchor.w) if anchor.exact else None
     w = anchor.w if anchor.exact else state.w
-    told = None if progress is None else descent_reporter(progress)
+    report = None if progress is None else descent_reporter(progress)
     first = min(rounds, STAGE)
     inverse = curvature.inverse(regularizer.delta)
-    descent = objective.minimise(w, inverse, tolerance, start=start, most=first, told=told)
+    descent = objective.minimise(w, inverse, tolerance, start=start, most=first, report=report)
     while not descent.stopped and descent.passes < rounds:
         # slow going: the curvature of here, in place of that of where it began
-        some = sample_rows(encoded, sample_share(predictor, state.count), 0)
+        some = sample_encoded(encoded, sample_fraction(predictor, state.count), 0)
         curvature = estimate_curvature(predictor, descent.w, some, state.count, 0)
         inverse, left = curvature.inverse(regularizer.delta), rounds - descent.passes
-        known = descent.look.gradient if descent.look.careful else None
-        more = objective.minimise(descent.w, inverse, tolerance, start=known, most=min(left, STAGE), told=told)
+        known = descent.evaluation.gradient if descent.evaluation.careful else None
+        more = objective.minimise(descent.w, inverse, tolerance, start=known, most=min(left, STAGE), report=report)
         stuck = torch.equal(more.w, descent.w)
         descent = replace(more, passes=descent.passes + more.passes)
         if stuck:

@@ -72,7 +72,7 @@ class Digest(Accumulator):
     def merge(self, sums: Tensors) -> None:
         self.total = (self.total + int.from_bytes(bytes(sums["total"].tolist()), "little")) % SIZE
 
-    def question(self) -> tuple[dict[str, Any], Tensors]:
+    def to_config(self) -> tuple[dict[str, Any], Tensors]:
         return {}, {}
 
 
@@ -83,18 +83,18 @@ class Digesting(PartitionedData):
         self.secret, self.data = secret, data
         self.digest: str | None = None
 
-    def parts(self) -> Sequence[Data]:
-        parts = self.data.parts()
+    def shards(self) -> Sequence[Data]:
+        shards = self.data.shards()
         if self.digest is not None:
-            return parts
+            return shards
         total = Digest(self.secret)
-        return [Digested(self, total, part, last=part is parts[-1]) for part in parts]
+        return [Digested(self, total, shard, last=shard is shards[-1]) for shard in shards]
 
     def rows(self, key: Tensor) -> Examples:
         return self.data.rows(key)
 
-    def shares(self, total: Accumulator) -> bool:
-        return self.data.shares(total if self.digest is not None else Combined(total, Digest(self.secret)))
+    def has_helpers(self, total: Accumulator) -> bool:
+        return self.data.has_helpers(total if self.digest is not None else Combined(total, Digest(self.secret)))
 
     def accumulate(self, total: A) -> A:
         if self.digest is not None:

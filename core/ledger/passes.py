@@ -94,7 +94,7 @@ class Pass(PartitionedData):
             if len(block):
                 yield self.layout.examples(block)
 
-    def parts(self) -> list[Pass]:
+    def shards(self) -> list[Pass]:
         """Stretches of positions: a power of two of chunks, as small as makes them few enough.
 
         The ledger alone decides, so sums over them are the same wherever each of them is read.

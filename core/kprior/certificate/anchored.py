@@ -1,4 +1,4 @@
-"""The bound of a GLM from sums at its anchor, without a look at the data.
+"""The bound of a GLM from sums at its anchor, without a pass over the data.
 
 With d = w - w0, G and g the sums at the anchor w0, R the regularizer and E the examples at hand (the memory, and
 what was added in the same job), whose terms are known exactly, the gradient of the retained objective at w is
@@ -78,7 +78,7 @@ def known_gradient(
 
 @dataclass(frozen=True)
 class AnchoredBound:
-    """What can be said of weights w without a look at the data."""
+    """What can be said of weights w without a pass over the data."""
 
     distance: float
     """Covers |w - w_retrain|."""
@@ -132,8 +132,8 @@ def bound_from(
     G, delta = anchor.curvature.matrix, regularizer.delta
     step = -torch.cholesky_solve(k[:, None], factor)[:, 0]
     blur = hessian_blur(anchor, regularizer)
-    figures = (bent, rest, error, spread)
-    if not anchor.exact or not blur < 0.5 or not all(map(math.isfinite, figures)) or not bool(k.isfinite().all()):
+    sizes = (bent, rest, error, spread)
+    if not anchor.exact or not blur < 0.5 or not all(map(math.isfinite, sizes)) or not bool(k.isfinite().all()):
         return AnchoredBound(math.inf, math.inf, step, math.inf)
     shrink = spread - math.log1p(-blur)
     plain = rest + error / math.sqrt(anchor.smallest)

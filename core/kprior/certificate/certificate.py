@@ -1,6 +1,6 @@
 """The certificate: how far a model can be from the retrain that nobody ran.
 
-A GLM whose Hessian fits has one without a look at the data (`anchored.py`); a pass over the retained data moves its
+A GLM whose Hessian fits has one without a pass over the data (`anchored.py`); a pass over the retained data moves its
 anchor, and gives a tighter one. Wide GLMs need a pass. For networks no bound exists: the residual is measured, and no
 more is said.
 """
@@ -38,7 +38,15 @@ WIDE_PASSES = 60
 
 @dataclass(frozen=True)
 class Certificate:
-    """What one pass over the retained data says of a model."""
+    """What is known of how far a model can be from a retrain on the same data.
+
+    Examples
+    --------
+    >>> from core.kprior import Certificate
+    >>> certificate = Certificate("bound", gradient_norm=1e-3, passes=1, bound=0.02, relative=0.005)
+    >>> within(certificate, 0.01), within(certificate, 0.001)
+    (True, False)
+    """
 
     kind: str
     """"bound" for GLMs, "measured" for networks."""
@@ -58,7 +66,21 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A certificate, the state with the sums that the pass found, and the step it suggests."""
+    """A certificate, the state with the sums that the pass found, and the step it suggests.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from core.kprior import Examples, certify, train
+    >>> spec = {"input": {"kind": "vector", "dim": 1}, "target": {"kind": "number"}}
+    >>> spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
+    >>> x = torch.arange(6.0)[:, None]
+    >>> data = [Examples(torch.arange(6), x, 3 * x + 1)]
+    >>> base = train(spec, data)
+    >>> measurement = certify(base.state, base.memory, data)
+    >>> round(measurement.value, 4), measurement.cost.data_passes  # the objective there, and what it took
+    (4.2568, 1)
+    """
 
     certificate: Certificate
     state: State
@@ -94,10 +116,51 @@ def certify(
     afresh: bool = False,
     seed: int = 0,
 ) -> Measurement:
-    """One pass over the retained `data`; `look_at` are examples (the holdout) whose predictions are bounded, too.
+    """How far a GLM can be from its retrain, by one pass over the retained data.
 
-    `memory` holds the rows that the state's memory refers to. A dense GLM's is chosen anew, by the `policy`; `afresh`
-    without what the state knows of leverages, by one more pass.
+    Parameters
+    ----------
+    state
+        The model in question.
+    memory
+        The rows that the state's memory refers to. A dense GLM's is chosen anew, by the `policy`.
+    data
+        All examples that the state stands for.
+    look_at
+        Examples (the holdout) whose predictions are bounded, too.
+    passes
+        What the certificate calls the number of passes so far.
+    policy
+        Of the new memory; without one it stays as large as it was.
+    afresh
+        Use nothing that the state knows of leverages, by one more pass.
+    seed
+        Of the choice of memory.
+
+    Returns
+    -------
+    Measurement
+        The certificate, the state with what was measured, and a step towards the retrain.
+
+    Raises
+    ------
+    ValueError
+        For a network, or if the state stands for another number of examples.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from dataclasses import replace
+    >>> from core.kprior import Examples, certify, train
+    >>> spec = {"input": {"kind": "vector", "dim": 1}, "target": {"kind": "binary"}}
+    >>> spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
+    >>> x = torch.linspace(-2, 2, 40)[:, None].double()
+    >>> data = [Examples(torch.arange(40), x, (x > torch.sin(9 * x)).double())]
+    >>> base = train(spec, data)
+    >>> off = replace(base.state, w=base.state.w + 0.01)  # by 0.0141: the bound covers it
+    >>> found = certify(off, base.memory, data)
+    >>> 0.0141 < found.certificate.bound < 0.015, found.refined_certificate.bound < 1e-3
+    (True, True)
     """
     if not state.predictor.linear:
         raise ValueError("no bound exists for a network: it is measured when it is adapted with drawn rows")
@@ -123,10 +186,51 @@ def refine(
     afresh: bool = False,
     seed: int = 0,
 ) -> Measurement:
-    """Bring the relative bound of a GLM below the tolerance by as few passes as it takes, `rounds` at most.
+    """Bring the relative bound of a GLM below the tolerance by as few passes as it takes.
 
-    No pass is made where the anchor's sums are enough, unless it is `forced`. With `afresh`, nothing but the weights of
-    the state is used: its sums are measured first of all.
+    Parameters
+    ----------
+    state, memory, data
+        As for `certify`.
+    tolerance
+        Of bound / |w|.
+    rounds
+        Passes at most; a wide model may take more, since its passes cost less.
+    look_at
+        Examples (the holdout) whose predictions are bounded, too.
+    policy
+        Of the new memory; without one it stays as large as it was.
+    forced
+        Make a pass even where the anchor's sums are enough.
+    afresh
+        Use nothing but the weights of the state: its sums are measured first of all.
+    seed
+        Of the choice of memory.
+
+    Returns
+    -------
+    Measurement
+        Whose state is the refined one. Its certificate says whether the tolerance was met.
+
+    Raises
+    ------
+    ValueError
+        As `certify`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from dataclasses import replace
+    >>> from core.kprior import Examples, refine, train
+    >>> spec = {"input": {"kind": "vector", "dim": 1}, "target": {"kind": "binary"}}
+    >>> spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
+    >>> x = torch.linspace(-2, 2, 40)[:, None].double()
+    >>> data = [Examples(torch.arange(40), x, (x > torch.sin(9 * x)).double())]
+    >>> base = train(spec, data)
+    >>> off = replace(base.state, w=base.state.w + 0.1)
+    >>> found = refine(off, base.memory, data, tolerance=1e-6)
+    >>> found.certificate.relative <= 1e-6, torch.allclose(found.state.w, base.state.w)
+    (True, True)
     """
     if rounds < 1:
         raise ValueError("rounds must be at least 1")
@@ -169,7 +273,7 @@ def refine(
 
 
 def within(certificate: Certificate, tolerance: float) -> bool:
-    """Whether a certificate meets a tolerance of the relative bound."""
+    """Whether a certificate meets a tolerance of the relative bound; never for a network, which has none."""
     return certificate.relative is not None and certificate.relative <= tolerance
 
 

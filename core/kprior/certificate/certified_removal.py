@@ -22,7 +22,16 @@ from core.kprior.model.predictor import Predictor
 
 @dataclass(frozen=True)
 class Removal:
-    """The promise (epsilon, delta), and the noise that buys it."""
+    """The promise (epsilon, delta), and the standard deviation sigma of the noise that buys it.
+
+    Examples
+    --------
+    >>> from core.kprior import Removal
+    >>> round(Removal(epsilon=1.0, delta=1e-4, sigma=10.0).allowed, 3)
+    2.28
+    >>> round(Removal(epsilon=0.5, delta=1e-4, sigma=10.0).allowed, 3)  # half the privacy budget, half the residual
+    1.14
+    """
 
     epsilon: float
     delta: float
@@ -34,7 +43,18 @@ class Removal:
         return self.sigma * self.epsilon / math.sqrt(2 * math.log(1.5 / self.delta))
 
     def draw(self, predictor: Predictor) -> Tensor:
-        """A new b: from the system's randomness, since whoever knows the seed knows b."""
+        """A new b: from the system's randomness, since whoever knows the seed knows b.
+
+        Returns
+        -------
+        Tensor
+            (P,) normal with standard deviation sigma.
+
+        Raises
+        ------
+        ValueError
+            For a network, of which nothing can be promised.
+        """
         if not predictor.linear:
             raise ValueError("certified removal exists for linear models only")
         generator = torch.Generator().manual_seed(secrets.randbits(63))

@@ -10,16 +10,56 @@ from core.kprior.model.predictor import Predictor
 
 
 def membership_auc(predictor: Predictor, w: Tensor, suspects: Data, strangers: Data) -> float:
-    """The chance that a suspect has a smaller loss than a stranger, ties counting half. 0.5: they cannot be told apart.
+    """How well removed examples can be told from never-seen ones by their loss.
 
-    Suspects are examples that were removed (or, before removal, are to be); strangers were never trained on. Both
-    should come from the same population, or the figure speaks of that difference.
+    Parameters
+    ----------
+    predictor, w
+        The model, and its weights (P,).
+    suspects
+        Examples that were removed (or, before removal, are to be).
+    strangers
+        Examples that were never trained on. Both should come from the same population, or the result speaks of that
+        difference.
+
+    Returns
+    -------
+    float
+        The chance that a suspect has a smaller loss than a stranger, ties counting half; at 0.5 they are alike.
+
+    Raises
+    ------
+    ValueError
+        If one side has no examples.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from core.kprior import Examples, Predictor, membership_auc
+    >>> spec = {"input": {"kind": "vector", "dim": 1}, "target": {"kind": "number"}, "architecture": {"kind": "linear"}}
+    >>> predictor, w = Predictor(spec), torch.tensor([2.0, 0.0], dtype=torch.float64)  # predicts 2 x
+    >>> x = torch.tensor([[1.0], [2.0]])
+    >>> fitted = Examples(torch.arange(2), x, 2 * x)
+    >>> missed = Examples(torch.arange(2), x, 2 * x + 1)
+    >>> membership_auc(predictor, w, [fitted], [missed]), membership_auc(predictor, w, [fitted], [fitted])
+    (1.0, 0.5)
     """
     return auc(losses(predictor, w, suspects), losses(predictor, w, strangers))
 
 
 def auc(a: Tensor, b: Tensor) -> float:
-    """The chance that a loss of `a` is smaller than one of `b`, ties counting half."""
+    """The chance that a loss of `a` is smaller than one of `b`, ties counting half.
+
+    Parameters
+    ----------
+    a, b
+        (n,) and (m,) losses; neither may be empty.
+
+    Examples
+    --------
+    >>> auc(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0]))
+    0.875
+    """
     if len(a) == 0 or len(b) == 0:
         raise ValueError("the audit needs examples on both sides")
     ranked = b.sort().values
@@ -29,7 +69,13 @@ def auc(a: Tensor, b: Tensor) -> float:
 
 
 def losses(predictor: Predictor, w: Tensor, data: Data) -> Tensor:
-    """l(y, f) of each example, above the least that its y can have."""
+    """The loss of each example, above the least that its target can have.
+
+    Returns
+    -------
+    Tensor
+        (n,) in the predictor's precision.
+    """
     parts = [torch.zeros(0, dtype=predictor.dtype, device=predictor.device)]
     with torch.no_grad():
         for chunk in data:

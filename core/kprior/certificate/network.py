@@ -1,7 +1,7 @@
 """What can be said of a network, for which no bound exists: figures, and whether they are good enough.
 
 The yardstick is doing nothing: the old network. Has the new one forgotten what was removed, as far as an onlooker can
-tell by its losses, and is it no worse on rows that neither has seen? Nothing here looks at all the data.
+tell by its losses, and is it no worse on rows that neither has seen? Nothing here reads all the data.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from torch import Tensor
 
 from core.kprior.cost import Cost
 from core.kprior.data.examples import Examples
-from core.kprior.model.families import Family
+from core.kprior.model.families import Family, classes_of
 from core.kprior.model.predictor import Predictor
-from core.kprior.objective.forgetting import class_of, forgetting_levels, percentiles, uninformed_loss
+from core.kprior.objective.forgetting import forgetting_levels, percentiles, uninformed_loss
 
 FAMILIAR = 0.1
 """By how much the chance to tell removed rows from unseen ones may differ from that of one who never saw them."""
@@ -36,7 +36,20 @@ class Audit:
     """Measured figures of a network that was adapted, next to those of doing nothing and of a judge.
 
     The judge is a small network that never saw the removed rows: what it says of them is what should be expected.
-    Losses are above the least possible one (of counts half the deviance).
+    Losses are above the least possible one (of counts half the deviance). None: there was nothing to measure.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from core.kprior import Audit
+    >>> audit = Audit(
+    ...     visits=8_000, unseen=300, unseen_loss=0.31, unseen_loss_before=0.30, unseen_error=0.01,
+    ...     kept_loss=0.20, kept_loss_before=0.20, removed=40, membership_auc=0.52, expected_auc=0.50,
+    ... )
+    >>> audit.objection
+    ''
+    >>> replace(audit, membership_auc=0.9).objection
+    'removed examples are still known: AUC 0.90, not 0.50'
     """
 
     visits: int
@@ -107,9 +120,10 @@ class Judgement:
 
     percentile: Tensor
     """(r,) of each removed row among unseen ones, by loss."""
-    named: float
-    """The share of removed rows whose label it predicts, and of unseen ones."""
-    right: float
+    removed_accuracy: float
+    """The share of removed rows whose label it predicts."""
+    unseen_accuracy: float
+    """And of unseen ones."""
     level: Tensor
     """(r,) the loss that each removed row should have at least."""
     loss: float
@@ -132,17 +146,17 @@ class Judgement:
         `lost` says which classes have no row left: theirs are a surprise to anybody, and nobody names them.
         """
         theirs, mine = losses_of(predictor, w, removed), losses_of(predictor, w, unseen)
-        percentile, hits = percentiles(theirs, mine), named(predictor, w, removed)
+        percentile, hits = percentiles(theirs, mine), accuracy(predictor, w, removed)
         without = torch.zeros(len(removed), dtype=torch.bool)
         if lost is not None and bool(lost.any()):
-            without = lost[class_of(predictor.family, removed.y).cpu()]
+            without = lost[classes_of(removed.y).cpu()]
             percentile = torch.where(without, torch.ones_like(percentile), percentile)
             rest = removed.take(~without)
-            hits = named(predictor, w, rest) * len(rest) / len(removed)
+            hits = accuracy(predictor, w, rest) * len(rest) / len(removed)
         level = forgetting_levels(percentile, mine if known is None else known)
         level = torch.where(without, level.clamp(min=UNLIKELY), level)
         uninformed = uninformed_loss(predictor.family, unseen.y)
-        return cls(percentile, hits, named(predictor, w, unseen), level, float(mine.mean()), uninformed)
+        return cls(percentile, hits, accuracy(predictor, w, unseen), level, float(mine.mean()), uninformed)
 
     def fit(self, before: Tensor) -> bool:
         """Whether the judge's word counts: it has learnt half of what the old network knew of unseen rows."""
@@ -197,9 +211,9 @@ class Yardstick:
         }
         if predictor.family.name in ("categorical", "bernoulli"):
             # the judge is small: of what it would name, a better network names more
-            better = max(1.0, named(predictor, w, self.unseen) / max(judged.right, 1e-3))
-            figures["still_named"] = named(predictor, w, self.removed)
-            figures["expected_named"] = min(1.0, judged.named * better)
+            better = max(1.0, accuracy(predictor, w, self.unseen) / max(judged.unseen_accuracy, 1e-3))
+            figures["still_named"] = accuracy(predictor, w, self.removed)
+            figures["expected_named"] = min(1.0, judged.removed_accuracy * better)
         return Audit(**figures)  # type: ignore[arg-type]
 
 
@@ -213,8 +227,8 @@ def losses_of(predictor: Predictor, w: Tensor, rows: Examples) -> Tensor:
     return torch.cat(parts)
 
 
-def named(predictor: Predictor, w: Tensor, rows: Examples) -> float:
-    """The share of rows whose label a network predicts; nothing of numbers."""
+def accuracy(predictor: Predictor, w: Tensor, rows: Examples) -> float:
+    """The share of rows whose label a network predicts; zero for numbers, which have no classes."""
     family: Family = predictor.family
     if family.name not in ("categorical", "bernoulli") or len(rows) == 0:
         return 0.0
@@ -222,7 +236,7 @@ def named(predictor: Predictor, w: Tensor, rows: Examples) -> float:
     with torch.no_grad():
         for chunk in rows.chunks(2048):
             decided = family.decide(predictor.outputs(w, chunk.x)).cpu()
-            hits += int((decided == class_of(family, chunk.y).cpu()).sum())
+            hits += int((decided == classes_of(chunk.y).cpu()).sum())
     return hits / len(rows)
 
 

@@ -46,7 +46,13 @@ BACKENDS: dict[str, type[Curvature]] = {c.kind: c for c in (Full, Blocks, Kronec
 
 
 def curvature_for(predictor: Predictor, kind: str = "auto") -> Curvature:
-    """An empty curvature: of the named backend, or of the one that suits the number of parameters."""
+    """An empty curvature: of the named backend, or of the one that suits the number of parameters.
+
+    Raises
+    ------
+    ValueError
+        If no backend has that name, or the named one does not know the model's layers.
+    """
     if kind == "auto":
         kind = kind_for(predictor)
     if kind not in BACKENDS:
@@ -55,7 +61,7 @@ def curvature_for(predictor: Predictor, kind: str = "auto") -> Curvature:
 
 
 def is_wide(predictor: Predictor) -> bool:
-    """Whether a GLM has too many weights for its whole Hessian."""
+    """Whether a GLM has too many weights for its whole Hessian: its gradient alone is descended along."""
     return predictor.linear and predictor.size > FULL_LIMIT
 
 

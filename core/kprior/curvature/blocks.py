@@ -25,12 +25,12 @@ class Blocks(Curvature):
 
     kind = "blocks"
 
-    def __init__(self, matrices: Tensor, drawn: Tensor, share: Tensor, count: Tensor) -> None:
+    def __init__(self, matrices: Tensor, drawn: Tensor, weight: Tensor, count: Tensor) -> None:
         self.matrices = matrices
         """(K, D, D) float32."""
         self.drawn = drawn
         """(K, m) keys of the rows that an estimate is made of; -1 where there is none."""
-        self.share = share
+        self.weight = weight
         """(K, m) what each of them counts."""
         self.count = count
         """() of how many rows it is an estimate."""
@@ -59,7 +59,7 @@ class Blocks(Curvature):
         f = sample.x @ w.view(K, D).to(sample.x).T
         variance = predictor.family.variance(f).double()
         scale = count / max(1, len(sample))
-        blocks.drawn, blocks.share = torch.full((K, most), -1), torch.zeros(K, most).to(blocks.matrices)
+        blocks.drawn, blocks.weight = torch.full((K, most), -1), torch.zeros(K, most).to(blocks.matrices)
         blocks.count = torch.tensor(float(count), dtype=torch.float64)
         first = torch.rand(K, generator=generator, dtype=torch.float64)
         for k in range(K):
@@ -70,7 +70,7 @@ class Blocks(Curvature):
             u = ((torch.arange(most, dtype=torch.float64) + first[k]) / most * total).to(summed)
             chosen = torch.searchsorted(summed, u).clamp(max=len(summed) - 1)
             index, times = chosen.unique(return_counts=True)
-            blocks.share[k] = scale * total / most
+            blocks.weight[k] = scale * total / most
             rows = sample.x[index] * (times * (scale * total / most)).sqrt().to(sample.x)[:, None]
             blocks.matrices[k] = rows.T @ rows
             blocks.drawn[k] = sample.key[chosen.cpu()]
@@ -89,9 +89,9 @@ class Blocks(Curvature):
             here = torch.nonzero(torch.isin(self.drawn[k], known))[:, 0]
             if len(here):
                 taken = rows[torch.searchsorted(known, self.drawn[k][here]).to(rows.device)]
-                self.matrices[k] -= (taken * self.share[k][here.to(self.share.device)][:, None]).T @ taken
+                self.matrices[k] -= (taken * self.weight[k][here.to(self.weight.device)][:, None]).T @ taken
                 self.drawn[k][here] = -1
-                self.share[k][here.to(self.share.device)] = 0
+                self.weight[k][here.to(self.weight.device)] = 0
 
     def learn(self, predictor: Predictor, w: Tensor, key: Tensor, phi: Tensor) -> None:
         """Add examples that have come, in place: those of many that have most to say."""
@@ -103,7 +103,7 @@ class Blocks(Curvature):
         for k in range(K):
             self.matrices[k] += (rows * variance[:, k, None]).T @ rows
         self.drawn = torch.cat([self.drawn, key[few.to(key.device)].cpu().expand(K, -1)], 1)
-        self.share = torch.cat([self.share, variance.T], 1)
+        self.weight = torch.cat([self.weight, variance.T], 1)
 
     def add(self, predictor: Predictor, w: Tensor, x: Tensor, weight: Tensor | None = None) -> None:
         phi = predictor.features(x)
@@ -142,7 +142,7 @@ class Blocks(Curvature):
         return solve
 
     def tensors(self) -> dict[str, Tensor]:
-        return {"matrices": self.matrices, "drawn": self.drawn, "share": self.share, "count": self.count}
+        return {"matrices": self.matrices, "drawn": self.drawn, "share": self.weight, "count": self.count}
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor], predictor: Predictor) -> Self:

@@ -90,14 +90,14 @@ def glm_hessian(phi: Tensor, family: Family, f: Tensor, weight: Tensor | None = 
     for rows, hessian in family.hessians(f):
         if weight is not None:
             hessian = hessian * weight[rows, None, None]
-        part = phi[rows]
+        chunk = phi[rows]
         if K > D:  # one large product instead of many small ones
-            pairs = (part[:, :, None] * part[:, None, :]).reshape(len(part), -1)
-            out += (hessian.reshape(len(part), -1).T @ pairs).view(K, K, D, D).transpose(1, 2)
+            pairs = (chunk[:, :, None] * chunk[:, None, :]).reshape(len(chunk), -1)
+            out += (hessian.reshape(len(chunk), -1).T @ pairs).view(K, K, D, D).transpose(1, 2)
             continue
         for k in range(K):
             for j in range(k + 1):
-                block = (part * hessian[:, k, j, None]).T @ part
+                block = (chunk * hessian[:, k, j, None]).T @ chunk
                 out[k, :, j] += block
                 if j < k:
                     out[j, :, k] += block  # phi' diag phi is symmetric, so the mirrored block is the same

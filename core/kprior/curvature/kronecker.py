@@ -108,17 +108,17 @@ class Kronecker(Curvature):
 
     def _by_layer(self, v: Tensor, change: Callable[[str, Tensor], Tensor]) -> Tensor:
         """Change the weights of each layer, as a matrix with the bias as its last column."""
-        parts = self._unflatten(v)
+        layers = self._unflatten(v)
         out: dict[str, Tensor] = {}
         for name in self.inputs:
             prefix = f"{name}." if name else ""
-            weight = parts[f"{prefix}weight"]
+            weight = layers[f"{prefix}weight"]
             matrix = weight.flatten(1)
-            if f"{prefix}bias" in parts:
-                matrix = torch.cat([matrix, parts[f"{prefix}bias"][:, None]], 1)
+            if f"{prefix}bias" in layers:
+                matrix = torch.cat([matrix, layers[f"{prefix}bias"][:, None]], 1)
             result = change(name, matrix)
             out[f"{prefix}weight"] = result[:, : weight[0].numel()].reshape(-1)
-            if f"{prefix}bias" in parts:
+            if f"{prefix}bias" in layers:
                 out[f"{prefix}bias"] = result[:, -1]
         return torch.cat([out[name] for name in self._order])
 

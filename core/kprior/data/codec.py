@@ -13,23 +13,48 @@ Tensors = dict[str, Tensor]
 
 
 def join_groups(groups: dict[str, Tensors]) -> Tensors:
-    """Groups of tensors as one, each name after its group's."""
+    """Groups of tensors as one, each name after its group's.
+
+    >>> import torch
+    >>> sorted(join_groups({"a": {"w": torch.zeros(1)}, "b": {"w": torch.ones(1)}}))
+    ['a.w', 'b.w']
+    """
     return {f"{group}.{name}": tensor for group, tensors in groups.items() for name, tensor in tensors.items()}
 
 
 def take_group(tensors: Tensors, group: str) -> Tensors:
-    """One group of them, under their own names."""
+    """One group of them, under their own names: the inverse of `join_groups`."""
     return {name.removeprefix(f"{group}."): t for name, t in tensors.items() if name.startswith(f"{group}.")}
 
 
 def pack(header: dict[str, Any], tensors: Tensors) -> bytes:
-    """JSON and tensors as one safetensors file."""
+    """JSON and tensors as one safetensors file.
+
+    Parameters
+    ----------
+    header
+        Anything that JSON knows.
+    tensors
+        By name, of any shapes and types.
+
+    Returns
+    -------
+    bytes
+        Which `unpack` reads.
+
+    Examples
+    --------
+    >>> import torch
+    >>> header, tensors = unpack(pack({"kind": "sums"}, {"count": torch.tensor(3)}))
+    >>> header, int(tensors["count"])
+    ({'kind': 'sums'}, 3)
+    """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     return bytes(save_tensors(plain, metadata={"amend": json.dumps(header)}))
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], Tensors]:
-    """The inverse of `pack`."""
+    """The header and the tensors that `pack` wrote."""
     size = int.from_bytes(data[:8], "little")
     header: dict[str, Any] = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["amend"])
     return header, load_tensors(data)

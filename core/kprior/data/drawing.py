@@ -19,16 +19,29 @@ Draw = Callable[[int, int], Examples]
 """draw(count, seed): up to `count` distinct random rows of the data that stays, without what is added; all of them, if
 there are fewer. The same seed gives the same rows."""
 
-BLOCK_ROWS = 4_096
+CHUNK_ROWS = 4_096
 """Rows that are drawn at once."""
-BLOCK_BYTES = 64 * 2**20
+CHUNK_BYTES = 64 * 2**20
 
 
 def draw_from(examples: Examples) -> Draw:
     """Draw from rows in memory.
 
-    >>> data = Examples(torch.arange(9), torch.zeros(9, 1), torch.zeros(9, 1))
-    >>> draw = draw_from(data)
+    Parameters
+    ----------
+    examples
+        The rows that stay, without those that are added.
+
+    Returns
+    -------
+    Draw
+        Gives up to `count` distinct rows for (count, seed), each as likely; the same ones for the same seed.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from core.kprior import Examples, draw_from
+    >>> draw = draw_from(Examples(torch.arange(9), torch.zeros(9, 1), torch.zeros(9, 1)))
     >>> len(draw(4, 0)), len(draw(99, 0)), bool((draw(4, 1).key == draw(4, 1).key).all())
     (4, 9, True)
     """
@@ -50,12 +63,12 @@ def sample_rows(data: Sequence[Data], most: int, seed: int) -> Examples | None:
         held.append(chunk)
         size += len(chunk)
         if size > 2 * most:
-            held = [smallest(held, most, seed)]
+            held = [keep_smallest(held, most, seed)]
             size = most
-    return smallest(held, most, seed) if held else None
+    return keep_smallest(held, most, seed) if held else None
 
 
-def smallest(chunks: Sequence[Examples], most: int, seed: int) -> Examples:
+def keep_smallest(chunks: Sequence[Examples], most: int, seed: int) -> Examples:
     """The rows whose keys have the smallest hashes, in their order."""
     rows = concatenate(chunks)
     if len(rows) <= most:
@@ -64,46 +77,46 @@ def smallest(chunks: Sequence[Examples], most: int, seed: int) -> Examples:
 
 
 class RowStream:
-    """Rows for one minibatch after another, encoded: drawn by the block, in a new order when all were seen."""
+    """Rows for one minibatch after another, encoded: drawn by the chunk, in a new order when all were seen."""
 
     def __init__(
         self, predictor: Predictor, draw: Draw, seed: int, order: int = 0, avoid: Tensor | None = None
     ) -> None:
         """Streams of one seed have the same rows, each in its own `order`. Keys to avoid are passed over."""
         self.predictor, self.draw, self.seed, self.avoid = predictor, draw, seed, avoid
-        self.block = self.block_of(predictor)
+        self.size = self.chunk_size(predictor)
         self.generator = torch.Generator().manual_seed(seed + order)
         self._all, self._at = False, 0
-        self.rows = self._drawn()
-        """The block at hand."""
+        self.rows = self._draw_chunk()
+        """The chunk at hand."""
         self._encode()
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @staticmethod
-    def block_of(predictor: Predictor) -> int:
+    def chunk_size(predictor: Predictor) -> int:
         """Rows that are drawn at once: fewer of large inputs."""
         row = 4 * math.prod(predictor.encoder.raw_shape)
-        return max(64, min(BLOCK_ROWS, BLOCK_BYTES // row))
+        return max(64, min(CHUNK_ROWS, CHUNK_BYTES // row))
 
     def take(self, count: int) -> tuple[Tensor, Tensor]:
         """The next rows: encoded inputs and targets."""
-        parts = []
+        batches = []
         while count > 0:
-            part = self._order[self._at : self._at + count]
-            parts.append((self._z[part], self._y[part]))
-            count, self._at = count - len(part), self._at + len(part)
+            index = self._order[self._at : self._at + count]
+            batches.append((self._z[index], self._y[index]))
+            count, self._at = count - len(index), self._at + len(index)
             if self._at >= len(self._order):
                 if not self._all:
-                    self.rows = self._drawn()
+                    self.rows = self._draw_chunk()
                 self._encode()
-        return torch.cat([z for z, _ in parts]), torch.cat([y for _, y in parts])
+        return torch.cat([z for z, _ in batches]), torch.cat([y for _, y in batches])
 
-    def _drawn(self) -> Examples:
-        rows = self.draw(self.block, self.seed)
+    def _draw_chunk(self) -> Examples:
+        rows = self.draw(self.size, self.seed)
         self.seed += 1
-        self._all = len(rows) < self.block
+        self._all = len(rows) < self.size
         if len(rows):
             self.predictor.check(rows)
         if self.avoid is not None:
@@ -111,7 +124,7 @@ class RowStream:
         return rows
 
     def _encode(self) -> None:
-        """The block in a new order."""
+        """The chunk in a new order."""
         self._z = self.predictor.encode(self.rows.x)
         self._y = self.rows.y.to(self._z)
         self._order = torch.randperm(len(self.rows), generator=self.generator)
@@ -145,7 +158,7 @@ class Minibatches:
 
     def take(self) -> tuple[Tensor, Tensor]:
         """The next minibatch: encoded inputs and targets."""
-        parts = [self._kept.take(self.kept)] if self.kept else []
+        batches = [self._kept.take(self.kept)] if self.kept else []
         if self._added is not None:
-            parts.append(self._added.take(self.added))
-        return torch.cat([z for z, _ in parts]), torch.cat([y for _, y in parts])
+            batches.append(self._added.take(self.added))
+        return torch.cat([z for z, _ in batches]), torch.cat([y for _, y in batches])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from core.kprior.data.examples import Data, EncodedExamples, Examples
-from core.kprior.data.partitioned import PartitionedData, parts_of
+from core.kprior.data.partitioned import PartitionedData, shards_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import A, add_chunks
 from core.kprior.passes.gradient import CHUNK_NUMBERS
@@ -33,11 +33,11 @@ class EncodedData(PartitionedData):
         """Whether what is kept has all digits of the features."""
         return self._kept is not None and self._exact
 
-    def parts(self) -> Sequence[Data]:
-        """The parts of the data; their features, if they could be kept."""
+    def shards(self) -> Sequence[Data]:
+        """The shards of the data; their features, if they could be kept."""
         if not self._tried:
             self._keep()
-        return parts_of(self.data) if self._kept is None else self._kept
+        return shards_of(self.data) if self._kept is None else self._kept
 
     def rows(self, key: Tensor) -> Examples:
         """The examples themselves."""
@@ -48,20 +48,20 @@ class EncodedData(PartitionedData):
         return found.take(torch.argsort(found.key))
 
     def accumulate(self, total: A, careful: bool = False) -> A:
-        """Add up all parts; a `careful` pass reads the data themselves where what is kept has lost digits."""
-        if isinstance(self.data, PartitionedData) and self.data.shares(total):
+        """Add up all shards; a `careful` pass reads the data themselves where what is kept has lost digits."""
+        if isinstance(self.data, PartitionedData) and self.data.has_helpers(total):
             return self.data.accumulate(total)
-        parts = self.parts()
+        shards = self.shards()
         if careful and not self.exact:
-            parts = parts_of(self.data)
-        for part in parts:
-            total.merge(add_chunks(part, total.empty()).sums())
+            shards = shards_of(self.data)
+        for shard in shards:
+            total.merge(add_chunks(shard, total.empty()).sums())
         return total
 
-    def encoded(self) -> Iterator[EncodedExamples]:
+    def encoded_chunks(self) -> Iterator[EncodedExamples]:
         """All rows as features, one after the other."""
-        for part in self.parts():
-            for chunk in part:
+        for shard in self.shards():
+            for chunk in shard:
                 if len(chunk):
                     yield self._encode(chunk)[0]
 
@@ -69,9 +69,9 @@ class EncodedData(PartitionedData):
         self._tried = True
         kept: list[list[EncodedExamples]] = []
         size, self.count = 0, 0
-        for part in parts_of(self.data):
+        for shard in shards_of(self.data):
             chunks = []
-            for chunk in part:
+            for chunk in shard:
                 if len(chunk) == 0:
                     continue
                 self.count += len(chunk)

@@ -16,7 +16,23 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Examples:
-    """n labelled rows. `key` is the caller's own reference to a row; the engine never looks behind it."""
+    """n labelled rows as tensors.
+
+    `key` is the caller's own reference to a row; the engine never reads anything into it.
+
+    Raises
+    ------
+    ValueError
+        If the tensors do not have as many rows, or the wrong number of dimensions.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from core.kprior import Examples
+    >>> rows = Examples(torch.tensor([7, 8, 9]), torch.zeros(3, 2), torch.tensor([[0.0], [1.0], [1.0]]))
+    >>> len(rows), rows.take(rows.y[:, 0] > 0).key.tolist(), [len(chunk) for chunk in rows.chunks(2)]
+    (3, [8, 9], [2, 1])
+    """
 
     key: Tensor
     """(n,) int64."""
@@ -37,7 +53,13 @@ class Examples:
         return self.key.shape[0]
 
     def take(self, index: Tensor) -> Examples:
-        """The rows at `index` (positions or a boolean mask)."""
+        """Some of the rows.
+
+        Parameters
+        ----------
+        index
+            (m,) positions, or an (n,) boolean mask.
+        """
         return Examples(self.key[index], self.x[index], self.y[index])
 
     def bare(self) -> Examples:
@@ -60,17 +82,34 @@ Data = Iterable[Examples]
 
 
 def rereadable(data: Data) -> Data:
-    """The same data, unless it can be read only once: passes after the first would then see nothing."""
+    """The same data, unless it can be read only once: passes after the first would then see nothing.
+
+    Raises
+    ------
+    ValueError
+        If `data` is an iterator.
+    """
     if iter(data) is data:
         raise ValueError("data must be readable more than once: give a list of chunks or an object that streams anew")
     return data
 
 
-def chunks_of(parts: Iterable[Data]) -> Iterator[Examples]:
+def chunks_of(sources: Iterable[Data]) -> Iterator[Examples]:
     """The chunks of several data, one after the other, without those that are empty."""
-    return (chunk for data in parts for chunk in data if len(chunk))
+    return (chunk for data in sources for chunk in data if len(chunk))
 
 
-def concatenate(parts: Sequence[Examples]) -> Examples:
-    """One `Examples` from several; at least one is needed, for the shapes."""
-    return Examples(torch.cat([p.key for p in parts]), torch.cat([p.x for p in parts]), torch.cat([p.y for p in parts]))
+def concatenate(chunks: Sequence[Examples]) -> Examples:
+    """One `Examples` from several.
+
+    Parameters
+    ----------
+    chunks
+        At least one, for the shapes.
+
+    Returns
+    -------
+    Examples
+        Their rows, in order: (sum of n, ...).
+    """
+    return Examples(*(torch.cat([getattr(chunk, name) for chunk in chunks]) for name in ("key", "x", "y")))

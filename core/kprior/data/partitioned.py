@@ -1,4 +1,4 @@
-"""Data in parts: what says in which order sums over rows are added up, and lets others read some of them.
+"""Data in shards: what says in which order sums over rows are added up, and lets others read some of them.
 
 Certificates, training, memory selection, encoders and the full-batch solvers call `accumulate`.
 """
@@ -11,38 +11,48 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from core.kprior.data.examples import Data, Examples, rereadable
-from core.kprior.passes.accumulator import A, Accumulator, add_parts
+from core.kprior.passes.accumulator import A, Accumulator, add_shards
 
 
 class PartitionedData(ABC):
-    """Data in parts."""
+    """Data in shards, which several processes can read at the same time.
+
+    A subclass says what the shards are, and may override `has_helpers` and `accumulate` to have others read some.
+    Sums over shards are merged in their order, so that the result has the same bits whoever read which.
+    """
 
     @abstractmethod
-    def parts(self) -> Sequence[Data]:
-        """The data in order. Whoever asks gets the same parts."""
+    def shards(self) -> Sequence[Data]:
+        """The data in order, as ranges of it. Whoever asks gets the same shards."""
 
     @abstractmethod
     def rows(self, key: Tensor) -> Examples:
         """The examples with these keys, in the order of their keys."""
 
-    def shares(self, total: Accumulator) -> bool:
-        """Whether others would help to add this up."""
+    def has_helpers(self, total: Accumulator) -> bool:
+        """Whether others would help to add this up: then it is worth more than reading it here."""
         return False
 
     def accumulate(self, total: A) -> A:
-        """Add up all parts."""
-        return add_parts(self.parts(), total)
+        """Add up all shards by one pass.
+
+        Parameters
+        ----------
+        total
+            An empty accumulator, which is filled and returned.
+        """
+        return add_shards(self.shards(), total)
 
     def __iter__(self) -> Iterator[Examples]:
-        for part in self.parts():
-            yield from part
+        for shard in self.shards():
+            yield from shard
 
 
-def parts_of(data: Data) -> Sequence[Data]:
-    """The parts of data; data that knows none is one."""
-    return data.parts() if isinstance(data, PartitionedData) else [rereadable(data)]
+def shards_of(data: Data) -> Sequence[Data]:
+    """The shards of data; data that knows none is one."""
+    return data.shards() if isinstance(data, PartitionedData) else [rereadable(data)]
 
 
 def accumulate(data: Data, total: A) -> A:
     """Add up all of the data, by one pass."""
-    return data.accumulate(total) if isinstance(data, PartitionedData) else add_parts(parts_of(data), total)
+    return data.accumulate(total) if isinstance(data, PartitionedData) else add_shards(shards_of(data), total)

@@ -12,7 +12,14 @@ from core.kprior.model.predictor import Predictor
 
 
 class Select(StrEnum):
-    """How memory is chosen."""
+    """How memory is chosen.
+
+    Examples
+    --------
+    >>> from core.kprior import Select
+    >>> [rule.value for rule in Select]
+    ['auto', 'curvature', 'leverage', 'coverage', 'random']
+    """
 
     AUTO = "auto"
     """`leverage` where the whole Hessian is known (GLMs), else `random`."""
@@ -28,7 +35,15 @@ class Select(StrEnum):
 
 @dataclass(frozen=True)
 class MemoryPolicy:
-    """How much to remember, and which examples."""
+    """How much to remember, and which examples.
+
+    Examples
+    --------
+    >>> from core.kprior import MemoryPolicy
+    >>> policy = MemoryPolicy(fraction=0.02, cap=5_000)
+    >>> policy.size(10), policy.size(10_000), policy.size(10**9)
+    (1, 200, 5000)
+    """
 
     fraction: float = 0.02
     cap: int = 5_000
@@ -44,7 +59,16 @@ class MemoryPolicy:
 
 @dataclass(frozen=True)
 class Memory:
-    """References to examples, with what the version said of them. The inputs stay with the caller."""
+    """References to examples, with what the version said of them. The inputs stay with the caller.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from core.kprior import Memory
+    >>> memory = Memory(torch.tensor([3, 8]), torch.tensor([1.0, 40.0]), torch.tensor([[0.9], [0.2]]))
+    >>> len(memory), float(memory.weight.sum())  # two rows that stand for 41
+    (2, 41.0)
+    """
 
     key: Tensor
     """(m,) int64."""

@@ -18,8 +18,8 @@ from core.kprior.state import State, align
 def renew_memory(
     state: State,
     memory: Examples,
-    gone: Tensor,
-    come: Iterable[Examples],
+    removed_keys: Tensor,
+    added: Iterable[Examples],
     policy: MemoryPolicy,
     training: Training,
     factor: Tensor,
@@ -33,7 +33,7 @@ def renew_memory(
     sample of the others would have drawn them, while there is room.
     """
     predictor, w = state.predictor, state.anchor.w
-    stays = ~torch.isin(state.memory.key, gone)
+    stays = ~torch.isin(state.memory.key, removed_keys)
     rows, weight = align(state, memory).take(stays), state.memory.weight.cpu()[stays].double()
     soft = state.memory.soft[stays.to(state.memory.soft.device)]
     parts, weights, softs = [rows], [weight], [soft]
@@ -41,7 +41,7 @@ def renew_memory(
     drawn = uniform(rows.key[weight > 1], training.seed)
     threshold = float(drawn.max()) if len(drawn) else 0.0
     root, everything = None, policy.size(count) >= count or len(rows) == 0
-    for chunk in come:
+    for chunk in added:
         phi = predictor.features(chunk.x)
         if root is None:
             root = torch.linalg.solve_triangular(factor, torch.eye(len(factor)).to(factor), upper=False)

@@ -73,7 +73,7 @@ class PrioritySampler:
         return self
 
     def merge(self, other: PrioritySampler) -> None:
-        """Take what another sampler kept of another part of the stream."""
+        """Take what another sampler kept of another shard of the stream."""
         if other._rows is None:
             return
         mine = self._rows
@@ -100,7 +100,26 @@ class PrioritySampler:
 
 
 def uniform(key: Tensor, seed: int) -> Tensor:
-    """A number in (0, 1] from each key and the seed: splitmix64, so that any split of a stream agrees."""
+    """A random-looking number from each key and the seed: splitmix64, so that any split of a stream agrees.
+
+    Parameters
+    ----------
+    key
+        (n,) int64.
+    seed
+        Another seed gives other numbers.
+
+    Returns
+    -------
+    Tensor
+        (n,) float64 in (0, 1].
+
+    Examples
+    --------
+    >>> first, again = uniform(torch.tensor([5, 6]), 0), uniform(torch.tensor([6, 5]), 0)
+    >>> bool((first == again.flip(0)).all()), bool(((first > 0) & (first <= 1)).all())
+    (True, True)
+    """
     with np.errstate(over="ignore"):
         z = key.cpu().numpy().astype(np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15) & (2**64 - 1))
         z = z + np.uint64(0x9E3779B97F4A7C15)

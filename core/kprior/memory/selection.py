@@ -1,4 +1,4 @@
-"""One selection of a memory over a stream of examples: parts of a stream can be selected apart and merged."""
+"""One selection of a memory over a stream of examples: shards of a stream can be selected apart and merged."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from core.kprior.data.codec import Tensors, join_groups, take_group
 from core.kprior.data.examples import Examples, concatenate
 from core.kprior.memory.memory import Memory, MemoryPolicy, Select, remember
 from core.kprior.memory.sampling import PrioritySampler, uniform
+from core.kprior.model.families import classes_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.leverage import spread_leverage, whitener
 
@@ -84,21 +85,19 @@ class MemorySelection:
         return join_groups({str(label): sampler.sums() for label, sampler in self._samplers.items()})
 
     def merge(self, sums: Tensors) -> None:
-        """Take what was kept of the part of the stream that comes next."""
+        """Take what was kept of the shard of the stream that comes next."""
         for label in sorted({int(name.split(".")[0]) for name in sums}):
             mine = self._sampler(label)
             mine.merge(mine.empty().with_sums(take_group(sums, str(label))))
 
-    def question(self) -> tuple[dict[str, Any], Tensors]:
-        """All that `from_question` needs, as JSON and tensors."""
+    def to_config(self) -> tuple[dict[str, Any], Tensors]:
+        """All that `from_config` needs, as JSON and tensors."""
         header = {"policy": asdict(self.policy), "size": self.size, "seed": self.seed, "bare": self.bare}
         return header, {} if self.hessian is None else {"hessian": self.hessian}
 
     @classmethod
-    def from_question(
-        cls, header: dict[str, Any], tensors: Tensors, predictor: Predictor, w: Tensor
-    ) -> MemorySelection:
-        """The inverse of `question`."""
+    def from_config(cls, header: dict[str, Any], tensors: Tensors, predictor: Predictor, w: Tensor) -> MemorySelection:
+        """The inverse of `to_config`."""
         policy = MemoryPolicy(**{**header["policy"], "select": Select(header["policy"]["select"])})
         return cls(policy, header["size"], predictor, w, tensors.get("hessian"), header["seed"], header["bare"])
 
@@ -155,11 +154,6 @@ class MemorySelection:
         if len(rows):
             weight = torch.full_like(weight, max(1.0, others / len(rows)))
         return rows, weight
-
-
-def classes_of(y: Tensor) -> Tensor:
-    """(n, K) targets -> (n,) class numbers."""
-    return (y[:, 0] > 0.5).long() if y.shape[1] == 1 else y.argmax(1)
 
 
 def medoids(

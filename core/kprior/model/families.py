@@ -194,6 +194,11 @@ class Poisson(Family):
         return bool((y >= 0).all()) and bool(y.isfinite().all())
 
 
+def classes_of(y: Tensor) -> Tensor:
+    """(n, K) targets that are classes -> (n,) class numbers."""
+    return (y[:, 0] > 0.5).long() if y.shape[1] == 1 else y.argmax(1)
+
+
 def family_of(target: dict[str, object]) -> Family:
     """The family of a model's target: binary, classes, number or count."""
     kind = target.get("kind")

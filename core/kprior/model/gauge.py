@@ -30,6 +30,6 @@ def without_shift(w: Tensor, directions: Tensor | None) -> Tensor:
     return w if directions is None else w - directions @ (directions.T @ w)
 
 
-def ground(H: Tensor, shifts: Tensor | None) -> Tensor:
+def fill_gauge(H: Tensor, shifts: Tensor | None) -> Tensor:
     """H with the flat directions of a softmax filled in, so that it can be inverted where it matters."""
     return H if shifts is None else H + H.diagonal().mean() * shifts @ shifts.T

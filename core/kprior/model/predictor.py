@@ -22,7 +22,34 @@ if TYPE_CHECKING:  # predicting needs no rows of ours
 
 
 class Predictor:
-    """f(w, x) for one spec: {"input": ..., "target": ..., "architecture": ...}."""
+    """f(w, x) for one spec.
+
+    Parameters
+    ----------
+    spec
+        {"input": ..., "target": ..., "architecture": ...}; other entries are passed over.
+    seed
+        Of a network's initial weights.
+    device
+        Where the encoder and the body live.
+
+    Raises
+    ------
+    ValueError
+        If the spec says something that no input, target or architecture is.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from core.kprior import Predictor
+    >>> spec = {"input": {"kind": "vector", "dim": 2}, "target": {"kind": "binary"}, "architecture": {"kind": "linear"}}
+    >>> predictor = Predictor(spec)
+    >>> predictor.linear, predictor.size, predictor.initial_weights().tolist()  # the last weight is the bias
+    (True, 3, [0.0, 0.0, 0.0])
+    >>> predictor.outputs(torch.tensor([1.0, -1.0, 0.5], dtype=torch.float64), torch.tensor([[2.0, 1.0], [0.0, 0.0]]))
+    tensor([[1.5000],
+            [0.5000]], dtype=torch.float64)
+    """
 
     def __init__(self, spec: dict[str, Any], seed: int = 0, device: torch.device | str = "cpu") -> None:
         self.spec = {k: copy.deepcopy(spec[k]) for k in ("input", "target", "architecture")}
@@ -63,7 +90,7 @@ class Predictor:
         return torch.cat(flags)
 
     def encode(self, x: Tensor) -> Tensor:
-        """Raw inputs -> the body's inputs, in the predictor's precision, on its device."""
+        """Raw inputs -> the body's inputs, in the predictor's precision, on its device: (n, ...) -> (n, *shape)."""
         x = x.to(self.device)
         if x.is_floating_point() and x.dtype != torch.float64:
             x = x.to(self.dtype)  # before the encoder: an image of floats is large
@@ -71,7 +98,13 @@ class Predictor:
         return out.to(self.dtype)
 
     def check(self, examples: Examples) -> None:
-        """ValueError if rows cannot be this model's: inputs of another shape, targets outside the family."""
+        """Make sure that rows can be this model's.
+
+        Raises
+        ------
+        ValueError
+            If inputs have another shape, or targets are outside the family.
+        """
         y, K = examples.y, self.family.outputs
         if y.shape[1] != K:
             raise ValueError(f"targets have {y.shape[1]} columns; this model has {K}")
@@ -89,11 +122,11 @@ class Predictor:
         return self.body.features(self.encode(x))
 
     def outputs(self, w: Tensor, x: Tensor, training: bool = False) -> Tensor:
-        """f(w, x): (n, K)."""
+        """f(w, x), natural parameters of the family: (P,), (n, ...) -> (n, K). `training` switches dropout on."""
         return self.outputs_of_encoded(w, self.encode(x), training)
 
     def outputs_of_encoded(self, w: Tensor, z: Tensor, training: bool = False) -> Tensor:
-        """f for inputs that are encoded already; `training` switches dropout on."""
+        """f for inputs that are encoded already: (P,), (n, *shape) -> (n, K). `training` switches dropout on."""
         self.body.train(training)
         out: Tensor = functional_call(self.body, self.unflatten(w), (z,))
         return out

@@ -52,7 +52,19 @@ def bregman(new: L2, old: L2, w: Tensor, w_star: Tensor) -> Tensor:
 
 
 def regularizer_of(spec: dict[str, Any], predictor: Predictor) -> L2:
-    """The regularizer of a spec {"kind": "l2", "delta": number or list, "penalize_bias": bool}."""
+    """The regularizer of a spec, for a model.
+
+    Parameters
+    ----------
+    spec
+        {"kind": "l2", "delta": number or list, "penalize_bias": bool}. A list has a delta for each parameter, biases
+        included; with one number biases are penalised only if the spec says so.
+
+    Raises
+    ------
+    ValueError
+        If the kind is another, or delta is negative, not finite, or not as many as the parameters.
+    """
     if spec.get("kind", "l2") != "l2":
         raise ValueError(f"unknown regularizer {spec.get('kind')!r}; known: l2")
     try:

@@ -24,7 +24,7 @@ from core.kprior.curvature import Curvature
 from core.kprior.data.examples import Data, Examples, rereadable
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
-from core.kprior.objective.leftover import CurvatureSpace, Forgotten
+from core.kprior.objective.leftover import CurvatureSpace, RetainedPast
 from core.kprior.objective.methods import Method, Weights
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.surrogate import Surrogate
@@ -49,10 +49,10 @@ class Problem:
     """Memory rows that stay."""
     importance: Tensor
     """What each of them stands for."""
-    counted: Tensor
+    memory_weight: Tensor
     """What each of them counts in the objective, v."""
     count: int
-    past: Curvature | None
+    past_curvature: Curvature | None
     """G without the removed examples, where the model stays the same."""
     surrogate: Surrogate | None
 
@@ -60,14 +60,31 @@ class Problem:
 def build_objective(
     state: State, memory: Examples, tasks: Sequence[Task], method: Method, training: Training, cost: Cost
 ) -> Problem:
-    """Build K for the given tasks; see the module's formula. The state's anchor is where its weights are."""
+    """Build K for the given tasks; see the module's formula.
+
+    Parameters
+    ----------
+    state
+        Its anchor is where its weights are (`recentre`).
+    memory
+        The rows that the state's memory refers to.
+    tasks, method, training
+        As for `adapt`.
+    cost
+        Counts the gradients of removed rows.
+
+    Raises
+    ------
+    ValueError
+        If no examples are left, rows of the memory are missing, or tasks contradict the state or each other.
+    """
     old, change = state.predictor, Change.of(tasks)
-    forgotten = Forgotten.of(state, change.removed, cost)
-    stays = ~torch.isin(state.memory.key, forgotten.keys)
+    past = RetainedPast.of(state, change.removed, cost)
+    stays = ~torch.isin(state.memory.key, past.keys)
     kept = align(state, memory).take(stays)
     importance = state.memory.weight[stays.to(state.memory.weight.device)]
-    left = state.count - len(forgotten.keys)
-    count = left + counted_rows(change.added, forgotten.keys, state.memory.key)
+    left = state.count - len(past.keys)
+    count = left + count_added(change.added, past.keys, state.memory.key)
     if state.curvature is None and float(importance.sum()) > left:
         importance = importance * (left / float(importance.sum()))  # what was removed outside memory stood for itself
     if count <= 0:
@@ -79,10 +96,10 @@ def build_objective(
     same = new is old
 
     f_star = old.outputs(state.w, kept.x)
-    space = CurvatureSpace.of(state, forgotten, new, method, same, shared, kept, f_star)
+    space = CurvatureSpace.of(state, past, new, method, same, shared, kept, f_star)
     v = weights_of(method, importance, space)
     delta = regularizer.delta * (method.tau if method.anchor and shared is not None else 1.0)
-    linear = pull_of_the_past(state, new, shared, forgotten, kept, f_star, importance, method)
+    linear = linear_term(state, new, shared, past, kept, f_star, importance, method)
     if regularizer.linear is not None:
         linear = linear + regularizer.linear
     # a state's own network may come from bytes, and so from no seed at all
@@ -93,9 +110,9 @@ def build_objective(
 
     objective = Objective(new, delta, linear)
     if same and method.anchor and not new.linear:
-        objective.removed = forgotten.removed
+        objective.removed = past.removed
     if len(kept) and method.memory:
-        root = None if forgotten.surrogate is None else forgotten.surrogate.input_root()
+        root = None if past.surrogate is None else past.surrogate.input_root()
         mixer = InputMixer(old, state.w, root) if method.mixing and not new.linear else None
         objective.terms += memory_terms(new, old, kept, f_star, v, method, mixer)
         if method.labels > 0 and method.anchor and method.gradient and same:
@@ -106,15 +123,15 @@ def build_objective(
     if leftover is not None:
         objective.curvature, objective.centre, offset = leftover
         objective.linear = objective.linear + offset
-    past = forgotten.curvature if same else None
-    return Problem(objective, new, regularizer, start, change, kept, importance, v, count, past, forgotten.surrogate)
+    curvature = past.curvature if same else None
+    return Problem(objective, new, regularizer, start, change, kept, importance, v, count, curvature, past.surrogate)
 
 
-def pull_of_the_past(
+def linear_term(
     state: State,
     new: Predictor,
     shared: tuple[Tensor, Tensor] | None,
-    forgotten: Forgotten,
+    past: RetainedPast,
     kept: Examples,
     f_star: Tensor,
     importance: Tensor,
@@ -125,7 +142,7 @@ def pull_of_the_past(
     if shared is None or not method.anchor:
         return linear
     mine, theirs = shared
-    linear[mine] = forgotten.pull[theirs] - method.tau * state.regularizer.gradient(state.w)[theirs]
+    linear[mine] = past.pull[theirs] - method.tau * state.regularizer.gradient(state.w)[theirs]
     if method.gradient:
         linear[mine] += state.gradient[theirs]
     if method.gradient and len(mine) < new.size and bool((importance == 1).all()):
@@ -148,17 +165,17 @@ def memory_terms(
     mixer: InputMixer | None,
 ) -> list[Term]:
     """(1 - lambda) T^2 sum_M v l(h(f*/T), f/T) + lambda sum_M v l(y, f)."""
-    T, share = method.temperature, method.labels
+    T, labels = method.temperature, method.labels
     terms = []
-    if share < 1:
+    if labels < 1:
         soft = old.family.mean(f_star / T)
         itself = v if mixer is None else v.clamp(max=1)
-        terms.append(Term(new, [kept], soft, itself, scale=1 - share, temperature=T))
+        terms.append(Term(new, [kept], soft, itself, scale=1 - labels, temperature=T))
         if mixer is not None and bool((v > 1).any()):
             # an input in memory speaks for itself; mixed inputs for the others that it stands for
-            terms.append(Term(new, [kept], soft, v - itself, scale=1 - share, temperature=T, mixer=mixer))
-    if share > 0:
-        terms.append(Term(new, [kept], None, v, scale=share))
+            terms.append(Term(new, [kept], soft, v - itself, scale=1 - labels, temperature=T, mixer=mixer))
+    if labels > 0:
+        terms.append(Term(new, [kept], None, v, scale=labels))
     return terms
 
 
@@ -185,7 +202,7 @@ def data_gradient(predictor: Predictor, w: Tensor, examples: Examples, weight: T
     return seen.gradient
 
 
-def counted_rows(added: Sequence[Data], removed: Tensor, remembered: Tensor) -> int:
+def count_added(added: Sequence[Data], removed: Tensor, remembered: Tensor) -> int:
     """How many rows are added; one that is removed as well, or there already, is a mistake of the caller's."""
     count = 0
     for chunk in (c for data in added for c in rereadable(data)):

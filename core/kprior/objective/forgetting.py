@@ -67,11 +67,6 @@ def class_counts(family: Family, rows: Examples | None) -> Tensor | None:
     return y.sum(0) if family.name == "categorical" else torch.stack([(1 - y).sum(), y.sum()])
 
 
-def class_of(family: Family, y: Tensor) -> Tensor:
-    """The class of each row: (n,)."""
-    return y.argmax(1) if family.name == "categorical" else (y[:, 0] > 0.5).long()
-
-
 def tilt_of(family: Family, kept: Tensor | None, removed: Tensor | None) -> Tensor | None:
     """What to add to the old network's outputs so that it speaks of the classes as they are now.
 

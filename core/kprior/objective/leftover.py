@@ -19,7 +19,7 @@ from core.kprior.state import State
 
 
 @dataclass
-class Forgotten:
+class RetainedPast:
     """What removed examples leave behind, at w*: the pull of their absence, and a past without them."""
 
     keys: Tensor
@@ -31,7 +31,7 @@ class Forgotten:
     surrogate: Surrogate | None
 
     @classmethod
-    def of(cls, state: State, removed: Sequence[Data], cost: Cost) -> Forgotten:
+    def of(cls, state: State, removed: Sequence[Data], cost: Cost) -> RetainedPast:
         predictor, w = state.predictor, state.w
         curvature = None if state.curvature is None else state.curvature.copy(predictor)
         surrogate = None if state.surrogate is None else state.surrogate.copy()
@@ -83,7 +83,7 @@ class CurvatureSpace:
     def of(
         cls,
         state: State,
-        forgotten: Forgotten,
+        past: RetainedPast,
         new: Predictor,
         method: Method,
         same: bool,
@@ -94,16 +94,11 @@ class CurvatureSpace:
         space = cls(new, kept, state=state)
         if not method.curvature:
             return space
-        G = forgotten.curvature
+        G = past.curvature
         if same:
             space.total, space.centre = G, state.w
         elif isinstance(new.body, Linear) and new.body.degree == 1:
-            if (
-                shared is not None
-                and len(shared[0]) == new.size
-                and isinstance(G, Full)
-                and forgotten.surrogate is None
-            ):
+            if shared is not None and len(shared[0]) == new.size and isinstance(G, Full) and past.surrogate is None:
                 # features dropped: G between the weights that stay, seen from where the dropped ones become zero
                 mine, theirs = shared
                 order = theirs[torch.argsort(mine)]
@@ -113,15 +108,15 @@ class CurvatureSpace:
                 space.centre = state.w[order]
                 space.offset = -(G.matrix[order][:, dropped] @ state.w[dropped])
                 space.f_star = f_star
-            elif forgotten.surrogate is not None:
-                size = forgotten.surrogate.gram.shape[0] - 1
+            elif past.surrogate is not None:
+                size = past.surrogate.gram.shape[0] - 1
                 inputs = list(range(size)) if new.body.chosen is None else new.body.chosen.tolist()
-                space.surrogate = forgotten.surrogate
+                space.surrogate = past.surrogate
                 space.features = torch.tensor([*inputs, size], device=new.device)
                 space.f_star = f_star
         return space
 
-    def memory_part(self, v: Tensor) -> tuple[Tensor, Tensor | None]:
+    def memory_curvature(self, v: Tensor) -> tuple[Tensor, Tensor | None]:
         """What a memory with weights v has of a dense total, and of its offset."""
         new, kept = self.new, self.kept
         if self.surrogate is not None:
@@ -155,7 +150,7 @@ class CurvatureSpace:
         """c v with the largest c <= 1 for which G - c sum_M v J'LJ stays positive semi-definite."""
         if len(importance) == 0:
             return importance
-        part, _ = self.memory_part(importance)
+        part, _ = self.memory_curvature(importance)
         if self.surrogate is not None:
             total = self.surrogate.gram[self.features][:, self.features]
         else:
@@ -167,7 +162,7 @@ class CurvatureSpace:
         """Q, the point it is centred at, and a linear term that goes with it; None where nothing is known."""
         zero = torch.zeros(self.new.size, dtype=self.new.dtype, device=self.new.device)
         if self.surrogate is not None:
-            gram, cross = self.memory_part(v)
+            gram, cross = self.memory_curvature(v)
             assert cross is not None
             K = self.new.family.outputs
             gram = self.surrogate.gram[self.features][:, self.features] - gram
@@ -177,7 +172,7 @@ class CurvatureSpace:
         if self.total is None or self.centre is None:
             return None
         if isinstance(self.total, Full) and self.new.linear:
-            part, pull = self.memory_part(v)
+            part, pull = self.memory_curvature(v)
             offset = zero if self.offset is None or pull is None else self.offset - pull
             return Full(self.total.matrix - part), self.centre, offset
         left = self.total.copy(self.new)

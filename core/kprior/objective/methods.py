@@ -7,7 +7,14 @@ from enum import StrEnum
 
 
 class Weights(StrEnum):
-    """How much each memory example counts."""
+    """How much each memory example counts.
+
+    Examples
+    --------
+    >>> from core.kprior import Weights
+    >>> [rule.value for rule in Weights]
+    ['auto', 'one', 'importance', 'balanced']
+    """
 
     AUTO = "auto"
     """`balanced` with a full curvature, `one` with another, `importance` with none."""
@@ -21,7 +28,22 @@ class Weights(StrEnum):
 
 @dataclass(frozen=True)
 class Method:
-    """The switches of the K-prior objective; the defaults are ours."""
+    """The switches of the K-prior objective; the defaults are ours.
+
+    Raises
+    ------
+    ValueError
+        If labels are outside 0..1, the temperature is not positive, or tau is negative.
+
+    Examples
+    --------
+    >>> from core.kprior import MODES, PAPER, Method
+    >>> sorted(MODES), PAPER.curvature, Method().curvature
+    (['ours', 'paper', 'replay', 'weight-prior'], False, True)
+    >>> Method(labels=2)
+    Traceback (most recent call last):
+    ValueError: labels must be in 0..1, temperature above 0, tau not negative
+    """
 
     memory: bool = True
     """The function-space term."""
@@ -55,7 +77,21 @@ WEIGHT_PRIOR = Method(memory=False)
 
 
 def distillation(temperature: float = 5.0, labels: float = 0.5) -> Method:
-    """Knowledge distillation on the memory (paper, Eq. 27)."""
+    """Knowledge distillation on the memory (paper, Eq. 27).
+
+    Parameters
+    ----------
+    temperature
+        T of the soft labels, on both sides.
+    labels
+        Share lambda of the true labels.
+
+    Examples
+    --------
+    >>> from core.kprior import distillation
+    >>> distillation(temperature=2.0).temperature, distillation().anchor
+    (2.0, False)
+    """
     return Method(
         curvature=False,
         gradient=False,

@@ -4,7 +4,7 @@
          + 1/2 (w - w*)' Q (w - w*) + 1/2 sum_j delta_j w_j^2 + b' w
 
 Full retrains, replay, weight priors, distillation and K-priors differ only in what they put in here, and so all run
-on the same solvers. `problem.py` says which term of the paper each part is.
+on the same solvers. `build.py` says which term of the paper each of these is.
 """
 
 from __future__ import annotations
@@ -45,7 +45,13 @@ class Objective:
         return value
 
     def evaluate(self, w: Tensor, cost: Cost, hessian: bool = False) -> tuple[float, Tensor, Tensor | None]:
-        """Value, gradient and (GLM, on demand) Hessian in one pass over the terms."""
+        """Value, gradient and (GLM, on demand) Hessian in one pass over the terms.
+
+        Returns
+        -------
+        value, gradient, hessian
+            A number, (P,), and (P, P) or None.
+        """
         value = float(self.smooth_part(w))
         gradient = self.delta * w + self.linear
         H = torch.diag(self.delta) if hessian else None
@@ -55,13 +61,13 @@ class Objective:
                 assert isinstance(self.curvature, Full)
                 H = H + self.curvature.matrix
         for term in self.terms:
-            look = term.look(w, hessian)
-            value += term.scale * look.value
-            gradient = gradient + term.scale * look.gradient
+            statistics = term.evaluate(w, hessian)
+            value += term.scale * statistics.value
+            gradient = gradient + term.scale * statistics.gradient
             if H is not None:
-                assert isinstance(look.curvature, Full)
-                H += term.scale * look.curvature.matrix
-            cost.backward_passes += look.count
+                assert isinstance(statistics.curvature, Full)
+                H += term.scale * statistics.curvature.matrix
+            cost.backward_passes += statistics.count
             cost.data_passes += term.past
         for z, coefficient in self.removed:
             at = w.detach().requires_grad_()

@@ -39,48 +39,48 @@ def change_sums(
     predictor, anchor = state.predictor, state.anchor
     regularizer = new_regularizer(state, change, predictor)
     assert isinstance(anchor.curvature, Full)
-    gone, come = Moved.of(predictor, anchor.w, change.removed), Moved.of(predictor, anchor.w, change.added)
-    check_keys(state, gone.keys, come.keys)
-    check_removed(state, gone)
-    count = state.count - len(gone.keys) + len(come.keys)
+    removed, added = RowSums.of(predictor, anchor.w, change.removed), RowSums.of(predictor, anchor.w, change.added)
+    check_keys(state, removed.keys, added.keys)
+    check_removed(state, removed)
+    count = state.count - len(removed.keys) + len(added.keys)
     if count <= 0:
         raise ValueError("no examples are left: there is nothing a model could stand for")
-    cost.backward_passes += len(gone.keys) + len(come.keys)
-    G = Full(anchor.curvature.matrix - gone.sums.curvature_matrix + come.sums.curvature_matrix)
+    cost.backward_passes += len(removed.keys) + len(added.keys)
+    G = Full(anchor.curvature.matrix - removed.sums.curvature_matrix + added.sums.curvature_matrix)
     if not anchor.exact:
         G.clip()  # what is taken away may be more than an estimate has of it
     moved = Anchor(
         anchor.w,
-        anchor.gradient - gone.sums.gradient + come.sums.gradient,
+        anchor.gradient - removed.sums.gradient + added.sums.gradient,
         G,
         anchor.exact,
-        rounding=round_up(anchor.rounding + gone.sums.rounding + come.sums.rounding),
-        mass=round_up(anchor.mass + gone.mass + come.mass),
+        rounding=round_up(anchor.rounding + removed.sums.rounding + added.sums.rounding),
+        mass=round_up(anchor.mass + removed.mass + added.mass),
     )
     H = hessian_of(predictor, regularizer, moved)
     factor, failed = torch.linalg.cholesky_ex(H)
     if int(failed):
         factor = cholesky(H)
-    ratio = shrinkage(state, regularizer, gone, H, factor)
+    ratio = shrinkage(state, regularizer, removed, H, factor)
     reach, peak, smallest = anchor.reach * ratio, anchor.peak * ratio, anchor.smallest / ratio
     if regularizer is not state.regularizer:
         smallest = max(smallest, smallest_eigenvalue(H))
     if int(failed):  # the factor is that of another matrix: nothing follows from it
         reach, peak, smallest = math.inf, math.inf, 0.0
     kept, rows, reach, peak = renew_memory(
-        state, memory, gone.keys, come.examples(), policy, training, factor, reach, peak, count
+        state, memory, removed.keys, added.examples(), policy, training, factor, reach, peak, count
     )
     exact = [exact_rows(predictor, anchor.w, rows)]
-    if come.phi is not None:
-        left = ~torch.isin(come.keys, kept.key)
-        exact.append(ExactRows(come.phi[left], come.phi[left] @ anchor.w.view(predictor.family.outputs, -1).T))
+    if added.phi is not None:
+        left = ~torch.isin(added.keys, kept.key)
+        exact.append(ExactRows(added.phi[left], added.phi[left] @ anchor.w.view(predictor.family.outputs, -1).T))
     moved = replace(moved, reach=round_up(reach), peak=round_up(peak), smallest=smallest)
-    surrogate = change_surrogate(state.surrogate, predictor, anchor.w, gone.examples(), come.examples())
+    surrogate = change_surrogate(state.surrogate, predictor, anchor.w, removed.examples(), added.examples())
     return Anchored(predictor, regularizer, moved, factor, tuple(exact), kept, rows, count, surrogate)
 
 
 @dataclass(frozen=True)
-class Moved:
+class RowSums:
     """Examples that come or go: their sums at the anchor and, while they are few, their features."""
 
     keys: Tensor
@@ -90,10 +90,10 @@ class Moved:
     chunks: tuple[Data, ...]
 
     @classmethod
-    def of(cls, predictor: Predictor, w: Tensor, data: Sequence[Data]) -> Moved:
+    def of(cls, predictor: Predictor, w: Tensor, data: Sequence[Data]) -> RowSums:
         keys, features, numbers = [torch.zeros(0, dtype=torch.long)], [], 0
         sums = Statistics(predictor, w, slope=True, curvature="full", careful=True)
-        for chunk in (c for part in data for c in rereadable(part) if len(c)):
+        for chunk in (c for some in data for c in rereadable(some) if len(c)):
             predictor.check(chunk)
             keys.append(chunk.key.cpu())
             phi = predictor.features(chunk.x)
@@ -113,19 +113,19 @@ class Moved:
         return chunks_of(self.chunks)
 
 
-def check_removed(state: State, gone: Moved) -> None:
+def check_removed(state: State, removed: RowSums) -> None:
     """Removed examples that are remembered must be those that are remembered: others would spoil all sums."""
-    if gone.phi is None or len(gone.keys) == 0:
+    if removed.phi is None or len(removed.keys) == 0:
         return
-    here = torch.nonzero(torch.isin(gone.keys, state.memory.key))[:, 0]
-    place = torch.searchsorted(state.memory.key, gone.keys[here])  # keys of a memory are in order
-    f = gone.phi[here] @ state.anchor.w.view(state.predictor.family.outputs, -1).T
+    here = torch.nonzero(torch.isin(removed.keys, state.memory.key))[:, 0]
+    place = torch.searchsorted(state.memory.key, removed.keys[here])  # keys of a memory are in order
+    f = removed.phi[here] @ state.anchor.w.view(state.predictor.family.outputs, -1).T
     soft = state.memory.soft[place].to(f)
     if not torch.allclose(state.predictor.family.mean(f), soft, rtol=1e-3, atol=1e-4):
         raise ValueError("a removed example is not the one that the state remembers under its key")
 
 
-def shrinkage(state: State, regularizer: L2, gone: Moved, H: Tensor, factor: Tensor) -> float:
+def shrinkage(state: State, regularizer: L2, removed: RowSums, H: Tensor, factor: Tensor) -> float:
     """The smallest t, or a little more, for which H before the change is at most t times H after it.
 
     By as much, at the most, lengths in the norm of H^-1 have grown. Where the penalty stays and few examples go, it is
@@ -133,11 +133,11 @@ def shrinkage(state: State, regularizer: L2, gone: Moved, H: Tensor, factor: Ten
     """
     predictor, anchor = state.predictor, state.anchor
     same = regularizer is state.regularizer
-    if same and len(gone.keys) == 0:
+    if same and len(removed.keys) == 0:
         return 1.0
-    few = gone.phi is not None and len(gone.keys) * predictor.family.outputs <= len(H) // 2
+    few = removed.phi is not None and len(removed.keys) * predictor.family.outputs <= len(H) // 2
     if same and few:
-        taken = torch.cat([ggn_rows(predictor, anchor.w, chunk.x) for chunk in gone.examples()])
+        taken = torch.cat([ggn_rows(predictor, anchor.w, chunk.x) for chunk in removed.examples()])
         white = torch.linalg.solve_triangular(factor, taken.T, upper=False)
         return 1 + float(torch.linalg.eigvalsh(white.T @ white)[-1])
     before = hessian_of(predictor, state.regularizer, anchor)

@@ -11,28 +11,62 @@ from core.kprior.data.examples import Data
 
 @dataclass(frozen=True)
 class AddData:
-    """Examples that the new model has learnt from, too (paper, Eq. 2 left)."""
+    """Examples that the new model has learnt from, too (paper, Eq. 2 left).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from core.kprior import AddData, Examples
+    >>> new = Examples(torch.tensor([100]), torch.zeros(1, 2), torch.ones(1, 1))
+    >>> AddData([new]).data[0].key.tolist()  # a list of chunks, or whatever streams them anew
+    [100]
+    """
 
     data: Data
 
 
 @dataclass(frozen=True)
 class RemoveData:
-    """Examples that the state stands for and the new model must not (paper, Eq. 2 right)."""
+    """Examples that the state stands for and the new model must not (paper, Eq. 2 right).
+
+    They are given whole, as they were when the model learnt from them: their terms are taken out of sums.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from core.kprior import Examples, RemoveData
+    >>> old = Examples(torch.tensor([3]), torch.zeros(1, 2), torch.ones(1, 1))
+    >>> RemoveData([old]).data[0].key.tolist()
+    [3]
+    """
 
     data: Data
 
 
 @dataclass(frozen=True)
 class ChangeRegularizer:
-    """A new regularizer: {"kind": "l2", "delta": ..., "penalize_bias": ...} (paper, Eq. 3 left)."""
+    """A new regularizer (paper, Eq. 3 left).
+
+    Examples
+    --------
+    >>> from core.kprior import ChangeRegularizer
+    >>> ChangeRegularizer({"kind": "l2", "delta": 0.5, "penalize_bias": True}).regularizer["delta"]
+    0.5
+    """
 
     regularizer: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class ChangeModel:
-    """A new architecture: other degree, features, layers, or another kind (paper, Eq. 3 right)."""
+    """A new architecture: other degree, features, layers, or another kind (paper, Eq. 3 right).
+
+    Examples
+    --------
+    >>> from core.kprior import ChangeModel
+    >>> ChangeModel({"kind": "mlp", "hidden": [50]}).architecture["kind"]
+    'mlp'
+    """
 
     architecture: dict[str, Any]
 

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from core.kprior.data.examples import Data, rereadable
-from core.kprior.data.partitioned import PartitionedData, parts_of
+from core.kprior.data.partitioned import PartitionedData, shards_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.statistics import Statistics
 
 CACHE_BYTES = 2**28
 """Encoded inputs up to this size are kept between passes of one solve; beyond, every pass encodes anew."""
-WINDOW_BYTES = CACHE_BYTES // 8
-"""Rows beyond that are shuffled within windows of this size."""
+SHUFFLE_BYTES = CACHE_BYTES // 8
+"""Rows beyond that are shuffled within chunks of this size."""
 
 Batch = tuple[Tensor, Tensor, Tensor | None]
 """Encoded inputs (GLM: features), targets, weights."""
@@ -37,10 +37,26 @@ class Term:
         temperature: float = 1.0,
         mixer: InputMixer | None = None,
     ) -> None:
-        """`targets` and `weight`, if given, follow the order of `data` and replace its labels and ones.
+        """A term over some rows.
 
-        With a temperature T both sides are divided by it and the loss is multiplied by T^2 (paper, Eq. 27): targets
-        are then expected at that temperature. A `mixer` labels mixed inputs afresh in every minibatch.
+        Parameters
+        ----------
+        predictor
+            The model whose weights are sought.
+        data
+            The rows, readable more than once.
+        targets
+            (n, K), in the order of `data`, in the place of its labels.
+        weight
+            (n,), in the order of `data`: what each row counts; without it, one.
+        past
+            Whether the rows are past data, whose passes are counted.
+        scale
+            What the whole term is multiplied by.
+        temperature
+            T: outputs are divided by it and the loss is multiplied by T^2 (paper, Eq. 27); targets are expected at it.
+        mixer
+            Labels mixed inputs afresh in every minibatch.
         """
         self.predictor, self._data, self._targets, self._weight = predictor, rereadable(data), targets, weight
         self.past, self.scale, self.temperature, self.mixer = past, scale, temperature, mixer
@@ -55,14 +71,14 @@ class Term:
         return term
 
     def __iter__(self) -> Iterator[tuple[int, Batch]]:
-        """Encoded rows, each batch with the number of the part it is from."""
+        """Encoded rows, each batch with the number of the shard it is from."""
         if self._cache is not None:
             yield from self._cache
             return
         kept: list[tuple[int, Batch]] | None = []
         total, start = 0, 0
-        for number, part in enumerate(parts_of(self._data)):
-            for chunk in part:
+        for number, shard in enumerate(shards_of(self._data)):
+            for chunk in shard:
                 n = len(chunk)
                 if n == 0:
                     continue
@@ -81,10 +97,10 @@ class Term:
                 yield number, batch
         self._cache, self.count = kept, start
 
-    def look(self, w: Tensor, hessian: bool = False) -> Statistics:
+    def evaluate(self, w: Tensor, hessian: bool = False) -> Statistics:
         """Value, gradient and (GLM, on demand) Hessian of all rows, before the scale; shared with others if they help.
 
-        Rows that are cached are added up part by part, too: who adds them up must not matter.
+        Rows that are cached are added up shard by shard, too: who adds them up must not matter.
         """
         total = Statistics(
             self.predictor, w, slope=True, curvature="full" if hessian else None, temperature=self.temperature
@@ -93,7 +109,7 @@ class Term:
             total = data.accumulate(total)
             self.count = total.count
             return total
-        single = len(parts_of(self._data)) == 1
+        single = len(shards_of(self._data)) == 1
         for _, batches in groupby(self, lambda numbered: numbered[0]):
             one = total if single else total.empty()
             for _, batch in batches:
@@ -103,9 +119,9 @@ class Term:
         return total
 
     def _shared(self, total: Statistics) -> PartitionedData | None:
-        """The data, if its rows are to be looked at as they are, and others would help."""
+        """The data, if its rows are to be added up as they are, and others would help."""
         plain = self.predictor.linear and self._targets is None and self._weight is None
-        shared = plain and isinstance(self._data, PartitionedData) and self._data.shares(total)
+        shared = plain and isinstance(self._data, PartitionedData) and self._data.has_helpers(total)
         return self._data if shared else None  # type: ignore[return-value]
 
     @property
@@ -117,7 +133,7 @@ class Term:
         """All cached rows as one batch."""
         assert self._cache is not None
         if len(self._cache) > 1:
-            self._cache = [(0, join([batch for _, batch in self._cache]))]
+            self._cache = [(0, join_batches([batch for _, batch in self._cache]))]
         return self._cache[0][1]
 
     def stands_for(self) -> int:
@@ -129,9 +145,9 @@ class Term:
     def rows(self) -> int:
         """How many rows there are; a pass over the data if none was made yet."""
         if self.count is None:
-            look = Statistics(self.predictor, self.predictor.initial_weights())
-            if (data := self._shared(look)) is not None:
-                self.count = data.accumulate(look).count
+            statistics = Statistics(self.predictor, self.predictor.initial_weights())
+            if (data := self._shared(statistics)) is not None:
+                self.count = data.accumulate(statistics).count
             else:
                 for _ in self:
                     pass
@@ -157,36 +173,36 @@ class Term:
                     yield self.mixer.mix(z, v, size or n, self.temperature, generator)
                 return
             order = torch.randperm(n, generator=generator)
-            for part in order.tensor_split(steps) if steps <= n else (order[i % n, None] for i in range(steps)):
-                yield (z[part], targets[part], None if v is None else v[part]), n / len(part)
+            for index in order.tensor_split(steps) if steps <= n else (order[i % n, None] for i in range(steps)):
+                yield (z[index], targets[index], None if v is None else v[index]), n / len(index)
             return
-        # streamed: shuffled within windows only, and cut so that every row is in one of the steps
+        # streamed: shuffled within chunks only, and cut so that every row is in one of the steps
         ends = [round(n * (i + 1) / steps) for i in range(steps)]
         held: list[Batch] = []
         have, read, step = 0, 0, 0
-        for z, targets, v in self._windows():
+        for z, targets, v in self._large_chunks():
             order = torch.randperm(len(z), generator=generator)
             while len(order):
-                part, order = order[: ends[step] - read], order[ends[step] - read :]
-                held.append((z[part], targets[part], None if v is None else v[part]))
-                have, read = have + len(part), read + len(part)
+                index, order = order[: ends[step] - read], order[ends[step] - read :]
+                held.append((z[index], targets[index], None if v is None else v[index]))
+                have, read = have + len(index), read + len(index)
                 if read == ends[step]:
-                    yield join(held), n / have
+                    yield join_batches(held), n / have
                     held, have, step = [], 0, step + 1
 
-    def _windows(self) -> Iterator[Batch]:
+    def _large_chunks(self) -> Iterator[Batch]:
         """The rows, many chunks at a time: neighbours in the data are often alike."""
         held: list[Batch] = []
         for _, batch in self:
             held.append(batch)
-            if sum(z.numel() * z.element_size() for z, _, _ in held) >= WINDOW_BYTES:
-                yield join(held)
+            if sum(z.numel() * z.element_size() for z, _, _ in held) >= SHUFFLE_BYTES:
+                yield join_batches(held)
                 held = []
         if held:
-            yield join(held)
+            yield join_batches(held)
 
 
-def join(batches: list[Batch]) -> Batch:
+def join_batches(batches: list[Batch]) -> Batch:
     """Several batches as one."""
     weights = [b[2] for b in batches if b[2] is not None]
     return (

@@ -57,6 +57,18 @@ def transplant(state: State, new: Predictor) -> Tensor:
 
     Where every layer only grows, all of them fit, and the new units are silent at first; else the leading layers do,
     up to the first that differs.
+
+    Parameters
+    ----------
+    state
+        The old model.
+    new
+        The new one; a linear model gives a network nothing.
+
+    Returns
+    -------
+    Tensor
+        (P,) of the new network.
     """
     old, w = state.predictor, new.initial_weights()
     if new is old:

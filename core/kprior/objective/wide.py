@@ -17,11 +17,18 @@ from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.passes.gradient import Gradient
 from core.kprior.solvers.base import Progress
-from core.kprior.solvers.preconditioned import Descent, Inverse, Look, descend, no_projection, project_gauge
+from core.kprior.solvers.preconditioned import (
+    Descent,
+    Inverse,
+    ValueAndGradient,
+    no_projection,
+    preconditioned_lbfgs,
+    project_gauge,
+)
 
 
 @dataclass(frozen=True)
-class Measured:
+class WideSolution:
     """Weights, what a careful pass found there, and how far from the optimum they can be."""
 
     w: Tensor
@@ -51,7 +58,7 @@ class WideObjective:
         """By the last careful pass."""
         self.count: int | None = None
 
-    def evaluate(self, w: Tensor, careful: bool) -> Look:
+    def evaluate(self, w: Tensor, careful: bool) -> ValueAndGradient:
         """One pass."""
         centre = self._find_centre() if careful and free_bias(self.regularizer, self.predictor.family.outputs) else None
         seen = self.data.accumulate(Gradient(self.predictor, w, careful, centre), careful)
@@ -62,11 +69,11 @@ class WideObjective:
         if careful:
             self.seen = seen
         gradient = self.scale * seen.gradient.reshape(-1) + self.regularizer.gradient(w)
-        return Look(self.scale * seen.value + float(self.regularizer.value(w)), gradient, careful)
+        return ValueAndGradient(self.scale * seen.value + float(self.regularizer.value(w)), gradient, careful)
 
     def _find_centre(self) -> Tensor:
         if self.centre is None:
-            first = next(self.data.encoded(), None)
+            first = next(self.data.encoded_chunks(), None)
             if first is None:
                 raise ValueError("there are no examples to pass over")
             self.centre = first.x[:, :-1].double().mean(0)
@@ -89,9 +96,9 @@ class WideObjective:
         start: Tensor | None = None,
         certified: bool = True,
         most: int = 300,
-        told: Callable[[int, float], None] | None = None,
+        report: Callable[[int, float], None] | None = None,
     ) -> Descent:
-        """Descend until the bound is within the tolerance of the weights; without `certified`, until it looks so."""
+        """Descend until the bound is within the tolerance of the weights; without `certified`, until it seems so."""
         penalised = self.regularizer.delta[self.regularizer.delta > 0]
         ridge = float(penalised.min()) if len(penalised) else 1e-12
         ratio = 1.0  # of the bound to |gradient| / delta: one, but for a free bias
@@ -100,18 +107,18 @@ class WideObjective:
             target = tolerance * float(at.norm())
             return ratio * float(gradient.norm()) / ridge / target if target > 0 else math.inf
 
-        def enough(at: Tensor, look: Look) -> bool:
+        def enough(at: Tensor, here: ValueAndGradient) -> bool:
             nonlocal ratio
             assert self.seen is not None
             bound = distance_bound(self.regularizer, self.seen)
             if bound <= tolerance * float(at.norm()):
                 return True
-            found = bound * ridge / max(float(look.gradient.norm()), 1e-300)
+            found = bound * ridge / max(float(here.gradient.norm()), 1e-300)
             ratio = max(2 * ratio, 4.0) if math.isinf(bound) else max(ratio, 1.1 * found)
             return False
 
         project = self.project
-        return descend(
+        return preconditioned_lbfgs(
             self.evaluate,
             project(w),
             inverse,
@@ -120,7 +127,7 @@ class WideObjective:
             enough=enough if certified else None,
             start=None if start is None else start - self.regularizer.delta * (w - project(w)),
             most=most,
-            told=told,
+            report=report,
             saturated=self.saturated,
         )
 
@@ -131,26 +138,26 @@ class WideObjective:
         pull = self.regularizer.gradient(w)
         return float((gradient - pull).norm()) < 0.3 * float(pull.norm())
 
-    def measure(self, descent: Descent) -> Measured:
+    def measure(self, descent: Descent) -> WideSolution:
         """What can be said of where a descent ended; one more careful pass if its last was none."""
-        look, passes = descent.look, descent.passes
-        if not look.careful or self.seen is None or not torch.equal(self.seen.w, descent.w):
-            look, passes = self.evaluate(descent.w, True), passes + 1
+        here, passes = descent.evaluation, descent.passes
+        if not here.careful or self.seen is None or not torch.equal(self.seen.w, descent.w):
+            here, passes = self.evaluate(descent.w, True), passes + 1
         assert self.seen is not None
-        norm = float(look.gradient.norm()) + gradient_error(self.regularizer, self.seen, look.gradient)
+        norm = float(here.gradient.norm()) + gradient_error(self.regularizer, self.seen, here.gradient)
         bound = distance_bound(self.regularizer, self.seen)
-        return Measured(descent.w, self.seen, look.gradient, bound, norm, passes)
+        return WideSolution(descent.w, self.seen, here.gradient, bound, norm, passes)
 
 
 def descent_reporter(progress: Progress) -> Callable[[int, float], None]:
     """Tells how far a descent is: by the logarithm of how far its gradient is above what is asked."""
     furthest = 1.0
 
-    def told(passes: int, distance: float) -> None:
+    def report(passes: int, distance: float) -> None:
         nonlocal furthest
         if math.isfinite(distance) and distance > 0:
             furthest = max(furthest, distance)
             share = 1 - math.log(max(distance, 1.0) + 1e-9) / max(math.log(furthest), 1e-9) if furthest > 1 else 0.5
             progress(min(0.95, max(0.0, share)), f"pass {passes} over all examples")
 
-    return told
+    return report

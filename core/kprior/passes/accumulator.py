@@ -1,8 +1,8 @@
 """What a pass over rows adds up: mergeable statistics.
 
 A sum of floating-point numbers depends on the order in which they are added. So that a pass gives the same bits whoever
-reads which rows, the data says what its parts are; each part is added up from zero, and the parts' sums are merged in
-their order. Data whose parts can be read elsewhere, at the same time, does so behind `accumulate`: the engine neither
+reads which rows, the data says what its shards are; each shard is added up from zero, and their sums are merged in
+their order. Data whose shards can be read elsewhere, at the same time, does so behind `accumulate`: the engine neither
 knows nor minds.
 """
 
@@ -19,7 +19,10 @@ from core.kprior.data.examples import Data, Examples
 
 
 class Accumulator(ABC):
-    """A question, which is the same for every part, and what was added up so far to answer it."""
+    """What is to be added up (its config), which is the same for every shard, and the sums so far.
+
+    Subclasses have a `kind`, by which others know what to add up. `merge` takes the sums of shards in their order.
+    """
 
     kind: ClassVar[str]
     kinds: ClassVar[dict[str, type[Accumulator]]] = {}
@@ -31,7 +34,7 @@ class Accumulator(ABC):
 
     @abstractmethod
     def empty(self) -> Self:
-        """The same question, with nothing added."""
+        """The same config, with nothing added."""
 
     @abstractmethod
     def add(self, chunk: Examples) -> None:
@@ -43,33 +46,41 @@ class Accumulator(ABC):
 
     @abstractmethod
     def merge(self, sums: Tensors) -> None:
-        """Add the `sums` of the part that comes next."""
+        """Add the `sums` of the shard that comes next."""
 
     @abstractmethod
-    def question(self) -> tuple[dict[str, Any], Tensors]:
-        """All that `from_question` needs, as JSON and tensors."""
+    def to_config(self) -> tuple[dict[str, Any], Tensors]:
+        """All that `from_config` needs, as JSON and tensors: what is to be added up, and none of the sums."""
 
     @classmethod
-    def from_question(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Accumulator:
-        """The inverse of `question`; not for sums that whoever is asked must bring, as they hold a secret."""
-        raise TypeError(f"a {cls.kind} must be brought")
+    def from_config(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Accumulator:
+        """The inverse of `to_config`; not for one that holds a secret, which each reader must have itself."""
+        raise TypeError(f"a {cls.kind} cannot be made from a config: its reader must have it")
 
 
 A = TypeVar("A", bound=Accumulator)
 
 
-def add_parts(parts: Sequence[Data], total: A) -> A:
-    """Add up parts, here and one after the other."""
-    if len(parts) == 1:
-        return add_chunks(parts[0], total)
-    for part in parts:
-        total.merge(add_chunks(part, total.empty()).sums())
+def add_shards(shards: Sequence[Data], total: A) -> A:
+    """Add up shards, here and one after the other.
+
+    Parameters
+    ----------
+    shards
+        Each is added up from zero, and merged in this order.
+    total
+        What they are added to; it is returned, too.
+    """
+    if len(shards) == 1:
+        return add_chunks(shards[0], total)
+    for shard in shards:
+        total.merge(add_chunks(shard, total.empty()).sums())
     return total
 
 
-def add_chunks(part: Data, one: A) -> A:
-    """Add up the chunks of one part."""
-    for chunk in part:
+def add_chunks(shard: Data, one: A) -> A:
+    """Add up the chunks of one shard into `one`, which is returned."""
+    for chunk in shard:
         if len(chunk):
             one.add(chunk)
     return one
@@ -98,27 +109,46 @@ class Combined(Accumulator):
         for i, total in enumerate(self.totals):
             total.merge(take_group(sums, str(i)))
 
-    def question(self) -> tuple[dict[str, Any], Tensors]:
-        questions = [question_of(total) for total in self.totals]
-        headers = [header for header, _ in questions]
-        return {"totals": headers}, join_groups({str(i): t for i, (_, t) in enumerate(questions)})
+    def to_config(self) -> tuple[dict[str, Any], Tensors]:
+        configs = [config_of(total) for total in self.totals]
+        headers = [header for header, _ in configs]
+        return {"totals": headers}, join_groups({str(i): t for i, (_, t) in enumerate(configs)})
 
 
-def question_of(total: Accumulator) -> tuple[dict[str, Any], Tensors]:
-    """A question for others to answer part by part."""
-    header, tensors = total.question()
+def config_of(total: Accumulator) -> tuple[dict[str, Any], Tensors]:
+    """The config of an accumulator with its kind: what others need to add up a shard.
+
+    Returns
+    -------
+    header, tensors
+        For `pack`.
+    """
+    header, tensors = total.to_config()
     return {"kind": total.kind, **header}, tensors
 
 
-def accumulator_of(
-    header: dict[str, Any], tensors: Tensors, device: torch.device, *brought: Accumulator
-) -> Accumulator:
-    """The inverse of `question_of`, with the accumulators that whoever is asked must bring."""
+def accumulator_of(header: dict[str, Any], tensors: Tensors, device: torch.device, *local: Accumulator) -> Accumulator:
+    """The inverse of `config_of`.
+
+    Parameters
+    ----------
+    header, tensors
+        What `config_of` gave.
+    device
+        Where sums are added up.
+    *local
+        Accumulators that only their reader can make, as they hold a secret; found by their kind.
+
+    Returns
+    -------
+    Accumulator
+        With nothing added.
+    """
     kind = header["kind"]
     if kind == Combined.kind:
         each = enumerate(header["totals"])
-        return Combined(*(accumulator_of(h, take_group(tensors, str(i)), device, *brought) for i, h in each))
-    for one in brought:
+        return Combined(*(accumulator_of(h, take_group(tensors, str(i)), device, *local) for i, h in each))
+    for one in local:
         if one.kind == kind:
             return one.empty()
-    return Accumulator.kinds[kind].from_question(header, tensors, device)
+    return Accumulator.kinds[kind].from_config(header, tensors, device)

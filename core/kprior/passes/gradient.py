@@ -1,4 +1,4 @@
-"""A pass for a GLM's gradient alone: all that a wide model's solver, and its bound, look at.
+"""A pass for a GLM's gradient alone: all that a wide model's solver, and its bound, need.
 
 Passes on the way to the optimum are float32; the one that certifies is float64, counts what its own rounding can do,
 and gathers what the bound of a free bias needs (`certificate/wide.py`).
@@ -113,10 +113,10 @@ class Gradient(Accumulator):
         return whole
 
     def sums(self) -> Tensors:
-        figures = [self.value, self.rounding, self.reach, self.blur]
+        scalars = [self.value, self.rounding, self.reach, self.blur]
         return {
             "count": torch.tensor(self.count),
-            "figures": torch.tensor(figures, dtype=torch.float64),
+            "figures": torch.tensor(scalars, dtype=torch.float64),
             "gradient": self.gradient,
             "bias": self.bias,
             "scatter": self.scatter,
@@ -132,14 +132,14 @@ class Gradient(Accumulator):
             mine = getattr(self, name)
             setattr(self, name, mine + sums[name].to(mine))
 
-    def question(self) -> tuple[dict[str, Any], Tensors]:
+    def to_config(self) -> tuple[dict[str, Any], Tensors]:
         tensors = {"w": self.w} | join_groups({"encoder": self.predictor.encoder.state_dict()})
         if self.centre is not None:
             tensors["centre"] = self.centre
         return {"spec": self.predictor.spec, "careful": self.careful}, tensors
 
     @classmethod
-    def from_question(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Gradient:
+    def from_config(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Gradient:
         tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
         predictor = Predictor(header["spec"], device=device)
         predictor.encoder.load_state_dict(take_group(tensors, "encoder"))

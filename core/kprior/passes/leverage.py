@@ -32,8 +32,8 @@ def spread_leverage(phi: Tensor, root: Tensor) -> Tensor:
     out = torch.empty(n, dtype=phi.dtype, device=phi.device)
     step = max(1, PRODUCT_NUMBERS // (K * K * D))
     for start in range(0, n, step):
-        part = phi[start : start + step]
-        white = torch.einsum("nd,kpd->nkp", part, blocks)
+        chunk = phi[start : start + step]
+        white = torch.einsum("nd,kpd->nkp", chunk, blocks)
         gram = white @ white.transpose(1, 2)
         own = gram.diagonal(dim1=1, dim2=2)
         pairs = own[:, :, None] + own[:, None, :] - 2 * gram

@@ -44,11 +44,11 @@ class Moments(Accumulator):
         self.mean = self.mean + (m - self.mean) * n / total
         self.count = self.count + n
 
-    def question(self) -> tuple[dict[str, Any], Tensors]:
+    def to_config(self) -> tuple[dict[str, Any], Tensors]:
         return {"columns": self.columns}, {}
 
     @classmethod
-    def from_question(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Moments:
+    def from_config(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Moments:
         return cls(header["columns"])
 
 
@@ -60,7 +60,15 @@ def fit_encoder(encoder: Encoder, data: Data) -> None:
 
 
 def encoder_fits(encoder: Encoder, data: Data) -> bool:
-    """Whether the data alone would give the same buffers: then no other example has left a trace in them."""
+    """Whether the data alone would give the same buffers: then no other example has left a trace in them.
+
+    Parameters
+    ----------
+    encoder
+        A model's, with what it learnt when the model was first trained.
+    data
+        Is read once, unless the encoder has no buffers.
+    """
     if not encoder.state_dict():
         return True
     fresh = deepcopy(encoder)

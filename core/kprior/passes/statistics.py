@@ -22,7 +22,7 @@ from core.kprior.passes.rounding import gradient_rounding
 
 
 class Statistics(Accumulator):
-    """What rows look like at the weights w."""
+    """Sums over rows at the weights w."""
 
     kind = "statistics"
 
@@ -56,13 +56,13 @@ class Statistics(Accumulator):
     def work(self) -> float:  # type: ignore[override]
         P, K = self.predictor.size, self.predictor.family.outputs
         square = P * P / 2 if self.predictor.linear else P * 1000.0
-        figures = P * (6.0 if self.slope else 0.0)
-        figures += square * (self.curvature is not None)
+        work = P * (6.0 if self.slope else 0.0)
+        work += square * (self.curvature is not None)
         if self.surrogate is not None:
-            figures += 2.0 * self.surrogate.gram.numel()
+            work += 2.0 * self.surrogate.gram.numel()
         if self.selection is not None and self.selection.hessian is not None:
-            figures += 2 * square
-        return figures + K
+            work += 2 * square
+        return work + K
 
     def empty(self) -> Self:
         return type(self)(
@@ -130,8 +130,8 @@ class Statistics(Accumulator):
         return self.curvature.matrix
 
     def sums(self) -> Tensors:
-        figures = torch.tensor([self.value, self.rounding, self.longest, self.spread], dtype=torch.float64)
-        found = {"count": torch.tensor(self.count), "figures": figures, "gradient": self.gradient}
+        scalars = torch.tensor([self.value, self.rounding, self.longest, self.spread], dtype=torch.float64)
+        found = {"count": torch.tensor(self.count), "figures": scalars, "gradient": self.gradient}
         return found | join_groups(
             {
                 "curvature": {} if self.curvature is None else self.curvature.tensors(),
@@ -154,7 +154,7 @@ class Statistics(Accumulator):
         if self.selection is not None:
             self.selection.merge(take_group(sums, "selection"))
 
-    def question(self) -> tuple[dict[str, Any], Tensors]:
+    def to_config(self) -> tuple[dict[str, Any], Tensors]:
         header: dict[str, Any] = {
             "spec": self.predictor.spec,
             "slope": self.slope,
@@ -167,20 +167,18 @@ class Statistics(Accumulator):
         if self.origin is not None:
             tensors["origin"] = self.origin
         if self.selection is not None:
-            header["selection"], chosen_by = self.selection.question()
+            header["selection"], chosen_by = self.selection.to_config()
             tensors |= join_groups({"selection": chosen_by})
         return header, tensors
 
     @classmethod
-    def from_question(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Statistics:
+    def from_config(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Statistics:
         tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
         predictor = Predictor(header["spec"], device=device)
         predictor.encoder.load_state_dict(take_group(tensors, "encoder"))
         w, options = tensors["w"], ("slope", "curvature", "surrogate", "careful", "temperature")
         selection = None
         if "selection" in header:
-            selection = MemorySelection.from_question(
-                header["selection"], take_group(tensors, "selection"), predictor, w
-            )
-        asked = {name: header[name] for name in options}
-        return cls(predictor, w, **asked, selection=selection, origin=tensors.get("origin"))
+            selection = MemorySelection.from_config(header["selection"], take_group(tensors, "selection"), predictor, w)
+        chosen = {name: header[name] for name in options}
+        return cls(predictor, w, **chosen, selection=selection, origin=tensors.get("origin"))

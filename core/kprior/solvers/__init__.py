@@ -27,7 +27,28 @@ def solve(
     progress: Progress | None = None,
     watch: Watch | None = None,
 ) -> Solution:
-    """The minimiser of an objective, by the solver that fits it."""
+    """The minimiser of an objective, by the solver that fits it.
+
+    Parameters
+    ----------
+    objective
+        K(w).
+    start
+        (P,) weights to begin with.
+    training
+        How a network is trained; the tolerance of Newton's method.
+    cost
+        Counts what is spent.
+    progress
+        Called with a share of 0..1 and a phrase; may raise to stop the work.
+    watch
+        Called after each step of a network's training; True ends it.
+
+    Raises
+    ------
+    SolverError
+        If no finite minimiser can be found.
+    """
     predictor = objective.predictor
     if not predictor.linear:
         return adam(objective, start, training, cost, progress, watch)

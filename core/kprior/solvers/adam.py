@@ -27,6 +27,18 @@ def adam(
 
     The members of a team draw the same minibatches and add up the gradients of their shares: the steps are those of
     one process, but for rounding and for what dropout draws.
+
+    Parameters
+    ----------
+    objective, start, training, cost, progress, watch
+        As for `solve`.
+    team
+        The processes that take every step together; None for one alone.
+
+    Raises
+    ------
+    SolverError
+        If the weights diverge.
     """
     predictor = objective.predictor
     rank, world = (0, 1) if team is None else (team.rank, team.world)
@@ -57,11 +69,11 @@ def adam(
                     batch, factor = drawn
                     cost.backward_passes += len(batch[0])
                     cost.forward_passes += len(batch[0]) if term.mixer is not None else 0
-                    z, targets, weight = share_of(batch, rank, world)
+                    z, targets, weight = split_batch(batch, rank, world)
                     f = predictor.outputs_of_encoded(w, z, training=True)
                     loss = loss + factor * term.loss(f, targets, weight)
-                for part in removed:
-                    z, coefficient, factor = next(part)
+                for batches in removed:
+                    z, coefficient, factor = next(batches)
                     cost.backward_passes += len(z)
                     f = predictor.outputs_of_encoded(w, z[rank::world], training=True)
                     loss = loss + factor * (f * coefficient[rank::world]).sum()
@@ -84,7 +96,7 @@ def adam(
     return Solution(w.detach().clone(), schedule.stalled or training.patience is None)
 
 
-def share_of(batch: Batch, rank: int, world: int) -> Batch:
+def split_batch(batch: Batch, rank: int, world: int) -> Batch:
     """What one member of a team takes of a minibatch."""
     if world == 1:
         return batch
@@ -105,5 +117,5 @@ def removed_batches(
     """Minibatches of removed examples, as `Term.minibatches` gives them."""
     n = len(z)
     order = torch.randperm(n, generator=generator)
-    for part in order.tensor_split(steps) if steps <= n else (order[i % n, None] for i in range(steps)):
-        yield z[part], coefficient[part], n / len(part)
+    for index in order.tensor_split(steps) if steps <= n else (order[i % n, None] for i in range(steps)):
+        yield z[index], coefficient[index], n / len(index)

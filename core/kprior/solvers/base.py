@@ -28,12 +28,35 @@ class Team(Protocol):
 
 
 class SolverError(ArithmeticError):
-    """A solve that cannot give weights: the message says why in words a person can use."""
+    """A solve that cannot give weights: the message says why in words a person can use.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from core.kprior import Examples, SolverError, train
+    >>> spec = {"input": {"kind": "vector", "dim": 1}, "target": {"kind": "number"}}
+    >>> spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
+    >>> broken = Examples(torch.arange(2), torch.tensor([[1.0], [torch.inf]]), torch.ones(2, 1))
+    >>> try:
+    ...     train(spec, [broken])
+    ... except SolverError as error:
+    ...     print(error)
+    the objective is not finite at the start: check the examples for extreme values
+    """
 
 
 @dataclass(frozen=True)
 class Training:
-    """How networks are trained. GLMs have one optimum and need none of this but the tolerance."""
+    """How networks are trained. GLMs have one optimum and need none of this but the tolerance.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from core.kprior import Training
+    >>> training = Training(max_epochs=40, batch_size=64)
+    >>> training.learning_rate, replace(training, seed=1).seed
+    (0.003, 1)
+    """
 
     learning_rate: float = 0.003
     batch_size: int | None = 256

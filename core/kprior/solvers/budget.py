@@ -38,7 +38,32 @@ def descend(
     progress: Callable[[float], None] | None = None,
     watch: Watch | None = None,
 ) -> Solution:
-    """Take `steps` steps on step_loss(w) + R(w) / count. Not converged if it was told to stop."""
+    """Take `steps` steps on step_loss(w) + R(w) / count.
+
+    Parameters
+    ----------
+    start
+        (P,) weights to begin with.
+    step_loss
+        The loss of the next minibatch, a mean, and how many rows it differentiates.
+    steps
+        Known beforehand: the learning rate falls to zero over the last of them.
+    cost
+        Counts the rows that are differentiated.
+    rate, cooling
+        The learning rate, and the share of the steps in which it falls.
+    regularizer, count
+        R, and the number of rows that the mean loss stands for.
+    progress
+        Called with the share of the steps that are done, now and then.
+    watch
+        Called after each step; True ends the descent.
+
+    Returns
+    -------
+    Solution
+        Not converged if it was told to stop.
+    """
     w = start.clone().requires_grad_()
     optimizer = torch.optim.Adam([w], lr=rate, betas=(0.9, 0.99), fused=True)
     for step in range(steps):
@@ -58,7 +83,11 @@ def descend(
 
 
 def warm_visits(count: int) -> int:
-    """Rows that a warm descent visits: all of them once at least."""
+    """Rows that a warm descent visits: all of them once at least.
+
+    >>> warm_visits(1_000), warm_visits(54_000), warm_visits(10**6)
+    (8000, 54000, 1000000)
+    """
     return max(count, min(WARM_VISITS, WARM_EPOCHS * count))
 
 

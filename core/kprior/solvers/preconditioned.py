@@ -1,6 +1,6 @@
 """L-BFGS with a preconditioner, for wide GLMs: most steps cost one pass for the gradient.
 
-Passes are float32 until the gradient looks small enough; then a careful one tells. The pairs (s, y) of earlier steps
+Passes are float32 until the gradient seems small enough; then a careful one tells. The pairs (s, y) of earlier steps
 are kept as long as the solve goes on, and a gradient that is known at the start gives the first of them for nothing.
 """
 
@@ -21,11 +21,11 @@ CONTRACTION = 0.3
 """What a preconditioned step usually leaves of a gradient."""
 TRIES = 20
 CHECK = 8
-"""Passes before the first look whether float32 is what holds a descent up; each next one waits twice as long."""
+"""Passes before the first check whether float32 is what holds a descent up; each next one waits twice as long."""
 
 
 @dataclass(frozen=True)
-class Look:
+class ValueAndGradient:
     """Value and gradient of the objective at some weights."""
 
     value: float
@@ -33,7 +33,7 @@ class Look:
     careful: bool = False
 
 
-Evaluate = Callable[[Tensor, bool], Look]
+Evaluate = Callable[[Tensor, bool], ValueAndGradient]
 """One pass: at weights, careful or not."""
 
 
@@ -75,69 +75,89 @@ class Descent:
     """Where a descent is."""
 
     w: Tensor
-    look: Look
+    evaluation: ValueAndGradient
     passes: int
     stopped: bool
     """Whether the rule said so; else no way down was found, or the passes were spent."""
 
 
-def descend(
+def preconditioned_lbfgs(
     evaluate: Evaluate,
     w: Tensor,
     inverse: Inverse,
     project: Callable[[Tensor], Tensor],
     *,
     near: Callable[[Tensor, Tensor], float],
-    enough: Callable[[Tensor, Look], bool] | None,
+    enough: Callable[[Tensor, ValueAndGradient], bool] | None,
     start: Tensor | None = None,
     most: int = 300,
-    told: Callable[[int, float], None] | None = None,
+    report: Callable[[int, float], None] | None = None,
     saturated: Callable[[Tensor, Tensor], bool] = lambda w, gradient: False,
 ) -> Descent:
-    """Go down until `near` (weights, gradient) is at most 1 and, if a rule is given, a careful pass is `enough`.
+    """Go down until the gradient is small enough and, if there is such a rule, a careful pass agrees.
 
-    `start` is the gradient at w, if it is known: it saves a pass. `project` takes away directions that change no
-    prediction. `near` may grow more demanding after a careful pass that was not enough. `told` hears of every step.
-    `saturated` says of weights and gradient that nothing but the penalty has a say there: a long way back, and no
-    curvature to go it by.
+    Parameters
+    ----------
+    evaluate
+        One pass: value and gradient at weights, careful or not.
+    w
+        (P,) weights to begin with.
+    inverse
+        The preconditioner.
+    project
+        Takes away directions that change no prediction.
+    near
+        From weights and gradient to how far it still is, 1 being near enough. It may grow more demanding after a
+        careful pass that was not enough.
+    enough
+        Whether what a careful pass found will do; None: no such pass is made.
+    start
+        The gradient at w, if it is known: it saves a pass.
+    most
+        Passes at most.
+    report
+        Hears of each step: the passes so far, and how far it still is.
+    saturated
+        Says of weights and gradient that nothing but the penalty has a say there: a long way back, and no curvature to
+        go it by.
     """
     pairs, careful, passes, checked = Pairs(), False, 0, 0
-    look = Look(math.inf, start) if start is not None else None
-    if look is None:
-        look, passes = evaluate(w, False), 1
+    here = ValueAndGradient(math.inf, start) if start is not None else None
+    if here is None:
+        here, passes = evaluate(w, False), 1
     unseen = start is not None
     while True:
-        distance = near(w, look.gradient)
-        if told:
-            told(passes, distance)
+        distance = near(w, here.gradient)
+        if report:
+            report(passes, distance)
         if distance <= 1 and not unseen:
             if enough is None:
-                return Descent(w, look, passes, True)
-            if not look.careful and passes < most:
-                rough, look, passes = look, evaluate(w, True), passes + 1
-                careful = careful or near(w, rough.gradient - look.gradient) > 0.25  # float32 is too rough for this
-            if look.careful and enough(w, look):
-                return Descent(w, look, passes, True)
+                return Descent(w, here, passes, True)
+            if not here.careful and passes < most:
+                rough, here, passes = here, evaluate(w, True), passes + 1
+                careful = careful or near(w, rough.gradient - here.gradient) > 0.25  # float32 is too rough for this
+            if here.careful and enough(w, here):
+                return Descent(w, here, passes, True)
         if passes >= most:
-            return Descent(w, look, passes, False)
+            return Descent(w, here, passes, False)
         # where one step should do, its pass is the careful one
         closer = careful or (enough is not None and unseen and distance * CONTRACTION <= 1)
-        step, found, tries = line_search(evaluate, w, look, pairs, inverse, project, closer, most - passes, saturated)
+        step, found, tries = line_search(evaluate, w, here, pairs, inverse, project, closer, most - passes, saturated)
         passes += tries
         if found is None:
             if careful or passes >= most:
-                return Descent(w, look, passes, False)
-            # float32 sees no way down: look closer
+                return Descent(w, here, passes, False)
+            # float32 sees no way down: evaluate carefully
             careful, pairs, unseen = True, Pairs(), False
-            look, passes = evaluate(w, True), passes + 1
+            here, passes = evaluate(w, True), passes + 1
             continue
-        stalls = not found.careful and float(found.gradient.norm()) > 0.7 * float(look.gradient.norm())
-        w, look, unseen = w + step, found, False
+        stalls = not found.careful and float(found.gradient.norm()) > 0.7 * float(here.gradient.norm())
+        w, here, unseen = w + step, found, False
         if stalls and enough is not None and passes >= CHECK + 2 * checked and passes < most:
             # slow going may be the problem's fault, or that of float32: whose, a careful pass tells
-            rough, look, passes = look, evaluate(w, True), passes + 1
+            rough, here, passes = here, evaluate(w, True), passes + 1
             careful, checked = (
-                float((rough.gradient - look.gradient).norm()) > 0.25 * float(look.gradient.norm()),
+                float((rough.gradient - here.gradient).norm()) > 0.25 * float(here.gradient.norm()),
                 passes,
             )
             if careful:
@@ -147,25 +167,25 @@ def descend(
 def line_search(
     evaluate: Evaluate,
     w: Tensor,
-    look: Look,
+    here: ValueAndGradient,
     pairs: Pairs,
     inverse: Inverse,
     project: Callable[[Tensor], Tensor],
     careful: bool,
     most: int,
     saturated: Callable[[Tensor, Tensor], bool],
-) -> tuple[Tensor, Look | None, int]:
-    """One step, the look from there, and the passes it took.
+) -> tuple[Tensor, ValueAndGradient | None, int]:
+    """One step, value and gradient there, and the passes it took.
 
     The whole step is taken if the slope there is not steeply up (the objective is convex: then it went down) and the
-    value, where one is known, not higher; else the secant says where to look next.
+    value, where one is known, not higher; else the secant says where to try next.
     """
-    d = project(pairs.direction(look.gradient, inverse))
-    if not float(look.gradient @ d) < 0 and pairs.steps:
+    d = project(pairs.direction(here.gradient, inverse))
+    if not float(here.gradient @ d) < 0 and pairs.steps:
         pairs.steps.clear()
         pairs.changes.clear()
-        d = project(pairs.direction(look.gradient, inverse))
-    before, t = float(look.gradient @ d), 1.0
+        d = project(pairs.direction(here.gradient, inverse))
+    before, t = float(here.gradient @ d), 1.0
     if not before < 0:
         return d, None, 0
     for tries in range(1, min(TRIES, most) + 1):
@@ -175,8 +195,8 @@ def line_search(
         if fine and after > 0 and tries <= 6 and saturated(w + t * d, found.gradient):
             t *= 0.3
             continue
-        if fine and after <= -STEEP * before and found.value <= look.value + 1e-6 * abs(look.value):
-            pairs.add(t * d, found.gradient - look.gradient)
+        if fine and after <= -STEEP * before and found.value <= here.value + 1e-6 * abs(here.value):
+            pairs.add(t * d, found.gradient - here.gradient)
             return t * d, found, tries
         t *= min(0.7, max(0.05, before / (before - after))) if fine else 0.3
     return d, None, min(TRIES, most)

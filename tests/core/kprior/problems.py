@@ -75,17 +75,17 @@ def examples_of(kind: str, n: int, dim: int, seed: int = 0, first_key: int = 0) 
     return Examples(torch.arange(first_key, first_key + n), x, labels_for(kind, f, generator))
 
 
-class Cut(PartitionedData):
-    """Chunks of examples that are cut into parts."""
+class ShardedExamples(PartitionedData):
+    """Chunks of examples that are cut into shards."""
 
-    def __init__(self, parts: Sequence[Sequence[Examples]]) -> None:
-        self._parts = parts
+    def __init__(self, shards: Sequence[Sequence[Examples]]) -> None:
+        self._shards = shards
 
-    def parts(self) -> Sequence[Data]:
-        return self._parts
+    def shards(self) -> Sequence[Data]:
+        return self._shards
 
     def rows(self, key: Tensor) -> Examples:
-        every = concatenate([chunk for part in self._parts for chunk in part])
+        every = concatenate([chunk for shard in self._shards for chunk in shard])
         return every.take(torch.isin(every.key, key))
 
 
@@ -99,7 +99,7 @@ def without(examples: Examples, removed: Examples) -> Examples:
     return examples.take(~torch.isin(examples.key, removed.key))
 
 
-def moved(
+def stop_at(
     state: State,
     data: Examples,
     w: Tensor,
@@ -107,20 +107,20 @@ def moved(
 ) -> tuple[State, Examples]:
     """The state that training would have left had it stopped at w, and its memory's rows."""
     kind = None if state.curvature is None else state.curvature.kind
-    asked = (state.predictor, state.regularizer, w, data.chunks(37), policy.size(len(data)), policy, kind, Cost())
-    found = measure(*asked)
-    parts = {"anchor": found.anchor, "memory": found.memory, "surrogate": found.surrogate}
-    return replace(state, w=w, count=len(data), **parts), found.rows
+    arguments = (state.predictor, state.regularizer, w, data.chunks(37), policy.size(len(data)), policy, kind, Cost())
+    found = measure(*arguments)
+    measured = {"anchor": found.anchor, "memory": found.memory, "surrogate": found.surrogate}
+    return replace(state, w=w, count=len(data), **measured), found.rows
 
 
-def stopped_early(
+def stop_early(
     spec: dict[str, Any], data: Examples, policy: MemoryPolicy = EVERYTHING, away: float = 0.3, seed: int = 0
 ) -> tuple[State, Examples]:
     """A base that never converged: its weights are away from the optimum, and g* knows it."""
     state = train(spec, data.chunks(37), policy=policy).state
     generator = torch.Generator().manual_seed(seed)
     step = away * torch.randn(state.w.shape, generator=generator, dtype=state.w.dtype)
-    return moved(state, data, state.w + step, policy)
+    return stop_at(state, data, state.w + step, policy)
 
 
 def distance(state: State, reference: Tensor) -> float:

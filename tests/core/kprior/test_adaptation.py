@@ -22,7 +22,7 @@ from core.kprior import (
     train,
 )
 from tests.core.kprior import oracles
-from tests.core.kprior.changes import many_deltas
+from tests.core.kprior.adaptation_cases import many_deltas
 from tests.core.kprior.problems import (
     EVERYTHING,
     FAMILIES,
@@ -31,10 +31,10 @@ from tests.core.kprior.problems import (
     TENTH,
     examples_of,
     l2,
-    moved,
     relative_distance,
     rows,
     spec_of,
+    stop_at,
 )
 
 MLP = {"kind": "mlp", "hidden": [5]}
@@ -145,7 +145,7 @@ def test_base_that_is_sure_of_everything_still_leads_to_the_retrain(kind: str, s
     y = label[:, None].double() if kind == "binary" else torch.nn.functional.one_hot(label, 3).double()
     data = replace(data, y=y)
     base = train(spec_of(kind, 3, regularizer=l2(1e-3)), [data], policy=EVERYTHING).state
-    state, memory = moved(base, data, size * base.w)
+    state, memory = stop_at(base, data, size * base.w)
     adapted = adapt(state, memory, [ChangeRegularizer(l2(5.0))], policy=EVERYTHING)
     truth = oracles.retrain(spec_of(kind, 3, regularizer=l2(5.0)), data)
     assert relative_distance(adapted.state, truth) < 1e-6

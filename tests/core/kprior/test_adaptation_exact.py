@@ -10,54 +10,54 @@ from torch.nn import functional
 from core.kprior import OURS, Cost, Training, adapt
 from core.kprior.objective.build import build_objective
 from tests.core.kprior import oracles
-from tests.core.kprior.changes import Change, all_changes
+from tests.core.kprior.adaptation_cases import AdaptationCase, all_cases
 from tests.core.kprior.problems import EVERYTHING, FAMILIES, relative_distance
 
-CHANGES = [
-    pytest.param(change, id="-".join((change.kind, change.model, change.penalty, change.data)).replace(" ", "_"))
+CASES = [
+    pytest.param(case, id="-".join((case.kind, case.model, case.penalty, case.data)).replace(" ", "_"))
     for kind in FAMILIES
-    for change in all_changes(kind)
+    for case in all_cases(kind)
 ]
 
 
 @pytest.mark.parametrize("early", [False, True], ids=["converged", "stopped_early"])
-@pytest.mark.parametrize("change", CHANGES)
-def test_full_memory_gives_the_retrain(change: Change, early: bool) -> None:
-    state, memory = change.start(early)
-    adapted = adapt(state, memory, change.tasks(), policy=EVERYTHING)
+@pytest.mark.parametrize("case", CASES)
+def test_full_memory_gives_the_retrain(case: AdaptationCase, early: bool) -> None:
+    state, memory = case.start(early)
+    adapted = adapt(state, memory, case.tasks(), policy=EVERYTHING)
     assert adapted.converged
-    assert adapted.state.count == len(change.retained)
-    assert adapted.state.spec == change.spec
-    assert relative_distance(adapted.state, change.retrained) <= 1e-6
+    assert adapted.state.count == len(case.retained)
+    assert adapted.state.spec == case.spec
+    assert relative_distance(adapted.state, case.retrained) <= 1e-6
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_full_memory_gradient_is_that_of_the_retained_objective(change: Change) -> None:
-    state, memory = change.start(early=True)
-    problem = build_objective(state, memory, change.tasks(), OURS, Training(), Cost())
+@pytest.mark.parametrize("case", CASES)
+def test_full_memory_gradient_is_that_of_the_retained_objective(case: AdaptationCase) -> None:
+    state, memory = case.start(early=True)
+    problem = build_objective(state, memory, case.tasks(), OURS, Training(), Cost())
     generator = torch.Generator().manual_seed(1)
     for size in (0.1, 1.0):
         w = size * torch.randn(problem.predictor.size, generator=generator, dtype=torch.float64)
         _, gradient, _ = problem.objective.evaluate(w, Cost())
-        truth = autograd_of_retained(change, w)
+        truth = autograd_of_retained(case, w)
         assert float((gradient - truth).norm()) <= 1e-9 * float(truth.norm())
 
 
-def autograd_of_retained(change: Change, w: Tensor) -> Tensor:
+def autograd_of_retained(case: AdaptationCase, w: Tensor) -> Tensor:
     """grad of sum_i l(y_i, f_i(w)) + 1/2 sum_j delta_j w_j^2 over the retained rows, in torch's own words."""
     w = w.clone().requires_grad_()
-    data = change.retained
-    phi = torch.from_numpy(oracles.design_matrix(data.x, change.spec["architecture"]))
+    data = case.retained
+    phi = torch.from_numpy(oracles.design_matrix(data.x, case.spec["architecture"]))
     K = data.y.shape[1]
     f = phi @ w.view(K, -1).T
-    if change.kind == "binary":
+    if case.kind == "binary":
         loss = functional.binary_cross_entropy_with_logits(f, data.y, reduction="sum")
-    elif change.kind == "classes":
+    elif case.kind == "classes":
         loss = functional.cross_entropy(f, data.y, reduction="sum")
-    elif change.kind == "number":
+    elif case.kind == "number":
         loss = functional.mse_loss(f, data.y, reduction="sum") / 2
     else:
         loss = functional.poisson_nll_loss(f, data.y, log_input=True, full=False, reduction="sum")
-    delta = torch.from_numpy(oracles.deltas_of(change.spec, K, phi.shape[1]))
+    delta = torch.from_numpy(oracles.deltas_of(case.spec, K, phi.shape[1]))
     (gradient,) = torch.autograd.grad(loss + (delta * w * w).sum() / 2, w)
     return gradient

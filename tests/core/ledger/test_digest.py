@@ -15,7 +15,7 @@ from core.kprior import Examples
 from core.kprior.passes.accumulator import Combined
 from core.ledger import passes
 from core.ledger.digest import EMPTY, SIZE, Digest, Digesting, changed
-from tests.core.kprior.problems import Cut
+from tests.core.kprior.problems import ShardedExamples
 from tests.core.ledger.plain import SECRET, Row, add, new_model, remove, stored
 
 KEYS = st.lists(st.integers(1, 1000), unique=True, max_size=30)
@@ -96,7 +96,7 @@ def test_nothing_has_the_empty_digest() -> None:
 
 
 def test_data_is_digested_while_it_is_read_for_the_first_time() -> None:
-    data = Digesting(SECRET, Cut([[examples([1, 2])], [examples([3])]]))
+    data = Digesting(SECRET, ShardedExamples([[examples([1, 2])], [examples([3])]]))
     assert data.digest is None
     assert [len(chunk) for chunk in data] == [2, 1]
     assert data.digest == digest([1, 2, 3])
@@ -105,7 +105,7 @@ def test_data_is_digested_while_it_is_read_for_the_first_time() -> None:
 
 
 def test_a_reading_that_breaks_off_is_no_digest() -> None:
-    data = Digesting(SECRET, Cut([[examples([1, 2])], [examples([3])]]))
+    data = Digesting(SECRET, ShardedExamples([[examples([1, 2])], [examples([3])]]))
     next(iter(data))
     assert data.digest is None
     assert sum(len(chunk) for chunk in data) == 3
@@ -113,7 +113,7 @@ def test_a_reading_that_breaks_off_is_no_digest() -> None:
 
 
 def test_data_is_digested_by_whoever_adds_it_up() -> None:
-    data = Digesting(SECRET, Cut([[examples([1, 2])], [examples([3])]]))
+    data = Digesting(SECRET, ShardedExamples([[examples([1, 2])], [examples([3])]]))
     other = Digest(SECRET)
     assert data.accumulate(other) is other
     assert data.digest == f"{other.total:064x}" == digest([1, 2, 3])

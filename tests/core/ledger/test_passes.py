@@ -52,7 +52,7 @@ def test_a_pass_falls_into_stretches_that_the_ledger_decides(
     if n:
         add(database, model, [Row(f"e{i}", x=(i, 0), split=False) for i in range(n)])
     found = passes.in_force(database, model.id, model.spec, n)
-    parts = found.parts()
+    parts = found.shards()
     assert [len(list(part)) for part in parts] == ([size] * (n // size) + [n % size] * (n % size > 0) or [0])
     assert [chunk.key.tolist() for part in parts for chunk in part] == [chunk.key.tolist() for chunk in found]
     every = range(1, n + 1)

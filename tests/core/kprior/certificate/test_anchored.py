@@ -30,8 +30,8 @@ from core.kprior.curvature import Full
 from core.kprior.data.examples import concatenate
 from core.kprior.measurement import measure
 from tests.core.kprior import oracles
+from tests.core.kprior.ill_conditioned import IllConditionedProblem, ill_conditioned_problems
 from tests.core.kprior.problems import FAMILIES, TENTH, distance, examples_of, l2, rows, spec_of, without
-from tests.core.kprior.rough import Rough, rough_problems
 
 ULP = float(np.finfo(np.float64).eps)
 
@@ -60,13 +60,13 @@ def assert_covers(state: State, bound: float | None, data: Examples) -> None:
 
 @settings(max_examples=160)
 @given(
-    problem=rough_problems(),
+    problem=ill_conditioned_problems(),
     fraction=st.sampled_from((0.01, 0.1, 0.5)),
     seed=st.integers(0, 2**20),
     steps=st.integers(1, 5),
 )
 def test_bound_without_a_pass_covers_along_chains_of_rough_changes(
-    problem: Rough, fraction: float, seed: int, steps: int
+    problem: IllConditionedProblem, fraction: float, seed: int, steps: int
 ) -> None:
     """Badly scaled, collinear, offset data; examples come, go by chance or by a plane, and the penalty changes."""
     everything = problem.data
@@ -116,8 +116,8 @@ def test_bound_without_a_pass_covers_along_chains_of_rough_changes(
 
 
 @settings(max_examples=100)
-@given(problem=rough_problems(), seed=st.integers(0, 2**20))
-def test_bound_of_a_gradient_pass_covers(problem: Rough, seed: int) -> None:
+@given(problem=ill_conditioned_problems(), seed=st.integers(0, 2**20))
+def test_bound_of_a_gradient_pass_covers(problem: IllConditionedProblem, seed: int) -> None:
     """The curvature stays that of the anchor; what a pass for the gradient alone says of the weights is true."""
     data = problem.data
     try:

@@ -9,7 +9,7 @@ import torch
 
 from core.kprior import MemoryPolicy, certify, train
 from core.kprior.certificate.bounds import bounds
-from tests.core.kprior.problems import distance, examples_of, l2, moved, spec_of
+from tests.core.kprior.problems import distance, examples_of, l2, spec_of, stop_at
 
 ONE = MemoryPolicy(cap=1)
 """A memory of one example: all others count by their tangents."""
@@ -23,7 +23,7 @@ def test_bounds_are_the_truth_for_one_rate(step: float) -> None:
     state = train(spec, [data], policy=ONE).state
     truth = math.log(float(data.y.mean()))
     assert float(state.w[1]) == pytest.approx(truth, rel=1e-6)
-    there, memory = moved(state, data, torch.tensor([0.0, truth + step]).double(), ONE)
+    there, memory = stop_at(state, data, torch.tensor([0.0, truth + step]).double(), ONE)
     measured = certify(there, memory, [data], look_at=[data])
     refined, after = measured.refined, measured.refined_certificate
     assert refined is not None

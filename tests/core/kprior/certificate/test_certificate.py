@@ -31,10 +31,10 @@ from tests.core.kprior.problems import (
     distance,
     examples_of,
     l2,
-    moved,
     rows,
     spec_of,
-    stopped_early,
+    stop_at,
+    stop_early,
     without,
 )
 
@@ -59,7 +59,7 @@ def adapted_after_removal(kind: str, penalize_bias: bool = False) -> tuple[State
 def test_bound_is_within_twice_the_truth_for_two_classes(penalize_bias: bool, seed: int, away: float) -> None:
     data = examples_of("binary", 300, 4, seed)
     spec = spec_of("binary", 4, regularizer=l2(1.0, penalize_bias))
-    state, memory = stopped_early(spec, data, TENTH, away, seed)
+    state, memory = stop_early(spec, data, TENTH, away, seed)
     bound = certify(state, memory, data.chunks(64)).certificate.bound
     truth = distance(state, oracles.retrain(spec, data))
     assert bound is not None
@@ -88,7 +88,7 @@ def test_bounds_are_finite_and_useful_after_an_ordinary_adaptation(kind: str, pe
 def test_pass_measures_gradient_and_curvature_exactly(kind: str, architecture: dict[str, object]) -> None:
     data = examples_of(kind, 120, 3)
     spec = spec_of(kind, 3, architecture)
-    state, memory = stopped_early(spec, data, TENTH)
+    state, memory = stop_early(spec, data, TENTH)
     blank = replace(state.anchor, gradient=torch.zeros_like(state.w))
     measured = certify(replace(state, anchor=blank), memory, data.chunks(50))
     phi = oracles.design_matrix(data.x, architecture)
@@ -109,7 +109,7 @@ def test_unpenalised_bias_is_not_bounded_by_the_penalty_of_the_others() -> None:
     data = examples_of("binary", 50, 2)
     spec = spec_of("binary", 2, regularizer=l2(1e4))
     state = train(spec, data.chunks(64), policy=EVERYTHING).state
-    state, memory = moved(state, data, state.w + torch.tensor([0.0, 0.0, 0.05]).double())
+    state, memory = stop_at(state, data, state.w + torch.tensor([0.0, 0.0, 0.05]).double())
     measured = certify(state, memory, [data])
     truth = distance(state, oracles.retrain(spec, data))
     assert measured.certificate.gradient_norm / 1e4 < truth
@@ -120,10 +120,10 @@ def test_unpenalised_bias_is_not_bounded_by_the_penalty_of_the_others() -> None:
 def test_shift_of_all_logits_changes_no_certificate() -> None:
     data = examples_of("classes", 200, 3)
     spec = spec_of("classes", 3)
-    state, memory = stopped_early(spec, data, TENTH, 0.01)
+    state, memory = stop_early(spec, data, TENTH, 0.01)
     shifts = shift_directions(state.predictor, state.regularizer.delta)
     assert shifts is not None
-    other, _ = moved(state, data, state.w + 7 * shifts[:, 0], TENTH)
+    other, _ = stop_at(state, data, state.w + 7 * shifts[:, 0], TENTH)
     plain, shifted = (certify(s, memory, data.chunks(64), look_at=[data]).certificate for s in (state, other))
     assert plain.bound == pytest.approx(shifted.bound, rel=1e-6)
     assert plain.prediction_bound == pytest.approx(shifted.prediction_bound, rel=1e-6)
@@ -170,7 +170,7 @@ def test_refine_comes_back_from_far_away() -> None:
     """Too far for any bound, damped steps still lead home."""
     data = examples_of("binary", 200, 3)
     spec = spec_of("binary", 3, regularizer=l2(0.1))
-    state, memory = stopped_early(spec, data, TENTH, away=5.0, seed=3)
+    state, memory = stop_early(spec, data, TENTH, away=5.0, seed=3)
     assert certify(state, memory, data.chunks(64)).certificate.relative == math.inf
     measured = refine(state, memory, data.chunks(64), tolerance=1e-8, rounds=60)
     assert measured.certificate.relative is not None
@@ -198,7 +198,7 @@ def test_unreachable_optimum_has_an_infinite_bound(kind: str, seed: int) -> None
     data = replace(data, y=y)
     state = train(spec_of(kind, 3), data.chunks(64), policy=TENTH)
     for away in (0.0, 1.0):
-        there, memory = moved(state.state, data, state.state.w * (1 - away / 2), TENTH)
+        there, memory = stop_at(state.state, data, state.state.w * (1 - away / 2), TENTH)
         measured = certify(there, memory, data.chunks(64), look_at=[data])
         assert measured.certificate.bound == math.inf
         assert measured.refined_certificate is None or measured.refined_certificate.bound == math.inf

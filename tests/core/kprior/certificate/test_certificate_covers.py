@@ -1,4 +1,4 @@
-"""The certificate's promise on problems of every roughness: what it says covers the truth, to the last digit."""
+"""The certificate's promise on ill-conditioned problems, too: what it says covers the truth, to the last digit."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from core.kprior.certificate.wide import distance_bound, free_bias
 from core.kprior.data.partitioned import accumulate
 from core.kprior.passes.gradient import Gradient
 from tests.core.kprior import oracles
+from tests.core.kprior.ill_conditioned import IllConditionedProblem, ill_conditioned_problems
 from tests.core.kprior.problems import FAMILIES, distance, examples_of, l2, rows, spec_of, without
-from tests.core.kprior.rough import Rough, rough_problems
 
 ULP = float(np.finfo(np.float64).eps)
 
 
 # Cases that rounding alone once broke: sums that cancel, and a Newton step through an ill-conditioned Hessian.
-CANCELLING = Rough("binary", 724, n=10, dim=3, delta=-5.75, penalize_bias=True, away=-10.25, by_curvature=False)
-OFFSET = Rough("classes", 63, n=42, dim=4, delta=-6.0, penalize_bias=True, offset=10.0, away=-14.75)
-COLLINEAR = Rough("number", 736, n=43, dim=3, delta=-6.0, collinear=-5.0, away=0.5, stale=-2.75)
-UNEVEN = Rough(
+CANCELLING = IllConditionedProblem(
+    "binary", 724, n=10, dim=3, delta=-5.75, penalize_bias=True, away=-10.25, by_curvature=False
+)
+OFFSET = IllConditionedProblem("classes", 63, n=42, dim=4, delta=-6.0, penalize_bias=True, offset=10.0, away=-14.75)
+COLLINEAR = IllConditionedProblem("number", 736, n=43, dim=3, delta=-6.0, collinear=-5.0, away=0.5, stale=-2.75)
+UNEVEN = IllConditionedProblem(
     "number",
     439,
     n=10,
@@ -33,7 +35,7 @@ UNEVEN = Rough(
     collinear=-5.25,
     away=-1.25,
 )
-SATURATED = Rough(
+SATURATED = IllConditionedProblem(
     "binary",
     854,
     n=36,
@@ -53,10 +55,10 @@ def grain(w: Tensor) -> float:
 
 
 @settings(max_examples=400)
-@given(problem=rough_problems())
+@given(problem=ill_conditioned_problems())
 @example(problem=CANCELLING)
 @example(problem=UNEVEN)
-def test_bound_covers_the_true_distance(problem: Rough) -> None:
+def test_bound_covers_the_true_distance(problem: IllConditionedProblem) -> None:
     state, memory = problem.state()
     measured = certify(state, memory, problem.data.chunks(11))
     bound = measured.certificate.bound
@@ -65,11 +67,11 @@ def test_bound_covers_the_true_distance(problem: Rough) -> None:
 
 
 @settings(max_examples=400)
-@given(problem=rough_problems())
+@given(problem=ill_conditioned_problems())
 @example(problem=CANCELLING)
 @example(problem=OFFSET)
 @example(problem=COLLINEAR)
-def test_bound_of_the_refined_state_covers_its_distance(problem: Rough) -> None:
+def test_bound_of_the_refined_state_covers_its_distance(problem: IllConditionedProblem) -> None:
     state, memory = problem.state()
     measured = certify(state, memory, problem.data.chunks(11))
     if measured.refined is None or measured.refined_certificate is None:
@@ -80,9 +82,9 @@ def test_bound_of_the_refined_state_covers_its_distance(problem: Rough) -> None:
 
 
 @settings(max_examples=400)
-@given(problem=rough_problems())
+@given(problem=ill_conditioned_problems())
 @example(problem=COLLINEAR)
-def test_prediction_bound_covers_every_change_of_a_mean(problem: Rough) -> None:
+def test_prediction_bound_covers_every_change_of_a_mean(problem: IllConditionedProblem) -> None:
     state, memory = problem.state()
     measured = certify(state, memory, problem.data.chunks(11), look_at=problem.data.chunks(13))
     # a prediction itself is rounded: one unit in the last place of each product
@@ -95,9 +97,9 @@ def test_prediction_bound_covers_every_change_of_a_mean(problem: Rough) -> None:
 
 
 @settings(max_examples=300)
-@given(problem=rough_problems(), centred=st.booleans())
+@given(problem=ill_conditioned_problems(), centred=st.booleans())
 @example(problem=SATURATED, centred=True)
-def test_bound_of_wide_models_covers_the_true_distance(problem: Rough, centred: bool) -> None:
+def test_bound_of_wide_models_covers_the_true_distance(problem: IllConditionedProblem, centred: bool) -> None:
     """One pass for the gradient alone, with a centre of the inputs wherever it may be."""
     state, _ = problem.state()
     regularizer, K = state.regularizer, state.predictor.family.outputs

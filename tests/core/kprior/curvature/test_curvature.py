@@ -212,7 +212,7 @@ def test_blocks_estimated_from_drawn_rows_are_near_and_forget_a_row() -> None:
     assert not bool(torch.isin(key, alone.drawn).any())
     for k in range(3):
         left = phi[some.drawn[k][~torch.isin(some.drawn[k], key)]].float()
-        torch.testing.assert_close(alone.matrices[k], float(some.share[k][0]) * left.T @ left, rtol=1e-4, atol=1e-3)
+        torch.testing.assert_close(alone.matrices[k], float(some.weight[k][0]) * left.T @ left, rtol=1e-4, atol=1e-3)
     alone.learn(predictor, w, key, phi[key])
     more = filled("blocks", predictor, w, (x[key], None))
     alone.forget(key, phi[key])

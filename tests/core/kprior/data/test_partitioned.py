@@ -1,4 +1,4 @@
-"""Sums over parts: the same bits whoever adds up which part, and the truth whatever the parts are."""
+"""Sums over shards: the same bits whoever adds up which shard, and the truth whatever the shards are."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ from core.kprior.data.partitioned import accumulate
 from core.kprior.model.encoders import TableEncoder
 from core.kprior.model.predictor import Predictor
 from core.kprior.objective import terms
-from core.kprior.passes.accumulator import A, Accumulator, accumulator_of, add_chunks, question_of
+from core.kprior.passes.accumulator import A, Accumulator, accumulator_of, add_chunks, config_of
 from core.kprior.passes.moments import fit_encoder
 from core.kprior.passes.statistics import Statistics
-from tests.core.kprior.problems import FAMILIES, LINEAR, QUADRATIC, TENTH, Cut, examples_of, spec_of
+from tests.core.kprior.problems import FAMILIES, LINEAR, QUADRATIC, TENTH, ShardedExamples, examples_of, spec_of
 
 MLP = {"kind": "mlp", "hidden": [4]}
 CPU = torch.device("cpu")
 
 
-class Elsewhere(Cut):
-    """Data whose parts are added up by strangers, in any order, who know nothing but bytes."""
+class RemoteShards(ShardedExamples):
+    """Data whose shards are added up by strangers, in any order, who know nothing but bytes."""
 
     seed = 0
     asked = 0
 
-    def shares(self, total: Accumulator) -> bool:
+    def has_helpers(self, total: Accumulator) -> bool:
         return True
 
     def accumulate(self, total: A) -> A:
         self.asked += 1
-        question = pack(*question_of(total))
-        order = list(range(len(self._parts)))
+        config = pack(*config_of(total))
+        order = list(range(len(self._shards)))
         random.Random(self.seed + self.asked).shuffle(order)
         answers = {}
         for i in order:
-            stranger = accumulator_of(*unpack(question), CPU)
-            answers[i] = pack({}, add_chunks(self._parts[i], stranger).sums())
+            other = accumulator_of(*unpack(config), CPU)
+            answers[i] = pack({}, add_chunks(self._shards[i], other).sums())
         for i in sorted(answers):
             total.merge(unpack(answers[i])[1])
         return total
 
 
-def cut(data: Examples, ends: Sequence[int], chunk: int = 7) -> list[list[Examples]]:
-    """Parts that end at these rows, in chunks."""
+def split(data: Examples, ends: Sequence[int], chunk: int = 7) -> list[list[Examples]]:
+    """Shards that end at these rows, in chunks."""
     edges = [0, *sorted({end for end in ends if 0 < end < len(data)}), len(data)]
     return [data.take(torch.arange(a, b)).chunks(chunk) for a, b in zip(edges, edges[1:], strict=False)]
 
 
-def finished(spec: dict[str, Any], data: Cut, **options: Any) -> list[Any]:
+def run_all(spec: dict[str, Any], data: ShardedExamples, **options: Any) -> list[Any]:
     """All that training, another selection and a certificate give."""
     trained = train(spec, data, training=Training(max_epochs=2, batch_size=16), **options)
     policy = options["policy"]
@@ -79,39 +79,39 @@ def finished(spec: dict[str, Any], data: Cut, **options: Any) -> list[Any]:
 def test_strangers_give_the_bits_that_one_alone_gives(
     kind: str, architecture: dict[str, Any], ends: list[int], seed: int
 ) -> None:
-    parts = cut(examples_of(kind, 80, 3), ends)
+    shards = split(examples_of(kind, 80, 3), ends)
     spec = spec_of(kind, 3, architecture)
-    strangers = Elsewhere(parts)
+    strangers = RemoteShards(shards)
     strangers.seed = seed
-    assert finished(spec, strangers, policy=TENTH) == finished(spec, Cut(parts), policy=TENTH)
+    assert run_all(spec, strangers, policy=TENTH) == run_all(spec, ShardedExamples(shards), policy=TENTH)
     assert strangers.asked >= 2
 
 
 @pytest.mark.parametrize("select", Select)
 @pytest.mark.parametrize("curvature", BACKENDS)
 def test_so_they_do_with_every_selection_and_curvature(select: Select, curvature: str) -> None:
-    parts = cut(examples_of("classes", 80, 3), [13, 40, 66])
+    shards = split(examples_of("classes", 80, 3), [13, 40, 66])
     for balance in (False, True):
         options = {"policy": MemoryPolicy(0.2, select=select, balance=balance)}
         options |= {"curvature": curvature}
         spec = spec_of("classes", 3, LINEAR if curvature == "blocks" else MLP)
-        assert finished(spec, Elsewhere(parts), **options) == finished(spec, Cut(parts), **options)
+        assert run_all(spec, RemoteShards(shards), **options) == run_all(spec, ShardedExamples(shards), **options)
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_so_they_do_with_a_wide_model(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curvature_room, "FULL_LIMIT", 0)
-    parts, spec = cut(examples_of(kind, 80, 3), [13, 40, 66]), spec_of(kind, 3)
-    strangers = Elsewhere(parts)
-    assert finished(spec, strangers, policy=TENTH) == finished(spec, Cut(parts), policy=TENTH)
+    shards, spec = split(examples_of(kind, 80, 3), [13, 40, 66]), spec_of(kind, 3)
+    strangers = RemoteShards(shards)
+    assert run_all(spec, strangers, policy=TENTH) == run_all(spec, ShardedExamples(shards), policy=TENTH)
     assert strangers.asked >= 2
 
 
 def test_rows_that_are_not_cached_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts, spec = cut(examples_of("binary", 80, 3), [13, 40, 66]), spec_of("binary", 3)
-    cached = finished(spec, Cut(parts), policy=TENTH)
+    shards, spec = split(examples_of("binary", 80, 3), [13, 40, 66]), spec_of("binary", 3)
+    cached = run_all(spec, ShardedExamples(shards), policy=TENTH)
     monkeypatch.setattr(terms, "CACHE_BYTES", 0)
-    assert finished(spec, Cut(parts), policy=TENTH) == cached
+    assert run_all(spec, ShardedExamples(shards), policy=TENTH) == cached
 
 
 @pytest.mark.parametrize("kind", BACKENDS)
@@ -120,10 +120,10 @@ def test_any_cut_gives_the_sums_of_the_whole(kind: str) -> None:
     predictor = Predictor(spec_of("classes", 3, LINEAR if kind == "blocks" else MLP), seed=1)
     w = predictor.initial_weights()
 
-    def looked(parts: list[list[Examples]]) -> Statistics:
-        return accumulate(Cut(parts), Statistics(predictor, w, slope=True, curvature=kind, surrogate=True))
+    def sum_up(shards: list[list[Examples]]) -> Statistics:
+        return accumulate(ShardedExamples(shards), Statistics(predictor, w, slope=True, curvature=kind, surrogate=True))
 
-    whole, apart = looked([[data]]), looked(cut(data, [1, 2, 30, 59]))
+    whole, apart = sum_up([[data]]), sum_up(split(data, [1, 2, 30, 59]))
     assert whole.count == apart.count == 60
     assert apart.value == pytest.approx(whole.value)
     assert whole.curvature is not None
@@ -141,7 +141,7 @@ def test_strangers_fit_an_encoder() -> None:
     data = Examples(torch.arange(50), x, x[:, 1:])
     columns = [{"name": "a", "type": "number"}, {"name": "b", "type": "number"}]
     alone, shared = TableEncoder(columns), TableEncoder(columns)
-    fit_encoder(alone, Cut(cut(data, [3, 20])))
-    fit_encoder(shared, Elsewhere(cut(data, [3, 20])))
+    fit_encoder(alone, ShardedExamples(split(data, [3, 20])))
+    fit_encoder(shared, RemoteShards(split(data, [3, 20])))
     assert torch.equal(alone.mean, shared.mean)
     assert torch.equal(alone.scale, shared.scale)

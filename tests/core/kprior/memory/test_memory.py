@@ -11,8 +11,9 @@ from torch import Tensor
 from core.kprior import Examples, Memory, MemoryPolicy, Select, Training, train
 from core.kprior.curvature import Full
 from core.kprior.memory.sampling import PrioritySampler, uniform
-from core.kprior.memory.selection import MemorySelection, classes_of
-from core.kprior.model.gauge import ground, shift_directions
+from core.kprior.memory.selection import MemorySelection
+from core.kprior.model.families import classes_of
+from core.kprior.model.gauge import fill_gauge, shift_directions
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import regularizer_of
 from tests.core.kprior.problems import EVERYTHING, FAMILIES, examples_of, l2, rows, spec_of
@@ -103,7 +104,7 @@ def chosen_by(policy: MemoryPolicy, kind: str, examples: Examples, size: int, se
     w = 0.5 * torch.randn(predictor.size, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     curvature = Full.zeros(predictor)
     curvature.add(predictor, w, examples.x)
-    H = ground(curvature.matrix + torch.diag(regularizer.delta), shift_directions(predictor, regularizer.delta))
+    H = fill_gauge(curvature.matrix + torch.diag(regularizer.delta), shift_directions(predictor, regularizer.delta))
     selection = MemorySelection(policy, size, predictor, w, H, seed)
     for chunk in examples.chunks(17):
         selection.offer(chunk)

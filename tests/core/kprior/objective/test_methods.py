@@ -160,7 +160,7 @@ def test_balanced_weights_leave_a_positive_rest() -> None:
     rest = problem.objective.curvature.dense(base.state.predictor.size)
     values = torch.linalg.eigvalsh(rest)
     assert float(values[0]) >= -1e-8 * float(values[-1])
-    assert bool((problem.counted <= problem.importance + 1e-12).all())
+    assert bool((problem.memory_weight <= problem.importance + 1e-12).all())
 
 
 def test_balanced_weights_need_a_full_curvature() -> None:

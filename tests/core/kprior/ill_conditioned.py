@@ -1,4 +1,4 @@
-"""Rough problems for the certificate: badly scaled, collinear, offset, far off; and their exact fit."""
+"""Ill-conditioned problems for the certificate: badly scaled, collinear, offset, far off; and their exact fit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.core.kprior.problems import FAMILIES, LINEAR, l2, labels_for, outputs
 
 
 @dataclass(frozen=True)
-class Rough:
+class IllConditionedProblem:
     """One problem, and weights that are some way off its optimum."""
 
     kind: str
@@ -145,10 +145,10 @@ def powers(low: float, high: float) -> st.SearchStrategy[float]:
     return st.integers(round(low * 4), round(high * 4)).map(lambda q: q / 4)
 
 
-def rough_problems(kinds: tuple[str, ...] = FAMILIES) -> st.SearchStrategy[Rough]:
+def ill_conditioned_problems(kinds: tuple[str, ...] = FAMILIES) -> st.SearchStrategy[IllConditionedProblem]:
     """All of it mixed."""
     return st.builds(
-        Rough,
+        IllConditionedProblem,
         kind=st.sampled_from(kinds),
         seed=st.integers(0, 2**20),
         n=st.integers(6, 60),

@@ -21,7 +21,7 @@ from tests.core.kprior.problems import (
     outputs_of,
     rows,
     spec_of,
-    stopped_early,
+    stop_early,
     without,
 )
 
@@ -59,7 +59,7 @@ def base_of(kind: str) -> Examples:
 
 
 @dataclass(frozen=True)
-class Change:
+class AdaptationCase:
     """A base, the tasks, and what a retrain would be given."""
 
     kind: str
@@ -122,17 +122,17 @@ class Change:
         return retrain(self.spec, self.retained)
 
 
-@cache  # many changes begin with the same base
+@cache  # many cases begin with the same base
 def start(spec: str, kind: str, early: bool) -> tuple[State, Examples]:
     data = base_of(kind)
     if early:
-        return stopped_early(json.loads(spec), data)
+        return stop_early(json.loads(spec), data)
     trained = train(json.loads(spec), data.chunks(37), policy=EVERYTHING)
     return trained.state, trained.memory
 
 
-def all_changes(kind: str) -> list[Change]:
+def all_cases(kind: str) -> list[AdaptationCase]:
     """Every model with every penalty while data come and go, and every model with every change of data."""
-    every = [Change(kind, *parts) for parts in product(MODELS, REGULARIZERS, DATA)]
+    every = [AdaptationCase(kind, *options) for options in product(MODELS, REGULARIZERS, DATA)]
     chosen = [c for c in every if c.data == "add and remove" or c.penalty in ("same penalty", "other delta")]
     return [c for c in chosen if c.tasks()]
