@@ -63,18 +63,17 @@ class PairedEvaluation:
     def worse(self) -> str | None:
         """The figure in which the second version is worse than the first, by more than chance would have it.
 
-        A paired test: the mean of the rows' differences against its standard error. None also if there are too few
-        rows to tell.
+        A paired test: the mean of the rows' differences against its standard error. The loss decides, and the accuracy
+        where the losses are equal, as far as anybody knows. None also if there are too few rows to tell.
         """
         if self.one.count < FEWEST:
             return None
-        for name, sign in (("loss", -1), ("accuracy", 1)):
-            if name in self.one.metrics and name not in self.other.metrics:
-                return name  # it is no finite number
-            mean = self._differences.get(name)
-            if mean is not None and sign * mean.value > SIGMAS * mean.error:
-                return name
-        return None
+        if "loss" in self.one.metrics and "loss" not in self.other.metrics:
+            return "loss"  # it is no finite number
+        loss, accuracy = self._differences["loss"], self._differences.get("accuracy")
+        if not abs(loss.value) <= SIGMAS * loss.error:
+            return "loss" if loss.value < 0 else None
+        return "accuracy" if accuracy is not None and accuracy.value > SIGMAS * accuracy.error else None
 
     @property
     def errors(self) -> dict[str, float]:
