@@ -25,7 +25,7 @@ def test_list_is_a_table(stand_in: StandIn) -> None:
     stand_in.answer({"items": [MODEL], "next": None})
     heading, row = stand_in.run("models", "list").stdout.splitlines()
     assert heading.split()[:4] == ["name", "architecture", "target", "examples"]
-    assert row.split() == ["churn", "linear", "binary", "900", "100", "1000", "3", "-", "-"]
+    assert row.split() == ["churn", "linear", "binary", "900", "100", "1000", "3", "-", "-", "-"]
 
 
 def test_show_lists_every_value(stand_in: StandIn) -> None:
