@@ -129,7 +129,7 @@ def delete_model(name: Name, caller: Admin, context: Shared) -> None:
     sweep(context.database, context.store)
 
 
-@router.post("/{name}/hold", response_model=ModelAnswer, responses=documented(404))
+@router.post("/{name}/hold", response_model=ModelAnswer, responses=documented(404, 409))
 def hold_model(name: Name, caller: Admin, write: Write) -> Response:
     """Stop what is done by itself: no adaptation, retrain or promotion until `resume`. What comes meanwhile is kept and
     waits; adaptations and retrains that are asked for make candidates; erasures are carried out all the same.
@@ -143,7 +143,7 @@ def hold_model(name: Name, caller: Admin, write: Write) -> Response:
     return write(caller.credential, 200, hold)
 
 
-@router.post("/{name}/resume", response_model=ResumedAnswer, responses=documented(404))
+@router.post("/{name}/resume", response_model=ResumedAnswer, responses=documented(404, 409))
 def resume_model(name: Name, caller: Admin, write: Write) -> Response:
     """End a hold: the policy is carried out again, and what is due by now begins at once."""
 

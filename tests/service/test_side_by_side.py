@@ -88,18 +88,24 @@ def test_coefficients_are_the_weights(stack: Stack, api: httpx.Client) -> None:
 
 
 def test_a_key_that_may_not_read_weights_sees_no_coefficients(stack: Stack, api: httpx.Client) -> None:
-    """With certified removal that takes an admin's key."""
+    name = two_versions(stack, api)
+    with stack.client(stack.key("read")) as reader, stack.client(stack.key("read", "weights")) as downloader:
+        refused(reader.get(f"/v1/models/{name}/versions/1/weights"), 403, "scope_missing")
+        answer = compared(reader, name)
+        assert (answer["coefficients"], answer["coefficients_total"]) == (None, None)
+        assert answer["rows"] == HELD_OUT
+        assert compared(downloader, name)["coefficients_total"] == 3
+
+
+def test_with_certified_removal_coefficients_take_an_admins_key(stack: Stack, api: httpx.Client) -> None:
     name = two_versions(
         stack,
         api,
         regularizer={"kind": "l2", "delta": 1.0, "penalize_bias": True},
         training={"removal": {"sigma": 0.1}},
     )
-    with stack.client(stack.key("read")) as reader:
-        refused(reader.get(f"/v1/models/{name}/versions/1/weights"), 403, "scope_missing")
-        answer = compared(reader, name)
-    assert (answer["coefficients"], answer["coefficients_total"]) == (None, None)
-    assert answer["rows"] == HELD_OUT
+    with stack.client(stack.key("read", "weights")) as downloader:
+        assert compared(downloader, name)["coefficients"] is None
     assert compared(api, name)["coefficients"]
 
 
