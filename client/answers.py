@@ -40,6 +40,14 @@ class Counts(Answer, frozen=True):
     removed: int
 
 
+class Held(Answer, frozen=True):
+    """Since when nothing is adapted, retrained or promoted by itself, why, and the id of the key that asked for it."""
+
+    since: datetime
+    why: str
+    by: str
+
+
 class Model(Answer, frozen=True):
     """A model as it stands."""
 
@@ -58,6 +66,13 @@ class Model(Answer, frozen=True):
     pending: int
     """Changes that the champion does not stand for yet."""
     created_at: datetime
+    held: Held | None = None
+
+
+class Resumed(Model, frozen=True):
+    """A model that is not held any more; ``job`` does what waited, and is None if nothing is due."""
+
+    job: str | None = None
 
 
 class Added(Answer, frozen=True):
@@ -111,6 +126,15 @@ class Changed(Answer, frozen=True):
 
     position: int
     job: str | None
+
+
+class Change(Answer, frozen=True):
+    """A change of the model: of its ``kind``, regularizer or architecture, to ``value``."""
+
+    position: int
+    kind: str
+    value: dict[str, Any]
+    created_at: datetime
 
 
 class Job(Answer, frozen=True):
@@ -184,6 +208,14 @@ class Version(Answer, frozen=True):
     sha256: str
     mlflow: dict[str, str | None] | None
     created_at: datetime
+    spec: dict[str, Any] = {}
+    """As it was made: input, target, architecture, regularizer."""
+
+
+class Promoted(Version, frozen=True):
+    """The new champion; ``held`` tells whether the model is: promoting an older version holds it."""
+
+    held: Held | None = None
 
 
 class Promotion(Answer, frozen=True):
@@ -228,6 +260,12 @@ class Comparison(Answer, frozen=True):
     weight_distance: float | None = None
     cost: Costs | None = None
     speedup: float | None = None
+    worse: str | None = None
+    """In which figure the retrained version is worse on the holdout, by more than chance would have it."""
+    took_over: bool = False
+    """Whether adaptations go on from the retrained version."""
+    outcome: str = ""
+    """What became of the retrained version, and why."""
 
 
 class Prediction(Answer, frozen=True):

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from client import answers, batches, frames
+from client import answers, batches, comparing, frames
 from client.batches import Examples
 from client.erasures import Erasures
 from client.errors import ApiError, JobFailed, UnreachableError
@@ -63,11 +63,31 @@ class Operations(Erasures, Verbs):
 
     @operation
     def change_model(
-        self, model: str, *, regularizer: Spec | None = None, architecture: Spec | None = None
+        self,
+        model: str,
+        *,
+        regularizer: Spec | None = None,
+        architecture: Spec | None = None,
+        revert: int | None = None,
     ) -> Flow[answers.Changed]:
-        """Give the model another regularizer, another architecture, or both."""
-        body = without_none({"regularizer": regularizer, "architecture": architecture})
+        """Give the model another regularizer, another architecture, or both; or undo the change at a position."""
+        body = without_none({"regularizer": regularizer, "architecture": architecture, "revert": revert})
         return self.ask(answers.Changed, "POST", path("models", model, "changes"), body)
+
+    @listing
+    def changes(self, model: str) -> Pages[answers.Change]:
+        """Changes of regularizer and architecture, the newest first."""
+        return Pages(answers.Change, path("models", model, "changes"))
+
+    @operation
+    def hold(self, model: str) -> Flow[answers.Model]:
+        """Stop what is done by itself: no adaptation, retrain or promotion until ``resume``."""
+        return self.ask(answers.Model, "POST", path("models", model, "hold"))
+
+    @operation
+    def resume(self, model: str) -> Flow[answers.Resumed]:
+        """End a hold; ``job`` does what waited, if anything is due."""
+        return self.ask(answers.Resumed, "POST", path("models", model, "resume"))
 
     @operation
     def delete_model(self, name: str) -> Flow[None]:
@@ -189,9 +209,14 @@ class Operations(Erasures, Verbs):
         return response.content
 
     @operation
-    def promote(self, model: str, version: int) -> Flow[answers.Version]:
-        """Make a version the champion. Promoting an older one is the rollback."""
-        return self.ask(answers.Version, "POST", path("models", model, "versions", version, "promote"))
+    def promote(self, model: str, version: int) -> Flow[answers.Promoted]:
+        """Make a version the champion. Promoting an older one is the rollback, and holds the model until ``resume``."""
+        return self.ask(answers.Promoted, "POST", path("models", model, "versions", version, "promote"))
+
+    @operation
+    def compare(self, model: str, a: int, b: int) -> Flow[comparing.SideBySide]:
+        """Two versions side by side: specs, figures and predictions on the holdout, coefficients."""
+        return self.ask(comparing.SideBySide, "GET", path("models", model, "versions", a, "compare", b))
 
     @listing
     def promotions(self, model: str) -> Pages[answers.Promotion]:

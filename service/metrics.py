@@ -58,6 +58,7 @@ class Ledger(Collector):
         unsent = GaugeMetricFamily("amend_outbox", "Messages to the workers that are not sent yet.")
         examples = GaugeMetricFamily("amend_ledger_examples", "Examples in force.", labels=["model", "split"])
         pending = GaugeMetricFamily("amend_pending_changes", "Changes after the champion.", labels=["model"])
+        held = GaugeMetricFamily("amend_model_held", "1 while a model is held, 0 otherwise.", labels=["model"])
         erasures = GaugeMetricFamily("amend_erasures", "Erasures by state.", labels=["state"])
         overdue = GaugeMetricFamily("amend_erasures_overdue", "Erasures past their due date.")
         with self.database.read() as session:
@@ -75,11 +76,12 @@ class Ledger(Collector):
                 examples.add_metric([model.name, "train"], model.train_count)
                 examples.add_metric([model.name, "holdout"], model.holdout_count)
                 pending.add_metric([model.name], model.head - (position or 0))
+                held.add_metric([model.name], model.held_at is not None)
             for stage, count in session.execute(select(Erasure.state, func.count()).group_by(Erasure.state)):
                 erasures.add_metric([ErasureState(stage).value], count)
             late = select(func.count()).where(Erasure.state.in_(OPEN), Erasure.due_at < now())
             overdue.add_metric([], session.scalar(late) or 0)
-        yield from (jobs, waiting, workers, unsent, examples, pending, erasures, overdue)
+        yield from (jobs, waiting, workers, unsent, examples, pending, held, erasures, overdue)
 
 
 def page(database: Database, silence: float) -> bytes:

@@ -51,7 +51,10 @@ class RemovedAnswer(BaseModel):
     removed: int
     unknown: list[str] = Field(description="Ids or subjects that no example in force has.")
     position: int = Field(description="The last position that the removal took; the head if it took none.")
-    job: str | None = Field(description="Makes the model forget them. Null while there is no version to adapt.")
+    job: str | None = Field(
+        description="Makes the model forget them. Null while there is no version to adapt, and while the model is held:"
+        " `resume` has it done."
+    )
 
 
 class RemovalAnswer(BaseModel):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from core.errors import Conflict
-from core.jobs import leases
+from core.jobs import holds, leases
 from core.jobs.leases import Lost
 from core.jobs.tables import JobState
-from core.models.policy import Policy
 from core.models.table import Model
 from core.versions import history
 from core.versions.store import Stored
@@ -26,10 +25,9 @@ def adapt(task: Task) -> None:
                 raise Lost
             subject = Subject.of(task.context, session, model, model.head)
         if subject.tip is not None and subject.tip.position == subject.at and not subject.unproven:
-            with task.write() as (session, job, model):
-                job.version = subject.tip.number
-                leases.end(session, job, model, JobState.SUCCEEDED, f"version {job.version} is at the head already")
-            return
+            if conclude_at_head(task, subject.tip.number):
+                return
+            continue
         if subject.count == 0:
             raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
         try:
@@ -45,6 +43,20 @@ def adapt(task: Task) -> None:
             task.drop(stored)
 
 
+def conclude_at_head(task: Task, number: int) -> bool:
+    """Nothing is to be made: the tip is promoted, should it have waited for that; False if it is the tip no more."""
+    with task.write() as (session, job, model):
+        if model.tip != number:
+            return False
+        words = f"version {number} is at the head already"
+        if model.champion != number and history.promotes(model):
+            history.promote(session, model, history.find(session, model, number), by="policy")
+            words += ", promoted"
+        job.version = number
+        leases.end(session, job, model, JobState.SUCCEEDED, words)
+    return True
+
+
 def record(task: Task, subject: Subject, made: Made, stored: Stored) -> None:
     with task.write() as (session, job, model):
         if model.tip != (subject.tip.number if subject.tip else None):
@@ -58,7 +70,9 @@ def record(task: Task, subject: Subject, made: Made, stored: Stored) -> None:
             words = f"version {version.number}, certified at position {made.position}"
         if made.why:
             words += f", because {made.why}"
-        if Policy.model_validate(model.policy).promote == "automatic":
+        if history.promotes(model):
             history.promote(session, model, version, by="policy")
             words += ", promoted"
+        elif model.held_at is not None:
+            words += f", {holds.NOT_PROMOTED}"
         leases.end(session, job, model, JobState.SUCCEEDED, words)

@@ -17,7 +17,7 @@ from core.erasure import purging, receipts, requests
 from core.erasure.requests import open_parts
 from core.erasure.tables import OPEN, Erasure, ErasureState, Part
 from core.errors import Conflict, Unavailable
-from core.jobs import leases, queue
+from core.jobs import holds, leases, queue
 from core.jobs.tables import JobKind, JobState
 from core.kprior import State
 from core.kprior.certificate.membership import auc, losses
@@ -72,7 +72,7 @@ def forget(task: Task) -> None:
         if model.train_count == 0:
             withdraw(session, model)
             return
-        job_id = queue.adaptation(session, model, task.request_id)
+        job_id = queue.adaptation(session, model, task.request_id, even_held=True)
     if job_id is not None and (failed := run_to_end(task, job_id, "adapting the model")):
         raise Conflict(failed["code"], f"The adaptation failed: {failed['detail']}")
 
@@ -128,6 +128,7 @@ def verify(task: Task) -> set[str]:
             known = champion and any(champion.position >= part.first for part, _ in ready(session, model))
             if known and model.champion != tip.number:
                 history.promote(session, model, tip, by="erasure")
+                holds.note_erasure(model, tip.number)
     audited = audit(task)
     with task.write() as (session, _job, model):
         tip = session.get(Version, (model.id, model.tip)) if model.tip else None

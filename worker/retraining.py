@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.errors import Conflict
-from core.jobs import leases, queue
+from core.jobs import holds, leases, queue
 from core.jobs.leases import Lost
 from core.jobs.tables import Job, JobKind, JobState
 from core.kprior import State
@@ -26,6 +26,8 @@ from worker.task import Task
 
 FIGURES = ("loss", "accuracy", "calibration", "rmse")
 """Of a version, that are held against the retrain's."""
+STAYS = "the retrained version is kept to compare with"
+"""What becomes of a retrained version that the adapted one is near enough to."""
 
 
 def retrain(task: Task) -> None:
@@ -93,7 +95,7 @@ def caught_up(session: Session, tip: Version, task: Task) -> bool:
 def compared(subject: Subject, adapted: Version, current: State, made: Made) -> dict[str, Any]:
     """The figures of the adapted and the retrained version, side by side, on the same rows."""
     pair = compare(current, made.state, subject.holdout)
-    ours, theirs = pair.one.metrics, pair.other.metrics
+    ours, theirs, worse = pair.one.metrics, pair.other.metrics, pair.worse
     if not ours:  # without a holdout, training examples must tell how far they are apart
         pair = compare(current, made.state, subject.sampled)
     sides: dict[str, dict[str, float]] = {}
@@ -111,7 +113,16 @@ def compared(subject: Subject, adapted: Version, current: State, made: Made) -> 
         "weight_distance": weight_distance(current, made.state),
         "cost": cost,
         "speedup": made.cost.seconds / max(adapted.cost["seconds"], 1e-9),
+        "worse": None if worse is None else in_words(worse, ours, theirs, pair.errors),
     }
+
+
+def in_words(name: str, ours: dict[str, float], theirs: dict[str, float], errors: dict[str, float]) -> str:
+    """A figure in which the retrained version is the worse one."""
+    if name not in theirs:
+        return f"{name} beyond all numbers against {ours[name]:.4g}"
+    apart = f"{abs(ours[name] - theirs[name]):.2g} +- {errors.get(name, 0):.1g}"
+    return f"{name} {theirs[name]:.4g} against {ours[name]:.4g}, a difference of {apart}"
 
 
 def tolerable(policy: Policy, made: Made, adapted: Version, figures: dict[str, Any]) -> bool:
@@ -135,37 +146,47 @@ def record(
         policy = Policy.model_validate(model.policy)
         version = made.record(task, session, model, job, stored)
         words = f"version {version.number}, trained for positions 1 to {made.position}"
-        good = adapted is not None
-        if adapted is not None and figures is not None:
+        if adapted is None:
+            words += "; " + take_over(session, model, version, subject.tip)
+        elif figures is not None:
             good = tolerable(policy, made, adapted, figures)
+            words += f"; the adapted version {adapted.number} is {'within' if good else 'outside'} tolerance of it; "
+            outcome = STAYS if good else objection(made, adapted, figures)
+            outcome = outcome or take_over(session, model, version, subject.tip)
+            words += outcome
             session.add(
                 Comparison(
                     model_id=model.id,
                     position=made.position,
                     adapted=adapted.number,
                     retrained=version.number,
-                    figures=figures,
+                    figures={**figures, "took_over": model.tip == version.number, "outcome": outcome},
                     within_tolerance=good,
                 )
             )
-            words += f"; the adapted version {adapted.number} is {'within' if good else 'outside'} tolerance of it"
-        if not good:
-            words += take_over(session, model, version, subject.tip, policy)
         leases.end(session, job, model, JobState.SUCCEEDED, words)
 
 
-def take_over(session: Session, model: Model, version: Version, before: Version | None, policy: Policy) -> str:
+def objection(made: Made, adapted: Version, figures: dict[str, Any]) -> str:
+    """Why the retrained version does not take over, though the adapted one is outside tolerance; "" if it does."""
+    if figures["worse"] is None or made.dataset != adapted.dataset:
+        return ""  # what stands for other data than it should must go, however good it is
+    return f"the retrained version is worse on the holdout and stays a candidate: {figures['worse']}"
+
+
+def take_over(session: Session, model: Model, version: Version, before: Version | None) -> str:
     """Have adaptations start from the retrained version; and serve it, unless that would undo what came after it."""
     tip = session.get(Version, (model.id, model.tip)) if model.tip else None
     if tip is not None and (before is None or tip.number != before.number):
         if tip.position < version.position:
-            return ""  # somebody went back to an older version meanwhile, and will have had a reason
+            return "the retrained version stays a candidate: somebody went back to an older one meanwhile"
         if tip.position > version.position:
             model.tip = version.number
             queue.due(session, model, JobKind.ADAPT)
-            return "; what came meanwhile is adapted on top of it"
+            return "what came meanwhile is adapted on top of the retrained version"
     model.tip = version.number
-    if policy.promote == "automatic":
+    if history.promotes(model):
         history.promote(session, model, version, by="policy")
-        return "; promoted"
-    return ""
+        return "the retrained version was promoted"
+    why = holds.NOT_PROMOTED if model.held_at else "not promoted, by the policy"
+    return f"adaptations start from the retrained version; {why}"

@@ -27,6 +27,14 @@ COLUMNS: output.Columns = {
     "head": "head",
     "pending": "pending",
     "champion": "champion",
+    "held": "held.why",
+    "created": output.moment("created_at"),
+}
+
+CHANGES: output.Columns = {
+    "position": "position",
+    "kind": "kind",
+    "value": "value",
     "created": output.moment("created_at"),
 }
 
@@ -123,20 +131,57 @@ def change(
     model: Name,
     regularizer: Regularizer = None,
     architecture: Architecture = None,
+    revert: Annotated[
+        int | None, typer.Option("--revert", metavar="POSITION", min=1, help="Undo the change at this position.")
+    ] = None,
     wait: Wait = False,
 ) -> None:
-    """Change a model's regularizer or architecture, or both; the model is adapted to it.
+    """Change a model's regularizer or architecture, or both, or undo such a change; the model is adapted to it.
 
     Example: amend models change churn --regularizer '{"kind": "l2", "delta": 10}' --wait
     """
     parts = {
         "regularizer": parse_kind(regularizer, "--regularizer"),
         "architecture": parse_kind(architecture, "--architecture"),
+        "revert": revert,
     }
     body = without_none(parts)
     if not body:
-        fail("nothing to change: give --regularizer or --architecture")
+        fail("nothing to change: give --regularizer, --architecture or --revert")
     follow_up(connection, connection.client.post(path("models", model, "changes"), body), wait)
+
+
+@command(app)
+def changes(connection: Connection, model: Name, limit: Limit = None, after: After = None) -> None:
+    """List the changes of a model's regularizer and architecture.
+
+    Example: amend models changes churn
+    """
+    connection.show_list(connection.client.get(path("models", model, "changes"), limit=limit, after=after), CHANGES)
+
+
+@command(app)
+def hold(connection: Connection, model: Name) -> None:
+    """Stop what is done by itself: no adaptation, retrain or promotion until resume.
+
+    Example: amend models hold churn
+    """
+    answer = connection.client.post(path("models", model, "hold"))
+    connection.say(answer, f"{model} is held: {answer['held']['why']}.")
+
+
+@command(app)
+def resume(connection: Connection, model: Name, wait: Wait = False) -> None:
+    """End a hold; what is due by now begins at once.
+
+    Example: amend models resume churn --wait
+    """
+    answer = connection.client.post(path("models", model, "resume"))
+    if wait and answer["job"]:
+        finish(connection, connection.client.get(path("jobs", answer["job"])), wait)
+    else:
+        due = f"the job {answer['job']} does what waited" if answer["job"] else "nothing is due"
+        connection.say(answer, f"{model} is not held; {due}.")
 
 
 @command(app)

@@ -1,8 +1,9 @@
 """``amend versions`` and ``amend comparisons``: what a model was and is, and how it stands to its retrains."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -63,12 +64,35 @@ def show(connection: Connection, model: Name, version: Number) -> None:
 
 @command(app)
 def promote(connection: Connection, model: Name, version: Number) -> None:
-    """Make a version the champion, which answers predictions. An older one can be: that is a rollback.
+    """Make a version the champion, which answers predictions. An older one can be: that is a rollback, and holds.
 
     Example: amend versions promote churn 6
     """
     answer = connection.client.post(path("models", model, "versions", version, "promote"))
-    connection.say(answer, f"Version {version} is the champion of {model}.")
+    said = f"Version {version} is the champion of {model}."
+    if answer.get("held"):
+        said += f" The model is held: amend models resume {model} has it adapted again."
+    connection.say(answer, said)
+
+
+@command(app)
+def compare(
+    connection: Connection,
+    model: Name,
+    version: Number,
+    other: Annotated[int, typer.Argument(metavar="OTHER", min=1, help="The number of the other version.")],
+) -> None:
+    """Set two versions side by side: specs, figures and predictions on the holdout, coefficients.
+
+    Example: amend versions compare churn 6 7
+    """
+    answer = connection.client.get(path("models", model, "versions", version, "compare", other))
+    if connection.as_json:
+        connection.show(answer)
+        return
+    columns: output.Columns = {"": "what", f"version {version}": "a", f"version {other}": "b"}
+    output.print_table(list(side_by_side(answer)), columns)
+    typer.echo(summary(answer))
 
 
 @command(app)
@@ -105,6 +129,30 @@ def list_comparisons(connection: Connection, model: Name, limit: Limit = None, a
     """
     answer = connection.client.get(path("models", model, "comparisons"), limit=limit, after=after)
     connection.show_list(answer, COMPARISON)
+
+
+def side_by_side(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The lines of two versions' table: what differs between the specs, figures, the coefficients that differ most."""
+    for name in ("kind", "position", "state"):
+        yield {"what": name, "a": answer["a"][name], "b": answer["b"][name]}
+    for item in answer["differences"]:
+        yield {"what": item["field"], "a": item["a"], "b": item["b"]}
+    for name, figure in answer["figures"].items():
+        yield {"what": name, "a": figure["a"], "b": figure["b"]}
+    for item in answer["coefficients"] or ():
+        of = "" if item["class"] is None else f" (class {item['class']})"
+        yield {"what": f"weight of {item['feature']}{of}", "a": item["a"], "b": item["b"]}
+
+
+def summary(answer: dict[str, Any]) -> str:
+    """How far the predictions of two versions differ."""
+    if not answer["rows"]:
+        return "There is no holdout to compare predictions on."
+    figures = [output.format_value(answer[name]) for name in ("disagreement", "disagreement_se", "largest_change")]
+    said = f"On {answer['rows']} rows of the holdout: disagreement {figures[0]} (standard error {figures[1]}), "
+    said += f"largest change of a prediction {figures[2]}."
+    shown, total = len(answer["coefficients"] or ()), answer["coefficients_total"] or 0
+    return said + (f" {shown} of {total} weights are shown: those that differ most." if shown < total else "")
 
 
 def both(item: dict[str, object], name: str) -> str:

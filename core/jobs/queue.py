@@ -56,11 +56,14 @@ def announce(session: Session, job: Job) -> None:
     session.info["announced"] = True
 
 
-def adaptation(session: Session, model: Model, request_id: str | None) -> str | None:
-    """The id of the job that adapts the model to its head; None while nothing was ever trained on its examples.
+def adaptation(session: Session, model: Model, request_id: str | None, even_held: bool = False) -> str | None:
+    """The id of the job that adapts the model to its head; None while nothing was ever trained on its examples, and
+    while the model is held: `holds.resume` makes due what waits. An erasure is carried out `even_held`.
 
     A training that runs now may have read them already: what comes after must be due, too.
     """
+    if model.held_at is not None and not even_held:
+        return None
     trained = select(Version.number).where(Version.model_id == model.id)
     at_work = (Job.state.in_((JobState.QUEUED, JobState.RUNNING)), Job.kind != JobKind.ERASE)
     training = select(Job.id).where(Job.model_id == model.id, *at_work)

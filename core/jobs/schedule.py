@@ -64,7 +64,7 @@ def noteworthy(moment: datetime) -> ColumnElement[bool]:
     removed = exists().where(Example.model_id == Model.id, Example.removed.is_not(None), func.length(Example.x) > 0)
     erased = exists().where(Part.model_id == Model.id, Part.state.in_(OPEN))
     kept = exists().where(Version.model_id == Model.id, Version.purge_at <= moment)
-    return or_(and_(Model.tip.is_not(None), outdated), removed, erased, kept)
+    return or_(and_(Model.tip.is_not(None), Model.held_at.is_(None), outdated), removed, erased, kept)
 
 
 def wanted(session: Session, model: Model, moment: datetime) -> list[tuple[JobKind, datetime | None]]:
@@ -74,7 +74,7 @@ def wanted(session: Session, model: Model, moment: datetime) -> list[tuple[JobKi
         found.append((JobKind.ERASE, None))
     policy = Policy.model_validate(model.policy)
     tip = session.get(Version, (model.id, model.tip)) if model.tip else None
-    if tip is None or model.train_count == 0:
+    if tip is None or model.train_count == 0 or model.held_at is not None:
         return found
     if adaptation_due(session, model, tip, policy, moment):
         found.append((JobKind.ADAPT, None))

@@ -33,4 +33,9 @@ class Model(Base):
     """The number of the version that answers predictions."""
     tip: Mapped[int | None]
     """The number of the version that the next adaptation starts from: the champion, unless promotion is manual."""
+    held_at: Mapped[datetime | None]
+    """Since when nothing is adapted, retrained or promoted by itself (`core/jobs/holds.py`)."""
+    held_why: Mapped[str | None] = mapped_column(String(200))
+    held_by: Mapped[str | None] = mapped_column(String(20))
+    """The id of the key that asked for it."""
     created_at: Mapped[datetime] = mapped_column(default=now)

@@ -16,6 +16,9 @@ from core.tracking.server import MODEL_ID, or_none, ours
 from core.tracking.story import Story
 from core.versions.tables import Version
 
+HELD = "amend.held"
+"""The tag of a registered model that is held: since when, and why."""
+
 
 def sweep_packages(prefix: str) -> None:
     """Delete what publishers who were killed left behind. Called by who has the lease: nobody else packs anything."""
@@ -85,11 +88,21 @@ def register(client: Any, run_id: str, logged_model_id: str, version: Version, s
 
 
 def set_aliases(client: Any, story: Story) -> None:
-    """Let the aliases say what is true now. A version that MLflow has not been told of yet gets its alias with it."""
+    """Let the aliases say what is true now, and a tag whether the model is held.
+
+    A version that MLflow has not been told of yet gets its alias with it.
+    """
     name = story.model.name
     registered = or_none(client.get_registered_model, name)
     if registered is None or not ours(registered.tags, story.model.id):
         return
+    held, tagged = words.held(story.model), registered.tags.get(HELD)
+    if held and held != tagged:
+        client.set_registered_model_tag(name, HELD, held)
+    elif tagged and not held:
+        client.delete_registered_model_tag(name, HELD)
+    if registered.description != (said := words.of_model(story)):
+        client.update_registered_model(name, said)
     holders = {"champion": story.champion, "challenger": story.challenger, "reference": story.reference}
     for alias, version in holders.items():
         now = registered.aliases.get(alias)

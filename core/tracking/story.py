@@ -56,15 +56,14 @@ class Story:
     def line(self) -> list[Version]:
         """The versions that followed each other: the first, then adapted ones, or trained in their place.
 
-        Retrains are among them only if they took over, because the adapted version was not within tolerance.
+        Retrains are among them only if they took over: the adapted version was not within tolerance, and no better.
         """
         made: list[Version] = []
         for version in self.versions:
             asked = version.kind is VersionKind.TRAINED and (version.job_id is None or version.job_id in self.retrains)
             if asked and made:
                 comparison = self.comparison_of(version)
-                needless = made[-1].position == version.position if comparison is None else comparison.within_tolerance
-                if needless:
+                if made[-1].position == version.position if comparison is None else not took_over(comparison):
                     continue
             made.append(version)
         return made
@@ -111,6 +110,11 @@ class Story:
         """The comparison that a version is part of, on either side."""
         found = [c for c in self.comparisons if version.number in (c.adapted, c.retrained)]
         return found[-1] if found else None
+
+
+def took_over(comparison: Comparison) -> bool:
+    """Whether adaptations went on from the retrained version."""
+    return bool(comparison.figures.get("took_over", not comparison.within_tolerance))
 
 
 def score(metrics: dict[str, Any]) -> str | None:

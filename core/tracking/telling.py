@@ -40,7 +40,16 @@ class Teller:
         if entry.kind is EntryKind.JOB and entry.job_id is not None:
             self.tell_job(story, entry.job_id)
             story = Story.of(self.database, entry.model_id) or story
+        else:
+            self.describe(story)
         registry.set_aliases(self.client, story)
+
+    def describe(self, story: Story) -> None:
+        """Say anew what there is to say of a model that MLflow knows already: it may be held, or no more."""
+        found, said = self.client.get_experiment_by_name(story.model.name), words.of_model(story)
+        known = found is not None and found.lifecycle_stage == "active" and server.ours(found.tags, story.model.id)
+        if known and found.tags.get(runs.NOTE) not in (None, said):
+            self.client.set_experiment_tag(found.experiment_id, runs.NOTE, said)
 
     def tell_job(self, story: Story, job_id: str) -> None:
         with self.database.read() as session:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeGuard
 
 from core.jobs.tables import Job, JobState
+from core.models.table import Model
 from core.tracking.story import Story, score
 from core.versions.tables import Comparison, Version, VersionKind
 
@@ -44,7 +45,9 @@ def compared(story: Story, comparison: Comparison) -> str:
     name = score({name: value["adapted"] for name, value in sides.items()})
     if name is not None and number(sides[name].get("retrained")):
         said += f": {name} {figure(sides[name]['adapted'])} against {figure(sides[name]['retrained'])}"
-    return f"{said} ({'within' if comparison.within_tolerance else '**not** within'} tolerance)."
+    said += f" ({'within' if comparison.within_tolerance else '**not** within'} tolerance)."
+    outcome = "" if comparison.within_tolerance else figures.get("outcome", "")
+    return f"{said} {outcome[:1].upper()}{outcome[1:]}." if outcome else said
 
 
 def saving(story: Story) -> str | None:
@@ -103,10 +106,20 @@ def tried(version: Version) -> str:
     return said
 
 
+def held(model: Model) -> str:
+    """That a model is held, since when and why; "" if it is not."""
+    if model.held_at is None:
+        return ""
+    since = f"{model.held_at:%Y-%m-%d %H:%M} UTC"
+    return f"held since {since}: {model.held_why}"
+
+
 def of_model(story: Story) -> str:
     """The description of a model's experiment, in Markdown."""
     name = story.model.name
+    hold = held(story.model)
     return (
+        f"{f'**The model is {hold}.** Nothing is adapted or retrained by itself. ' if hold else ''}"
         f"{answer(story)}\n\n"
         f"The model *{name}* predicts {target(story.model.spec['target'])} from {given(story.model.spec['input'])} "
         f"({architecture(story.spec['architecture'])}). It is kept current by adaptation instead of retraining; "

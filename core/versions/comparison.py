@@ -10,6 +10,11 @@ from torch import Tensor
 from core.kprior import Data, State
 from core.versions.evaluation import Evaluation, Mean, choices
 
+SIGMAS = 2.0
+"""Standard errors of a difference beyond which it is not put down to chance."""
+FEWEST = 20
+"""Rows; of fewer, nobody can say what chance would have it."""
+
 
 class PairedEvaluation:
     """Figures of two versions' predictions for the same rows, gathered chunk by chunk."""
@@ -18,6 +23,7 @@ class PairedEvaluation:
         self.one, self.other = Evaluation(one), Evaluation(other)
         self._apart, self._y = Mean(), Mean()
         self._differences: dict[str, Mean] = {}
+        self._largest = 0.0
 
     def add(self, x: Tensor, y: Tensor) -> None:
         """Take a chunk of rows."""
@@ -25,6 +31,8 @@ class PairedEvaluation:
         left, right = self.one.add(f, a, y), self.other.add(g, b, y)
         for name, values in left.items():
             self._differences.setdefault(name, Mean()).add(values.double() - right[name].double())
+        largest = float((a - b).abs().max())
+        self._largest = largest if math.isnan(largest) else max(self._largest, largest)
         if self.one.classifies:
             self._apart.add(torch.from_numpy(choices(a) != choices(b)))
         else:
@@ -45,6 +53,27 @@ class PairedEvaluation:
         if not math.isfinite(self._apart.value) or not self._y.variance > 0:
             return 0.0 if self._apart.value == 0 else None
         return math.sqrt(self._apart.value / self._y.variance)
+
+    @property
+    def largest(self) -> float | None:
+        """The largest difference of any prediction: of probabilities, or of means. None without rows."""
+        return self._largest if self.one.count and math.isfinite(self._largest) else None
+
+    @property
+    def worse(self) -> str | None:
+        """The figure in which the second version is worse than the first, by more than chance would have it.
+
+        A paired test: the mean of the rows' differences against its standard error. The loss decides, and the accuracy
+        where the losses are equal, as far as anybody knows. None also if there are too few rows to tell.
+        """
+        if self.one.count < FEWEST:
+            return None
+        if "loss" in self.one.metrics and "loss" not in self.other.metrics:
+            return "loss"  # it is no finite number
+        loss, accuracy = self._differences["loss"], self._differences.get("accuracy")
+        if not abs(loss.value) <= SIGMAS * loss.error:
+            return "loss" if loss.value < 0 else None
+        return "accuracy" if accuracy is not None and accuracy.value > SIGMAS * accuracy.error else None
 
     @property
     def errors(self) -> dict[str, float]:

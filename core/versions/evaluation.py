@@ -15,7 +15,7 @@ from core.kprior import Data, State
 
 BINS = 10
 MOST_CLASSES = 50
-"""More cannot be read off a confusion matrix."""
+"""More cannot be read off a confusion matrix, and of thousands it would be hundreds of megabytes."""
 
 
 class Mean:
@@ -52,7 +52,8 @@ class Evaluation:
         self.classifies = self.kind in ("binary", "classes")
         classes = max(2, state.predictor.family.outputs)
         self._loss, self._square = Mean(), Mean()
-        self._confusion = np.zeros((classes, classes), np.int64)
+        self._right = 0
+        self._confusion = np.zeros((classes, classes), np.int64) if classes <= MOST_CLASSES else None
         self._bins = np.zeros((BINS, 3))
         """Of each bin: sum of confidences, how often they were right, how many."""
 
@@ -77,7 +78,9 @@ class Evaluation:
             self._square.add(((mean - y).double() ** 2).sum(1))
             return {"loss": loss}
         guess, truth = choices(mean), choices(y)
-        np.add.at(self._confusion, (truth, guess), 1)
+        self._right += int((truth == guess).sum())
+        if self._confusion is not None:
+            np.add.at(self._confusion, (truth, guess), 1)
         # of two classes: how often it is the second; of more: how often the likeliest is right
         if self.kind == "binary":
             confidence, right = mean[:, 0].double().cpu().numpy(), truth == 1
@@ -100,7 +103,7 @@ class Evaluation:
             return {}
         found: dict[str, float] = {"rows": self.count, "loss": self._loss.value, "loss_se": self._loss.error}
         if self.classifies:
-            right = float(np.trace(self._confusion)) / self.count
+            right = self._right / self.count
             found |= {"accuracy": right, "accuracy_se": math.sqrt(right * (1 - right) / self.count)}
             found["calibration"] = float(np.abs(self._bins[:, 0] - self._bins[:, 1]).sum()) / self.count
         else:
@@ -114,7 +117,7 @@ class Evaluation:
             return {}
         sums = self._bins[self._bins[:, 2] > 0]
         reliability = [{"confidence": c / n, "accuracy": r / n, "count": int(n)} for c, r, n in sums.tolist()]
-        confusion = self._confusion.tolist() if len(self._confusion) <= MOST_CLASSES else None
+        confusion = None if self._confusion is None else self._confusion.tolist()
         return {"confusion": confusion, "reliability": reliability}
 
 

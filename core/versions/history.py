@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from core.erasure.tables import OPEN, Erasure, Part
 from core.errors import Conflict, NotFound
+from core.models.policy import Policy
 from core.models.table import Model
 from core.tracking.tables import EntryKind, tell
 from core.versions.store import Stored
@@ -92,6 +93,11 @@ def require_in_use(version: Version) -> None:
         raise Conflict("version_purged", f"Version {version.number} is purged: its weights are gone.")
     if version.purge_at is not None:
         raise Conflict("version_erased", f"Version {version.number} knew a person who was erased, and is about to go.")
+
+
+def promotes(model: Model) -> bool:
+    """Whether a new version becomes champion by itself."""
+    return model.held_at is None and Policy.model_validate(model.policy).promote == "automatic"
 
 
 def promote(session: Session, model: Model, version: Version, by: str) -> Promotion:

@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from core.erasure.purging import due_to_tidy
 from core.erasure.requests import note_deletion
-from core.jobs import queue
+from core.jobs import holds, queue
 from core.ledger import append
-from core.ledger.specs import spec_at
+from core.ledger.specs import spec_at, spec_changes, value_before
 from core.ledger.tables import ChangeKind
 from core.marks import Litter
 from core.models import catalog
@@ -26,14 +26,31 @@ from core.versions.sweeping import sweep
 from core.versions.tables import Version
 from service.auth import Admin, Guarded, Reader
 from service.context import Shared
-from service.models.schemas import ChangeAnswer, Counts, ModelAnswer, ModelChange, NewModel, PolicyPatch
-from service.pages import After, Limit, Page, page_of
+from service.models.schemas import (
+    ChangeAnswer,
+    ChangedAnswer,
+    Counts,
+    HeldAnswer,
+    ModelAnswer,
+    ModelChange,
+    NewModel,
+    PolicyPatch,
+    ResumedAnswer,
+    of_change,
+)
+from service.pages import After, Limit, Page, number, page_of
 from service.problems import documented
 from service.writing import Write
 
 router = APIRouter(prefix="/v1/models", tags=["Models"], route_class=Guarded)
 
 Name = Annotated[str, Path(description="The model's name.", max_length=63, examples=["churn"])]
+
+
+def held(model: Model) -> HeldAnswer | None:
+    if model.held_at is None:
+        return None
+    return HeldAnswer(since=model.held_at, why=model.held_why or "", by=model.held_by or "")
 
 
 def described(session: Session, model: Model) -> ModelAnswer:
@@ -49,6 +66,7 @@ def described(session: Session, model: Model) -> ModelAnswer:
             "head": model.head,
             "champion": model.champion,
             "pending": model.head - (champion.position if champion else 0),
+            "held": held(model),
             "created_at": model.created_at,
         }
     )
@@ -111,6 +129,43 @@ def delete_model(name: Name, caller: Admin, context: Shared) -> None:
     sweep(context.database, context.store)
 
 
+@router.post("/{name}/hold", response_model=ModelAnswer, responses=documented(404, 409))
+def hold_model(name: Name, caller: Admin, write: Write) -> Response:
+    """Stop what is done by itself: no adaptation, retrain or promotion until `resume`. What comes meanwhile is kept and
+    waits; adaptations and retrains that are asked for make candidates; erasures are carried out all the same.
+    """
+
+    def hold(session: Session) -> ModelAnswer:
+        model = catalog.find(session, name, caller.models, lock=True)
+        holds.hold(session, model, "held by hand", caller.key_id)
+        return described(session, model)
+
+    return write(caller.credential, 200, hold)
+
+
+@router.post("/{name}/resume", response_model=ResumedAnswer, responses=documented(404, 409))
+def resume_model(name: Name, caller: Admin, write: Write) -> Response:
+    """End a hold: the policy is carried out again, and what is due by now begins at once."""
+
+    def resume(session: Session) -> ResumedAnswer:
+        model = catalog.find(session, name, caller.models, lock=True)
+        job = holds.resume(session, model, write.request_id)
+        return ResumedAnswer(**dict(described(session, model)), job=job)
+
+    return write(caller.credential, 200, resume)
+
+
+@router.get("/{name}/changes", response_model=Page[ChangedAnswer], responses=documented(404))
+def list_changes(
+    name: Name, caller: Reader, context: Shared, limit: Limit = 100, after: After = None
+) -> Page[ChangedAnswer]:
+    """Changes of regularizer and architecture, the newest first. Examples are not among them."""
+    with context.database.read() as session:
+        model = catalog.find(session, name, caller.models)
+        found = spec_changes(session, model, number(after, model.head + 1), limit + 1)
+        return page_of(found, limit, of_change, lambda change: change.last)
+
+
 @router.post(
     "/{name}/changes",
     status_code=202,
@@ -118,12 +173,15 @@ def delete_model(name: Name, caller: Admin, context: Shared) -> None:
     responses=documented(404, 409),
 )
 def change_model(name: Name, body: ModelChange, caller: Admin, context: Shared, write: Write) -> Response:
-    """Give the model another regularizer, another architecture, or both."""
+    """Give the model another regularizer, another architecture, or both; or undo such a change by another one."""
 
     def change(session: Session) -> ChangeAnswer:
         model = catalog.find(session, name, caller.models, lock=True)
         spec = spec_at(session, model.id, model.spec, model.head)
         new = body.model_dump(mode="json", exclude_none=True)
+        if body.revert is not None:
+            kind, before = value_before(session, model, body.revert)
+            new = {kind.value: before}
         check_buildable({**spec, **new}, context.settings.max_parameters)
         check_removal({**spec, **new}, model.training)
         for kind in (ChangeKind.REGULARIZER, ChangeKind.ARCHITECTURE):

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from core.ledger.tables import Change, ChangeKind
 from core.models.catalog import NAME
 from core.models.policy import Policy
 from core.models.spec import Architecture, Input, Regularizer, Spec, Strict, Target, Training
@@ -45,6 +46,14 @@ class Counts(BaseModel):
     removed: int
 
 
+class HeldAnswer(BaseModel):
+    """Since when nothing is adapted, retrained or promoted by itself, why, and who asked for it."""
+
+    since: datetime
+    why: str = Field(examples=["version 3 was promoted by hand"])
+    by: str = Field(description="Id of the key.")
+
+
 class ModelAnswer(BaseModel):
     """A model as it stands."""
 
@@ -59,7 +68,14 @@ class ModelAnswer(BaseModel):
     head: int = Field(description="The last position of the ledger.")
     champion: int | None = Field(description="The version that answers predictions.")
     pending: int = Field(description="Changes that the champion does not stand for yet.")
+    held: HeldAnswer | None = Field(description="Null: the policy is carried out.")
     created_at: datetime
+
+
+class ResumedAnswer(ModelAnswer):
+    """A model that is not held any more."""
+
+    job: str | None = Field(description="Does what waited. Null if nothing is due.")
 
 
 class PolicyPatch(Strict):
@@ -71,7 +87,7 @@ class PolicyPatch(Strict):
 
 
 class ModelChange(Strict):
-    """A new regularizer, a new architecture, or both."""
+    """A new regularizer, a new architecture, or both; or the position of such a change that shall be undone."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"regularizer": {"kind": "l2", "delta": 10.0, "penalize_bias": False}}]}
@@ -79,11 +95,18 @@ class ModelChange(Strict):
 
     regularizer: Regularizer | None = None
     architecture: Architecture | None = None
+    revert: int | None = Field(
+        None,
+        ge=1,
+        lt=2**63,
+        description="What was changed at this position becomes what it was before: a new change.",
+    )
 
     @model_validator(mode="after")
     def not_empty(self) -> ModelChange:
-        if self.regularizer is None and self.architecture is None:
-            raise ValueError("give a regularizer, an architecture, or both")
+        changes = self.regularizer is not None or self.architecture is not None
+        if changes == (self.revert is not None):
+            raise ValueError("give a regularizer, an architecture, or both; or the position of a change to revert")
         return self
 
 
@@ -91,4 +114,20 @@ class ChangeAnswer(BaseModel):
     """Where the change stands in the ledger, and the job that carries it out."""
 
     position: int
-    job: str | None = Field(description="Null while there is no version to adapt.")
+    job: str | None = Field(
+        description="Null while there is no version to adapt, and while the model is held: `resume` has it done."
+    )
+
+
+class ChangedAnswer(BaseModel):
+    """A change of the model."""
+
+    position: int
+    kind: ChangeKind = Field(description="`regularizer` or `architecture`.")
+    value: dict[str, Any]
+    created_at: datetime
+
+
+def of_change(change: Change) -> ChangedAnswer:
+    values: dict[str, Any] = {"value": change.value, "kind": change.kind, "created_at": change.created_at}
+    return ChangedAnswer(position=change.last, **values)

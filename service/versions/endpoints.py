@@ -2,61 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 from sqlalchemy import select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from starlette.responses import Response
 
-from core.errors import NotFound
-from core.jobs import queue
-from core.jobs.tables import JobKind
+from core.errors import Forbidden, NotFound
+from core.jobs import holds
 from core.keys.table import Scope
-from core.ledger.tables import Change, ChangeKind
+from core.kprior import State
+from core.ledger.specs import spec_at, specs_at
 from core.models import catalog
+from core.models.table import Model
 from core.versions import history
+from core.versions.coefficients import coefficients
+from core.versions.comparison import weight_distance
+from core.versions.side_by_side import compare_on_holdout
 from core.versions.tables import Comparison, Promotion, Version, VersionState
 from service.auth import Admin, Caller, Downloader, Guarded, Reader
-from service.context import Context, Shared
-from service.models.endpoints import Name
+from service.context import Shared
+from service.models.endpoints import Name, held
 from service.pages import After, Limit, Page, number, page_of
 from service.problems import documented
 from service.versions.schemas import (
     ComparisonAnswer,
+    PromotedAnswer,
     PromotionAnswer,
+    SideBySideAnswer,
     VersionAnswer,
     of_comparison,
+    of_pair,
     of_promotion,
+    of_side,
     of_version,
 )
 from service.writing import Write
 
 router = APIRouter(prefix="/v1/models/{name}", tags=["Versions"], route_class=Guarded)
 
-T = TypeVar("T")
 LAST = 2**31 - 1
 """The largest number that a version can have."""
 Number = Annotated[int, Path(ge=1, le=LAST, description="The version's number.", examples=[1])]
 
 
 def newest_first(
-    context: Context,
-    caller: Caller,
-    name: str,
-    key: InstrumentedAttribute[int],
-    shown: Callable[[Any], T],
-    limit: int,
-    after: str | None,
-) -> Page[T]:
-    """A page of what a model has of one kind, by its number."""
+    session: Session, model: Model, key: InstrumentedAttribute[int], limit: int, after: str | None
+) -> Sequence[Any]:
+    """What a model has of one kind, by its number: a page, and one more if there is one."""
     table = key.class_
-    with context.database.read() as session:
-        model = catalog.find(session, name, caller.models)
-        query = select(table).where(table.model_id == model.id, key <= min(number(after, LAST + 1) - 1, LAST))
-        rows = session.scalars(query.order_by(key.desc()).limit(limit + 1)).all()
-        return page_of(rows, limit, shown, lambda row: getattr(row, key.key))
+    query = select(table).where(table.model_id == model.id, key <= min(number(after, LAST + 1) - 1, LAST))
+    return session.scalars(query.order_by(key.desc()).limit(limit + 1)).all()
+
+
+def with_spec(session: Session, model: Model, version: Version) -> VersionAnswer:
+    return of_version(version, spec_at(session, model.id, model.spec, version.position))
+
+
+def require_weights(caller: Caller, model: Model) -> None:
+    """Forbidden, unless the key may read weights; with certified removal admin's alone may: the promise holds only as
+    long as nobody knows the perturbation.
+    """
+    caller.require(Scope.ADMIN if model.training.get("removal") else Scope.WEIGHTS)
 
 
 @router.get("/versions", response_model=Page[VersionAnswer], responses=documented(404))
@@ -64,31 +73,63 @@ def list_versions(
     name: Name, caller: Reader, context: Shared, limit: Limit = 100, after: After = None
 ) -> Page[VersionAnswer]:
     """Versions, the newest first."""
-    return newest_first(context, caller, name, Version.number, of_version, limit, after)
+    with context.database.read() as session:
+        model = catalog.find(session, name, caller.models)
+        rows = newest_first(session, model, Version.number, limit, after)
+        specs = specs_at(session, model.id, model.spec, [row.position for row in rows])
+        return page_of(rows, limit, lambda row: of_version(row, specs[row.position]), lambda row: row.number)
 
 
 @router.get("/versions/{n}", response_model=VersionAnswer, responses=documented(404))
 def show_version(name: Name, n: Number, caller: Reader, context: Shared) -> VersionAnswer:
     """One version."""
     with context.database.read() as session:
-        return of_version(history.find(session, catalog.find(session, name, caller.models), n))
+        model = catalog.find(session, name, caller.models)
+        return with_spec(session, model, history.find(session, model, n))
 
 
-@router.post("/versions/{n}/promote", response_model=VersionAnswer, responses=documented(404, 409))
+@router.get(
+    "/versions/{a}/compare/{b}",
+    response_model=SideBySideAnswer,
+    response_model_by_alias=True,
+    responses=documented(404, 409),
+)
+def compare_versions(name: Name, a: Number, b: Number, caller: Reader, context: Shared) -> SideBySideAnswer:
+    """Two versions side by side: specs, figures and predictions on the sample of the holdout, coefficients."""
+    with context.database.read() as session:
+        model = catalog.find(session, name, caller.models)
+        sides = [history.find(session, model, n) for n in (a, b)]
+        for version in sides:
+            history.require_in_use(version)
+        specs = specs_at(session, model.id, model.spec, [version.position for version in sides])
+    one, other = (State.from_bytes(context.file(version.file, version.sha256)) for version in sides)
+    return of_pair(
+        [of_side(version, specs[version.position]) for version in sides],
+        compare_on_holdout(context.database, model, one, other),
+        weight_distance(one, other),
+        coefficients(one, other) if sees_weights(caller, model) else None,
+    )
+
+
+def sees_weights(caller: Caller, model: Model) -> bool:
+    try:
+        require_weights(caller, model)
+    except Forbidden:
+        return False
+    return True
+
+
+@router.post("/versions/{n}/promote", response_model=PromotedAnswer, responses=documented(404, 409))
 def promote_version(name: Name, n: Number, caller: Admin, write: Write) -> Response:
-    """Make a version the champion. Promoting an older one is the rollback; what changed since is adapted to again: at
-    once if examples were removed, else by the policy. Set its `promote` to manual first to stay with the older one.
+    """Make a version the champion. Promoting one older than the champion is the rollback, and holds the model: it
+    serves as it is, whatever came or went since, until `resume`.
     """
 
-    def promote(session: Session) -> VersionAnswer:
+    def promote(session: Session) -> PromotedAnswer:
         model = catalog.find(session, name, caller.models, lock=True)
         version = history.find(session, model, n)
-        history.promote(session, model, version, by=caller.key_id)
-        removed = (Change.model_id == model.id, Change.kind == ChangeKind.REMOVED, Change.last > version.position)
-        if session.scalar(select(Change.last).where(*removed).limit(1)) is not None and model.train_count:
-            # it knows examples that were removed since: it must forget them again
-            queue.due(session, model, JobKind.ADAPT, write.request_id)
-        return of_version(version)
+        holds.promote_by_hand(session, model, version, by=caller.key_id)
+        return PromotedAnswer(**dict(with_spec(session, model, version)), held=held(model))
 
     return write(caller.credential, 200, promote)
 
@@ -111,8 +152,7 @@ def download_weights(name: Name, n: Number, caller: Downloader, context: Shared)
     """
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
-        if model.training.get("removal"):
-            caller.require(Scope.ADMIN)
+        require_weights(caller, model)
         version = history.find(session, model, n)
         if version.state is VersionState.PURGED:
             raise NotFound("version_purged", f"Version {n} is purged: its weights are gone.")
@@ -127,7 +167,9 @@ def list_promotions(
     name: Name, caller: Reader, context: Shared, limit: Limit = 100, after: After = None
 ) -> Page[PromotionAnswer]:
     """What was champion when, the newest first."""
-    return newest_first(context, caller, name, Promotion.id, of_promotion, limit, after)
+    with context.database.read() as session:
+        rows = newest_first(session, catalog.find(session, name, caller.models), Promotion.id, limit, after)
+        return page_of(rows, limit, of_promotion, lambda row: row.id)
 
 
 @router.get("/comparisons", response_model=Page[ComparisonAnswer], responses=documented(404))
@@ -135,4 +177,6 @@ def list_comparisons(
     name: Name, caller: Reader, context: Shared, limit: Limit = 100, after: After = None
 ) -> Page[ComparisonAnswer]:
     """Adapted versions next to full retrains at the same positions, the newest first."""
-    return newest_first(context, caller, name, Comparison.id, of_comparison, limit, after)
+    with context.database.read() as session:
+        rows = newest_first(session, catalog.find(session, name, caller.models), Comparison.id, limit, after)
+        return page_of(rows, limit, of_comparison, lambda row: row.id)

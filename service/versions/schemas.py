@@ -7,7 +7,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from core.versions.coefficients import Coefficient
+from core.versions.comparison import PairedEvaluation
+from core.versions.side_by_side import spec_differences
 from core.versions.tables import Comparison, Promotion, Version, VersionKind, VersionState
+from service.models.schemas import HeldAnswer
 
 
 class MemoryAnswer(BaseModel):
@@ -72,6 +76,15 @@ class MlflowAnswer(BaseModel):
     version: str | None = None
 
 
+class SpecAnswer(BaseModel):
+    """What a version reads and predicts, and what it is."""
+
+    input: dict[str, Any]
+    target: dict[str, Any]
+    architecture: dict[str, Any]
+    regularizer: dict[str, Any]
+
+
 class VersionAnswer(BaseModel):
     """A model state that stands for the ledger up to one position."""
 
@@ -89,9 +102,16 @@ class VersionAnswer(BaseModel):
     )
     certificate: CertificateAnswer | None
     cost: CostAnswer
+    spec: SpecAnswer = Field(description="As it was made.")
     sha256: str
     mlflow: MlflowAnswer | None
     created_at: datetime
+
+
+class PromotedAnswer(VersionAnswer):
+    """The new champion."""
+
+    held: HeldAnswer | None = Field(description="Promoting an older version holds the model, until `resume`.")
 
 
 class PromotionAnswer(BaseModel):
@@ -122,12 +142,83 @@ class ComparisonAnswer(BaseModel):
     cost: dict[str, CostAnswer] | None = None
     speedup: float | None = None
     within_tolerance: bool
+    worse: str | None = Field(
+        None,
+        description="In which figure the retrained version is worse than the adapted one, by more than two standard "
+        "errors of the difference on the holdout; then it does not take over.",
+    )
+    took_over: bool = Field(False, description="Whether adaptations go on from the retrained version.")
+    outcome: str = Field("", description="What became of the retrained version, and why.")
     created_at: datetime
 
 
-def of_version(version: Version) -> VersionAnswer:
-    values: dict[str, Any] = {n: getattr(version, n) for n in VersionAnswer.model_fields if n != "version"}
-    return VersionAnswer(version=version.number, **values)
+class SideAnswer(BaseModel):
+    """One of two versions that are compared."""
+
+    version: int
+    kind: VersionKind
+    method: str
+    position: int
+    state: VersionState
+    spec: SpecAnswer
+
+
+class DifferenceAnswer(BaseModel):
+    """A part of the spec that is not the same in both."""
+
+    field: str = Field(examples=["regularizer.delta"])
+    a: Any
+    b: Any
+
+
+class FigureAnswer(BaseModel):
+    """A figure of both versions, on the same rows."""
+
+    a: float
+    b: float
+    difference_se: float | None = Field(None, description="Standard error of their difference.")
+
+
+class CoefficientAnswer(BaseModel):
+    """What a feature adds to the output. Null where the architecture has no such feature."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    feature: str = Field(examples=["age", "plan = paid", "x[3]", "(intercept)"])
+    class_: int | str | None = Field(None, alias="class", description="To the output of which class.")
+    a: float | None
+    b: float | None
+
+
+class SideBySideAnswer(BaseModel):
+    """Two versions side by side, on the sample of the holdout that versions are measured on."""
+
+    a: SideAnswer
+    b: SideAnswer
+    differences: list[DifferenceAnswer] = Field(description="Between the specs.")
+    rows: int = Field(description="Of the holdout, as it is now; 0: there is none, and nothing to measure on.")
+    figures: dict[str, FigureAnswer] = Field(description="loss, accuracy, calibration, rmse.")
+    disagreement: float | None = Field(
+        description="Share of predictions that differ. Of numbers and counts: how far, relative to the targets' spread."
+    )
+    disagreement_se: float | None = Field(description="Its standard error.")
+    largest_change: float | None = Field(description="Of any prediction: of a probability, a number or a count.")
+    weight_distance: float | None = Field(description="|w - w'| of linear models of the same architecture.")
+    coefficients: list[CoefficientAnswer] | None = Field(
+        description="Of linear models of tables and vectors: those that differ most, in the units of `a` (columns of "
+        "numbers are measured in about their deviation). Null for others, and for keys that may not read weights."
+    )
+    coefficients_total: int | None = Field(description="How many there are.")
+
+
+def of_version(version: Version, spec: dict[str, Any]) -> VersionAnswer:
+    own = VersionAnswer.model_fields.keys() - {"version", "spec"}
+    return VersionAnswer(version=version.number, spec=SpecAnswer(**spec), **{n: getattr(version, n) for n in own})
+
+
+def of_side(version: Version, spec: dict[str, Any]) -> SideAnswer:
+    own = SideAnswer.model_fields.keys() - {"version", "spec"}
+    return SideAnswer(version=version.number, spec=SpecAnswer(**spec), **{n: getattr(version, n) for n in own})
 
 
 def of_promotion(promotion: Promotion) -> PromotionAnswer:
@@ -142,4 +233,31 @@ def of_comparison(row: Comparison) -> ComparisonAnswer:
         within_tolerance=row.within_tolerance,
         created_at=row.created_at,
         **row.figures,
+    )
+
+
+def of_pair(
+    sides: list[SideAnswer],
+    pair: PairedEvaluation,
+    distance: float | None,
+    weights: tuple[int, list[Coefficient]] | None,
+) -> SideBySideAnswer:
+    (a, b), ours, theirs = sides, pair.one.metrics, pair.other.metrics
+    shown = [name for name in ("loss", "accuracy", "calibration", "rmse") if name in ours and name in theirs]
+    total, found = weights or (None, None)
+    return SideBySideAnswer(
+        a=a,
+        b=b,
+        differences=[
+            DifferenceAnswer(field=field, a=left, b=right)
+            for field, left, right in spec_differences(a.spec.model_dump(), b.spec.model_dump())
+        ],
+        rows=pair.one.count,
+        figures={n: FigureAnswer(a=ours[n], b=theirs[n], difference_se=pair.errors.get(n)) for n in shown},
+        disagreement=pair.disagreement,
+        disagreement_se=pair.errors.get("disagreement"),
+        largest_change=pair.largest,
+        weight_distance=distance,
+        coefficients=found and [CoefficientAnswer(feature=c.feature, class_=c.target, a=c.a, b=c.b) for c in found],
+        coefficients_total=total,
     )

@@ -42,10 +42,10 @@ def test_unknown_command_is_refused() -> None:
 
 
 COMMANDS = {
-    "models": "list show create delete policy change adapt retrain",
+    "models": "list show create delete policy change changes hold resume adapt retrain",
     "examples": "add show list remove",
     "jobs": "list show wait cancel",
-    "versions": "list show promote weights",
+    "versions": "list show promote compare weights",
     "comparisons": "list",
     "erasures": "ask list show retry refuse extend receipt replay",
     "receipts": "verify",

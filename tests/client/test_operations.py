@@ -90,8 +90,27 @@ def test_a_model_from_its_creation_to_its_deletion(client: Client, house: House)
     assert (predicted.version, len(predicted.outputs)) == (champion, 2)
     assert predicted.outputs[0].class_ in (0, 1)
     assert client.predict(name, [[0.0] * DIM], version=1).version == 1
-    assert client.promote(name, 1).state == "champion"
+    assert adapted.spec["regularizer"]["delta"] == 2.0
+    pair = client.compare(name, 2, newest.version)
+    assert (pair.a.version, pair.b.version, pair.rows) == (2, newest.version, client.model(name).counts.holdout)
+    assert [(found.field, found.a, found.b) for found in pair.differences] == [("regularizer.delta", 2.0, 4.0)]
+    assert pair.figures["accuracy"].a == adapted.metrics["accuracy"]
+    assert pair.coefficients is not None
+    assert {found.feature for found in pair.coefficients} == {*(f"x[{i}]" for i in range(DIM)), "(intercept)"}
+    rolled_back = client.promote(name, 1)
+    assert (rolled_back.state, rolled_back.held) == ("champion", client.model(name).held)
+    assert rolled_back.held is not None
+    assert rolled_back.held.why == "version 1 was promoted by hand"
     assert next(client.promotions(name)).version == 1
+    [change] = client.changes(name)
+    assert (change.position, change.kind, change.value["delta"]) == (62, "regularizer", 4.0)
+    assert client.change_model(name, revert=change.position).job is None
+    assert client.model(name).regularizer["delta"] == 2.0
+    resumed = client.resume(name)
+    assert resumed.held is None
+    assert resumed.job is not None
+    client.wait(resumed.job)
+    assert client.hold(name).held is not None
     assert client.change_policy(name, {"promote": "manual"}).policy["promote"] == "manual"
     client.delete_model(name)
     with pytest.raises(NotFound) as caught:

@@ -40,6 +40,7 @@ class Place:
     def path(self, operation: Operation, model: str | None = None) -> str:
         resource = operation.path.partition("/{id}")[0].rpartition("/")[2]
         path = operation.path.replace("{name}", model or self.model).replace("{n}", "1")
+        path = path.replace("{a}", "1").replace("{b}", "1")
         path = path.replace("{id}", self.ids.get(resource, "none"))
         assert "{" not in path, f"this test does not know how to fill {operation.path}"
         return path

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service.expect import add, refused, rows
+from tests.service.expect import add, paged, refused, rows
 from tests.stack import Stack
 
 RIDGE = {"kind": "l2", "delta": 10.0, "penalize_bias": False}
@@ -38,10 +38,65 @@ def test_a_change_of_a_trained_model_is_adapted_to(stack: Stack, api: httpx.Clie
     assert (job["kind"], job["state"], job["from_position"], job["to_position"]) == ("adapt", "queued", 10, 11)
 
 
+def test_a_change_is_reverted_by_a_new_one(stack: Stack, api: httpx.Client) -> None:
+    name = stack.model()
+    before = api.get(f"/v1/models/{name}").json()
+    square = {"kind": "linear", "degree": 2}
+    api.post(f"/v1/models/{name}/changes", json={"regularizer": RIDGE, "architecture": square}).raise_for_status()
+    add(api, name, rows(3))
+    answer = api.post(f"/v1/models/{name}/changes", json={"revert": 1})
+    assert (answer.status_code, answer.json()) == (202, {"position": 6, "job": None})
+    model = api.get(f"/v1/models/{name}").json()
+    # what else was changed since stays
+    assert (model["regularizer"], model["architecture"]) == (before["regularizer"], square)
+    assert api.post(f"/v1/models/{name}/changes", json={"revert": 2}).json()["position"] == 7
+    assert api.get(f"/v1/models/{name}").json()["architecture"] == before["architecture"]
+    changes = list(paged(api, f"/v1/models/{name}/changes", limit=3))
+    assert [(c["position"], c["kind"]) for c in changes] == [
+        (7, "architecture"),
+        (6, "regularizer"),
+        (2, "architecture"),
+        (1, "regularizer"),
+    ]
+    assert (changes[1]["value"], changes[3]["value"]) == (before["regularizer"], RIDGE)
+    # and a revert can be reverted
+    api.post(f"/v1/models/{name}/changes", json={"revert": 6}).raise_for_status()
+    assert api.get(f"/v1/models/{name}").json()["regularizer"] == RIDGE
+
+
+def test_a_revert_of_a_trained_model_is_adapted_to(stack: Stack, api: httpx.Client) -> None:
+    name = stack.model()
+    add(api, name, rows(10))
+    stack.train(name)
+    api.post(f"/v1/models/{name}/changes", json={"regularizer": RIDGE}).raise_for_status()
+    stack.train(name)
+    answer = api.post(f"/v1/models/{name}/changes", json={"revert": 11}).json()
+    job = api.get(f"/v1/jobs/{answer['job']}").json()
+    assert (job["kind"], job["state"], job["to_position"]) == ("adapt", "queued", 12)
+
+
+def test_what_is_no_change_of_the_model_cannot_be_reverted(stack: Stack, api: httpx.Client) -> None:
+    name = stack.model()
+    path = f"/v1/models/{name}/changes"
+    refused(api.post(path, json={"revert": 1}), 404, "change_not_found")
+    add(api, name, rows(2))
+    refused(api.post(path, json={"revert": 1}), 422, "change_irreversible")
+    refused(api.post(path, json={"revert": 3}), 404, "change_not_found")
+    refused(api.post(path, json={"revert": 2**63 - 1}), 404, "change_not_found")
+    api.post(path, json={"regularizer": RIDGE}).raise_for_status()
+    api.post(path, json={"revert": 3}).raise_for_status()
+    refused(api.post(path, json={"revert": 3}), 409, "change_reverted")
+    assert api.get(f"/v1/models/{name}").json()["head"] == 4
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [
         ({}, "request_invalid"),
+        ({"revert": 0}, "request_invalid"),
+        ({"revert": 2**63}, "request_invalid"),
+        ({"revert": "last"}, "request_invalid"),
+        ({"revert": 1, "regularizer": {"kind": "l2"}}, "request_invalid"),
         ({"regularizer": None}, "request_invalid"),
         ({"regularizer": {"kind": "l1"}}, "request_invalid"),
         ({"regularizer": {"kind": "l2", "delta": [1.0]}}, "spec_invalid"),

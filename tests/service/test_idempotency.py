@@ -30,6 +30,13 @@ def trained(stack: Stack, api: httpx.Client) -> str:
     return name
 
 
+def held(stack: Stack, api: httpx.Client) -> str:
+    name = trained(stack, api)
+    api.post(f"/v1/models/{name}/hold").raise_for_status()
+    api.post(f"/v1/models/{name}/removals", json={"ids": ["e1"]}).raise_for_status()
+    return name
+
+
 def new_model() -> dict[str, Any]:
     name = f"i-{uuid.uuid4().hex[:12]}"
     return {"name": name, "input": {"kind": "vector", "dim": 2}, "target": {"kind": "binary"}}
@@ -44,6 +51,8 @@ REQUESTS: dict[str, Callable[[Stack, httpx.Client], Request]] = {
     "retrain": lambda stack, api: (f"/v1/models/{trained(stack, api)}/retrains", None),
     "cancel_job": lambda stack, api: (f"/v1/jobs/{some_job(stack, api)}/cancel", None),
     "promote_version": lambda stack, api: (f"/v1/models/{trained(stack, api)}/versions/1/promote", None),
+    "hold_model": lambda stack, api: (f"/v1/models/{stack.model()}/hold", None),
+    "resume_model": lambda stack, api: (f"/v1/models/{held(stack, api)}/resume", None),
     "make_predictions": lambda stack, api: (f"/v1/models/{trained(stack, api)}/predictions", {"inputs": [[1, 2]]}),
     "issue_key": lambda stack, api: ("/v1/keys", {"name": "repeated", "scopes": ["read"]}),
     "ask_for_erasure": lambda stack, api: ("/v1/erasures", {"subject": somebody()}),

@@ -47,6 +47,8 @@ def existing(stack: Stack, api: httpx.Client) -> dict[tuple[str, str], list[Any]
         ("/v1/models/{name}/examples/", "id"): ["e0", "a/b"],
         ("/v1/models/{name}/removals/", "id"): [removal["id"]],
         ("/v1/models/{name}/versions/", "n"): [1],
+        ("/v1/models/{name}/versions/", "a"): [1],
+        ("/v1/models/{name}/versions/{a}/compare/", "b"): [1],
         ("/v1/jobs/", "id"): [removal["job"]],
         ("/v1/erasures/", "id"): [opened(stack, api)["id"], ask(api, somebody())["id"], failed(stack, api)["id"]],
         ("/v1/keys/", "id"): ["none"],

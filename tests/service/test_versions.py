@@ -45,8 +45,28 @@ def test_a_version_is_told_in_full(stack: Stack, api: httpx.Client) -> None:
         "memory": {"size": 3, "fraction": 0.5},
         "metrics": {"loss": 0.5},
         "certificate": None,
+        "spec": {
+            "input": {"kind": "vector", "dim": 2},
+            "target": {"kind": "binary"},
+            "architecture": {"kind": "linear", "degree": 1},
+            "regularizer": {"kind": "l2", "delta": 1.0, "penalize_bias": False},
+        },
         "mlflow": None,
     }
+
+
+def test_each_version_tells_the_spec_that_it_was_made_with(stack: Stack, api: httpx.Client) -> None:
+    name = trained(stack, api)
+    changes = {"regularizer": {"kind": "l2", "delta": 9.0, "penalize_bias": True}}
+    api.post(f"/v1/models/{name}/changes", json=changes).raise_for_status()
+    stack.train(name)
+    square = {"kind": "linear", "degree": 2}
+    api.post(f"/v1/models/{name}/changes", json={"architecture": square}).raise_for_status()
+    stack.train(name)
+    versions = api.get(f"/v1/models/{name}/versions").json()["items"]
+    specs = [(v["spec"]["architecture"]["degree"], v["spec"]["regularizer"]["delta"]) for v in versions]
+    assert specs == [(2, 9.0), (1, 9.0), (1, 1.0)]
+    assert versions[1]["spec"] == api.get(f"/v1/models/{name}/versions/2").json()["spec"]
 
 
 def test_versions_are_listed_newest_first_in_pages(stack: Stack, api: httpx.Client) -> None:
@@ -144,6 +164,9 @@ def test_comparisons_are_listed_newest_first(stack: Stack, api: httpx.Client) ->
         "weight_distance": 0.002,
         "cost": {"adapted": cost, "retrained": cost},
         "speedup": 40.0,
+        "worse": "accuracy 0.9 against 0.91",
+        "took_over": False,
+        "outcome": "the retrained version stays a candidate",
     }
     with stack.database.write() as session:
         model_id = catalog.find(session, name, None).id

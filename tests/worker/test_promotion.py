@@ -86,6 +86,7 @@ def test_after_a_rollback_the_next_adaptation_starts_from_there_and_misses_nothi
     name = trained(house)
     grown(house, name, 200, 250)
     promote(house, name, 1)
+    house.post(f"/v1/models/{name}/resume")
     assert house.get(f"/v1/models/{name}")["pending"] == 50
     assert line(house, name)[-1][3] == "superseded"
     version = grown(house, name, 250, 300)
@@ -94,11 +95,14 @@ def test_after_a_rollback_the_next_adaptation_starts_from_there_and_misses_nothi
     assert house.datasets_agree(name)
 
 
-def test_a_rollback_brings_back_nothing_that_was_removed(house: House) -> None:
+def test_after_a_rollback_resume_forgets_again_what_was_removed(house: House) -> None:
     name = trained(house)
     house.ended(house.remove(name, range(20))["job"])
     promote(house, name, 1)
-    house.wait_until(lambda: house.get(f"/v1/models/{name}")["pending"] == 0)
+    assert house.champion(name)["version"] == 1
+    job = house.ended(house.post(f"/v1/models/{name}/resume")["job"])
+    assert (job["from_position"], job["to_position"]) == (200, 220)
+    assert house.get(f"/v1/models/{name}")["pending"] == 0
     assert near(house, name, 20, 200)
     assert house.datasets_agree(name)
 
@@ -158,6 +162,47 @@ def test_a_retrain_outside_tolerance_is_promoted(house: House) -> None:
     assert (version["version"], version["state"], version["position"]) == (3, "champion", 300)
     np.testing.assert_allclose(house.weights(name), fitted(X[100:200], Y[100:200]), atol=1e-4)
     assert grown(house, name, 200, 250)["parent"] == 3
+
+
+def judged(house: House, name: str, sign: int) -> dict[str, Any]:
+    """The retrain of a model with a holdout whose every row loses less (1) or more (-1) by it; the comparison."""
+    towards = fitted(X[100:200], Y[100:200]) - house.weights(name)
+    x = problem(100, seed=7)[0]
+    y = (sign * (x @ towards[:-1] + towards[-1]) > 0).astype(int)
+    house.add_examples(name, x, y, first=1000, split="holdout")
+    retrained(house, name)
+    [comparison] = house.get(f"/v1/models/{name}/comparisons")["items"]
+    assert not comparison["within_tolerance"]
+    assert comparison["rows"] == 100
+    found: dict[str, Any] = comparison
+    return found
+
+
+def test_outside_tolerance_a_retrain_that_is_better_on_the_holdout_is_promoted(house: House) -> None:
+    name = outside(house)
+    comparison = judged(house, name, 1)
+    assert comparison["loss"]["retrained"] < comparison["loss"]["adapted"]
+    assert (comparison["worse"], comparison["took_over"]) == (None, True)
+    assert house.champion(name)["version"] == comparison["retrained"]
+
+
+def test_outside_tolerance_a_retrain_that_is_worse_on_the_holdout_stays_a_candidate(house: House) -> None:
+    name = outside(house)
+    comparison = judged(house, name, -1)
+    loss = comparison["loss"]
+    assert loss["retrained"] - loss["adapted"] > 2 * loss["difference_se"] > 0
+    assert not comparison["took_over"]
+    assert comparison["worse"].startswith("loss ")
+    assert comparison["outcome"] == (
+        f"the retrained version is worse on the holdout and stays a candidate: {comparison['worse']}"
+    )
+    champion = house.champion(name)
+    assert (champion["version"], champion["kind"]) == (comparison["adapted"], "adapted")
+    assert house.version(name, comparison["retrained"])["state"] == "candidate"
+    [job] = [job for job in house.settled(name) if job["kind"] == "retrain"]
+    assert comparison["outcome"] in job["message"]
+    # and adaptations go on from the adapted one
+    assert grown(house, name, 200, 220)["parent"] == comparison["adapted"]
 
 
 def test_with_a_manual_policy_it_waits_and_later_candidates_start_from_it(house: House) -> None:

@@ -72,7 +72,7 @@ def test_removed_examples_are_deleted_once_no_version_has_to_forget_them(house: 
     assert states(house, name) == {1: "superseded", 2: "champion"}
     # the version before can still be promoted, and the way from it to the head is a retrain
     assert promoting(house, name, 1)[0] == 200
-    job = house.settled(name)[0]
+    job = house.ended(house.post(f"/v1/models/{name}/resume")["job"])
     assert (job["kind"], job["state"]) == ("adapt", "succeeded"), job
     assert "purged" in job["message"], job["message"]
     version = house.champion(name)
@@ -143,7 +143,7 @@ def test_a_version_that_knew_removed_people_can_be_promoted_and_left_again(house
     house.wait_until(lambda: len(filled_rows(house, name)) == 280, 10)
     house.settled(name)
     assert promoting(house, name, 1)[0] == 200
-    job = house.settled(name)[0]
+    job = house.ended(house.post(f"/v1/models/{name}/resume")["job"])
     assert (job["kind"], job["state"]) == ("adapt", "succeeded"), job
     assert "purged" in job["message"], job["message"]
     np.testing.assert_allclose(house.weights(name), fitted(x[PERSON:], y[PERSON:]), atol=1e-4)

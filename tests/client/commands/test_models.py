@@ -25,7 +25,7 @@ def test_list_is_a_table(stand_in: StandIn) -> None:
     stand_in.answer({"items": [MODEL], "next": None})
     heading, row = stand_in.run("models", "list").stdout.splitlines()
     assert heading.split()[:4] == ["name", "architecture", "target", "examples"]
-    assert row.split() == ["churn", "linear", "binary", "900", "100", "1000", "3", "-", "-"]
+    assert row.split() == ["churn", "linear", "binary", "900", "100", "1000", "3", "-", "-", "-"]
 
 
 def test_show_lists_every_value(stand_in: StandIn) -> None:
@@ -98,6 +98,31 @@ def test_change_sends_the_new_parts(stand_in: StandIn) -> None:
     assert result.exit_code == 0
     assert stand_in.asked[0].path == "/v1/models/churn/changes"
     assert stand_in.asked[0].json() == {"regularizer": {"kind": "l2", "delta": 10}}
+
+
+def test_a_change_is_reverted_by_its_position(stand_in: StandIn) -> None:
+    change = {"position": 7, "kind": "regularizer", "value": {"kind": "l2", "delta": 10.0}}
+    stand_in.answer({"items": [change], "next": None}, {"position": 9, "job": None})
+    assert "regularizer" in stand_in.run("models", "changes", "churn").stdout
+    assert stand_in.run("models", "change", "churn", "--revert", "7").exit_code == 0
+    assert stand_in.asked[1].json() == {"revert": 7}
+
+
+def test_hold_and_resume_say_what_became_of_it(stand_in: StandIn) -> None:
+    stand_in.answer({**MODEL, "held": {"since": "2026-03-01T12:00:00Z", "why": "held by hand", "by": "k1"}})
+    assert stand_in.run("models", "hold", "churn").stdout == "churn is held: held by hand.\n"
+    stand_in.answer({**MODEL, "held": None, "job": "j1"})
+    assert stand_in.run("models", "resume", "churn").stdout == "churn is not held; the job j1 does what waited.\n"
+    stand_in.answer({**MODEL, "held": None, "job": None})
+    assert stand_in.run("models", "resume", "churn", "--wait").stdout == "churn is not held; nothing is due.\n"
+    paths = [(asked.method, asked.path) for asked in stand_in.asked]
+    assert paths == [("POST", f"/v1/models/churn/{what}") for what in ("hold", "resume", "resume")]
+
+
+def test_a_held_model_says_so_in_the_list(stand_in: StandIn) -> None:
+    why = "version 3 was promoted by hand"
+    stand_in.answer({"items": [{**MODEL, "held": {"why": why}}, {**MODEL, "held": None}], "next": None})
+    assert why in stand_in.run("models", "list").stdout
 
 
 def test_change_of_nothing_is_refused(stand_in: StandIn) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,54 @@ def test_promote_posts(stand_in: StandIn) -> None:
     result = stand_in.run("versions", "promote", "churn", "6")
     assert result.stdout == "Version 6 is the champion of churn.\n"
     assert (stand_in.asked[0].method, stand_in.asked[0].path) == ("POST", "/v1/models/churn/versions/6/promote")
+
+
+def test_a_rollback_says_that_the_model_is_held(stand_in: StandIn) -> None:
+    stand_in.answer({"version": 6, "state": "champion", "held": {"why": "version 6 was promoted by hand"}})
+    result = stand_in.run("versions", "promote", "churn", "6")
+    assert "The model is held: amend models resume churn" in result.stdout
+
+
+COMPARED: dict[str, Any] = {
+    "a": {"version": 6, "kind": "adapted", "position": 900, "state": "superseded"},
+    "b": {"version": 7, "kind": "trained", "position": 950, "state": "champion"},
+    "differences": [{"field": "regularizer.delta", "a": 5.0, "b": 10.0}],
+    "rows": 1000,
+    "figures": {"accuracy": {"a": 0.91, "b": 0.93, "difference_se": 0.004}},
+    "disagreement": 0.03,
+    "disagreement_se": 0.005,
+    "largest_change": 0.41,
+    "weight_distance": 0.2,
+    "coefficients": [
+        {"feature": "plan = paid", "class": None, "a": 0.5, "b": 0.75},
+        {"feature": "age", "class": "b", "a": None, "b": -1.25},
+    ],
+    "coefficients_total": 70,
+}
+
+
+def test_two_versions_are_shown_side_by_side(stand_in: StandIn) -> None:
+    stand_in.answer(COMPARED)
+    result = stand_in.run("versions", "compare", "churn", "6", "7")
+    assert result.exit_code == 0, result.output
+    assert stand_in.asked[0].path == "/v1/models/churn/versions/6/compare/7"
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert lines[0] == ["version", "6", "version", "7"]
+    assert ["regularizer.delta", "5", "10"] in lines
+    assert ["accuracy", "0.91", "0.93"] in lines
+    assert ["weight", "of", "plan", "=", "paid", "0.5", "0.75"] in lines
+    assert ["weight", "of", "age", "(class", "b)", "-", "-1.25"] in lines
+    assert "On 1000 rows of the holdout: disagreement 0.03 (standard error 0.005)" in result.stdout
+    assert "largest change of a prediction 0.41. 2 of 70 weights are shown" in result.stdout
+    as_json = stand_in.run("versions", "compare", "churn", "6", "7", "--json")
+    assert json.loads(as_json.stdout) == COMPARED
+
+
+def test_without_holdout_and_coefficients_the_rest_is_shown(stand_in: StandIn) -> None:
+    stand_in.answer({**COMPARED, "rows": 0, "figures": {}, "coefficients": None, "coefficients_total": None})
+    printed = stand_in.run("versions", "compare", "churn", "6", "7").stdout
+    assert "There is no holdout" in printed
+    assert "regularizer.delta" in printed
 
 
 def test_versions_without_a_bound_are_listed(stand_in: StandIn) -> None:

@@ -59,6 +59,7 @@ def test_every_column_that_can_hold_bytes_of_a_person_is_known() -> None:
         "keys.name",
         "keys.scopes",
         "litter.path",
+        "models.held_why",
         "models.policy",
         "models.spec",
         "models.training",

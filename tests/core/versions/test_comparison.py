@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import root_mean_squared_error
 
 from core.kprior import Examples, State
-from core.versions.comparison import compare, weight_distance
+from core.versions.comparison import FEWEST, compare, weight_distance
 from core.versions.evaluation import evaluate
 from tests.core.versions.test_evaluation import TARGETS, halves, predicted, problem, trained
 
@@ -57,6 +59,65 @@ def test_errors_are_what_chance_makes_of_the_differences(kind: str) -> None:
     for name, error in pair.errors.items():
         assert error == pytest.approx(np.std([figures[name] for figures in drawn]), rel=0.2)
     assert pair.errors["loss"] < pair.one.metrics["loss_se"]
+
+
+def test_a_version_is_worse_only_if_chance_does_not_explain_it(kind: str) -> None:
+    """Of a bad one, every draw of the holdout says so; and never of both, each by another figure."""
+    one, other = trained(kind, problem(kind, 200, seed=1)), trained(kind, problem(kind, 200, seed=2))
+    bad = trained(kind, problem(kind, 200, seed=1), delta=1e4)
+    for seed in range(10, 60):
+        holdout = [problem(kind, 300, seed=seed)]
+        assert None in (compare(one, other, holdout).worse, compare(other, one, holdout).worse)
+        assert compare(one, bad, holdout).worse == "loss"
+        assert compare(bad, one, holdout).worse is None
+        assert compare(one, one, holdout).worse is None
+
+
+def test_of_equals_few_are_called_worse() -> None:
+    """Two versions that are equally far from the truth, to either side of it."""
+    one = trained("binary", problem("binary", 2_000))
+    left, right = (replace(one, w=one.w + torch.tensor([0.0, 0.0, s, 0.0])) for s in (0.3, -0.3))
+    shift = float(one.w[2])  # the truth of the third input is 0
+    left, right = (replace(s, w=s.w - torch.tensor([0.0, 0.0, shift, 0.0])) for s in (left, right))
+    called = [compare(left, right, [problem("binary", 400, seed)]).worse is not None for seed in range(100, 300)]
+    assert 0 < sum(called) <= 20
+
+
+def test_a_lower_accuracy_is_worse_where_the_loss_does_not_tell() -> None:
+    """Rows that are nearly undecided, named wrongly: that costs no loss to speak of, but others' certainty does."""
+    one = trained("binary", problem("binary"))
+    fair = replace(one, w=torch.tensor([1e-3, 0.0, 0.0, 0.0], dtype=torch.float64))
+    unfair = replace(one, w=-fair.w)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 3)).astype(np.float32)
+    y = np.where(rng.random(400) < 0.6, x[:, 0] > 0, x[:, 0] < 0) * 1.0
+    # of one row in a hundred nearly all loss comes, and to no side
+    x[::100], y[::100] = 5_000.0, np.arange(4) % 2
+    holdout = Examples(torch.arange(400), torch.from_numpy(x), torch.from_numpy(y)[:, None])
+    assert compare(fair, unfair, [holdout]).worse == "accuracy"
+    assert compare(unfair, fair, [holdout]).worse is None
+
+
+def test_too_few_rows_call_nothing_worse() -> None:
+    one, bad = trained("binary", problem("binary")), trained("binary", problem("binary"), delta=1e4)
+    assert compare(one, bad, [problem("binary", FEWEST - 1, seed=5)]).worse is None
+    assert compare(one, bad, []).worse is None
+
+
+def test_what_is_no_number_is_worse() -> None:
+    one = trained("number", problem("number"))
+    broken = replace(one, w=one.w * torch.nan)
+    pair = compare(one, broken, halves(problem("number", seed=1)))
+    assert (pair.worse, pair.largest, pair.disagreement) == ("loss", None, None)
+    assert compare(broken, one, halves(problem("number", seed=1))).worse is None
+
+
+def test_the_largest_change_is_that_of_any_prediction(kind: str) -> None:
+    data, holdout = problem(kind), problem(kind, seed=1)
+    one, other = trained(kind, data), trained(kind, data, delta=50.0)
+    expected = np.abs(predicted(one, holdout) - predicted(other, holdout)).max()
+    assert compare(one, other, halves(holdout)).largest == pytest.approx(expected)
+    assert compare(one, other, []).largest is None
 
 
 @pytest.mark.parametrize("kind", ["binary", "classes"])

@@ -1,0 +1,71 @@
+"""Holding a model: nothing is adapted, retrained or promoted by itself until somebody says `resume`.
+
+Promoting an older version by hand holds, else the next adaptation would undo the rollback. What comes meanwhile is
+written to the ledger and waits; what is asked for by hand makes candidates; an erasure is carried out all the same.
+The caller holds the model's lock.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from core.database import now
+from core.jobs import queue, schedule
+from core.jobs.tables import JobKind
+from core.ledger.tables import Change, ChangeKind, Removal
+from core.models.table import Model
+from core.tracking.tables import EntryKind, tell
+from core.versions import history
+from core.versions.tables import Version
+
+NOT_PROMOTED = "not promoted: the model is held"
+
+
+def hold(session: Session, model: Model, why: str, by: str) -> None:
+    """Stop what is done by itself. A model that is held already stays so, for the reason it has."""
+    if model.held_at is None:
+        model.held_at, model.held_why, model.held_by = now(), why, by
+        tell(session, model, EntryKind.ALIASES)
+
+
+def promote_by_hand(session: Session, model: Model, version: Version, by: str) -> None:
+    """Make a version the champion; one older than the champion holds the model. No promotion ends a hold."""
+    older = model.champion is not None and version.number < model.champion
+    history.promote(session, model, version, by)
+    if older:
+        hold(session, model, f"version {version.number} was promoted by hand", by)
+
+
+def note_erasure(model: Model, number: int) -> None:
+    """An erasure promoted a version of a held model: those that knew the person are about to go."""
+    if model.held_why is not None:
+        model.held_why = f"{model.held_why.partition(';')[0]}; version {number} was promoted by an erasure"
+
+
+def resume(session: Session, model: Model, request_id: str | None) -> str | None:
+    """Go on by the policy, and make due what is: the id of the job that adapts the model, or retrains it, if any."""
+    if model.held_at is None:
+        return None
+    model.held_at = model.held_why = model.held_by = None
+    tell(session, model, EntryKind.ALIASES)
+    tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+    if tip is None or model.train_count == 0:
+        return None
+    due = dict(schedule.wanted(session, model, now()))
+    due.pop(JobKind.ERASE, None)  # is the scheduler's, and was all the time
+    if JobKind.ADAPT not in due and waits(session, model, tip):
+        due = {JobKind.ADAPT: None, **due}
+    jobs = [queue.due(session, model, kind, request_id, due_at).id for kind, due_at in due.items()]
+    if JobKind.ADAPT in due:  # removals that were told of no job
+        theirs = (Removal.model_id == model.id, Removal.job_id.is_(None), Removal.position > tip.position)
+        session.execute(update(Removal).where(*theirs).values(job_id=jobs[0]))
+    return jobs[0] if jobs else None
+
+
+def waits(session: Session, model: Model, tip: Version) -> bool:
+    """Whether something waits that needs no schedule: a removal, a change of the model, a version to be promoted."""
+    if model.champion != tip.number and history.promotes(model):
+        return True
+    later = (Change.model_id == model.id, Change.kind != ChangeKind.ADDED, Change.last > tip.position)
+    return session.scalar(select(Change.last).where(*later).limit(1)) is not None

@@ -1,0 +1,116 @@
+"""The weights of two linear models side by side, by the names of their features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from core.kprior import State
+from core.kprior.model.architectures import Linear
+from core.kprior.model.encoders import TableEncoder
+
+MOST = 50
+"""Coefficients that are shown: those that differ most."""
+INTERCEPT = "(intercept)"
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """What a feature adds to the output, in each of two versions; None where the architecture has no such feature."""
+
+    feature: str
+    target: Any
+    """Which class's output; None where there is but one."""
+    a: float | None
+    b: float | None
+
+
+def coefficients(one: State, other: State, most: int = MOST) -> tuple[int, list[Coefficient]] | None:
+    """How many coefficients there are, and those that differ most; None for networks, images, or other inputs.
+
+    Both are told in the units of the first: the columns of a table are measured anew when a model is trained anew.
+    """
+    left, right = one.predictor.body, other.predictor.body
+    names = feature_names(one.spec["input"])
+    same = all(one.spec[part] == other.spec[part] for part in ("input", "target"))
+    if not isinstance(left, Linear) or not isinstance(right, Linear) or names is None or not same:
+        return None
+    a, b = matrix(one), in_units_of(one, other)
+    if b is None:
+        return None
+    # monomials come by degree, so those of the lower degree are the first of the higher one's; the intercept is last
+    more = max(a.shape[1], b.shape[1])
+    monomials = max(left.monomials, right.monomials, key=len)
+    wide_a, wide_b = widened(a, more), widened(b, more)
+    order = (wide_a - wide_b).abs().flatten().topk(min(most, wide_a.numel())).indices.tolist()
+    values = one.spec["target"].get("values")
+    found = []
+    for k, d in (divmod(place, more) for place in order):
+        last = d == more - 1
+        found.append(
+            Coefficient(
+                " * ".join(names[i] for i in monomials[d]) or INTERCEPT,
+                values[k] if values else None,
+                float(wide_a[k, d]) if last or d < a.shape[1] - 1 else None,
+                float(wide_b[k, d]) if last or d < b.shape[1] - 1 else None,
+            )
+        )
+    return wide_a.numel(), found
+
+
+def matrix(state: State) -> Tensor:
+    """The weights: a row for each output, a column for each feature, the intercept last."""
+    return state.predictor.unflatten(state.w)["weight"].detach().cpu()
+
+
+def widened(w: Tensor, columns: int) -> Tensor:
+    """With zeros for features that the architecture has not."""
+    zeros = torch.zeros(len(w), columns - w.shape[1], dtype=w.dtype)
+    return torch.cat([w[:, :-1], zeros, w[:, -1:]], 1)
+
+
+def in_units_of(one: State, other: State) -> Tensor | None:
+    """The weights of `other`, had its columns been measured in the units of `one`; None if nobody can say.
+
+    A number x enters as (x - m) / s: with m', s' in their place its weight w becomes w s' / s, and w (m' - m) / s goes
+    to the intercept; but not where x is missing, which enters as 0 in any units.
+    """
+    ours, theirs = one.predictor.encoder, other.predictor.encoder
+    w = matrix(other)
+    if not isinstance(ours, TableEncoder) or not isinstance(theirs, TableEncoder):
+        return w
+    if torch.equal(ours.mean, theirs.mean) and torch.equal(ours.scale, theirs.scale):
+        return w
+    if other.spec["architecture"].get("degree", 1) != 1:
+        return None
+    n, made = len(ours.mean), w.clone()
+    moved = w[:, :n] * ((ours.mean - theirs.mean) / theirs.scale).to(w)
+    made[:, :n] = w[:, :n] * (ours.scale / theirs.scale).to(w)
+    made[:, n : 2 * n] -= moved
+    made[:, -1] += moved.sum(1)
+    return made
+
+
+def feature_names(described: dict[str, Any]) -> list[str] | None:
+    """Names of what a linear model reads, in the encoder's order; None for images.
+
+    >>> feature_names({"kind": "vector", "dim": 2})
+    ['x[0]', 'x[1]']
+    >>> feature_names({"kind": "table", "columns": [
+    ...     {"name": "plan", "type": "category", "values": ["free", "paid"]}, {"name": "age", "type": "number"}]})
+    ['age', 'age is missing', 'plan = free', 'plan = paid', 'plan is another or missing']
+    """
+    if described["kind"] == "vector":
+        return [f"x[{i}]" for i in range(described["dim"])]
+    if described["kind"] != "table":
+        return None
+    numbers = [c["name"] for c in described["columns"] if c["type"] == "number"]
+    names = [*numbers, *(f"{name} is missing" for name in numbers)]
+    for column in described["columns"]:
+        if column["type"] == "category":
+            names += [f"{column['name']} = {value}" for value in column["values"]]
+            names.append(f"{column['name']} is another or missing")
+    return names

@@ -1,0 +1,58 @@
+"""Any two versions of a model side by side: what they were made as, and how they differ on the same rows.
+
+Called by the service, on request. It costs the same however long the ledger is: it looks at the sample of the holdout
+that is kept for that, and makes no pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from core.database import Database
+from core.kprior import State
+from core.ledger.holdout import SampledRows, as_sample, current
+from core.ledger.tables import HoldoutSample
+from core.models.policy import Policy
+from core.models.table import Model
+from core.versions.comparison import PairedEvaluation, compare
+
+ROWS = 20_000
+"""Of the sample, at the most: policies may ask for more where a worker has the time."""
+NUMBERS = 2**22
+"""Predicted numbers at a time: of thousands of classes, a row has as many."""
+
+
+def compare_on_holdout(database: Database, model: Model, one: State, other: State) -> PairedEvaluation:
+    """Figures of two versions on the holdout rows that are in force now."""
+    if not model.holdout_count:
+        return compare(one, other, ())
+    rows = holdout_rows(database, model)
+    rows.layout.chunk = max(1, min(rows.layout.chunk, NUMBERS // one.predictor.family.outputs))
+    return compare(one, other, rows)
+
+
+def holdout_rows(database: Database, model: Model) -> SampledRows:
+    """The rows of the kept sample: what came since the last job is not among them yet, what went is not any more."""
+    with database.read() as session:
+        kept = as_sample(session.get(HoldoutSample, model.id))
+    if kept is None:  # an erasure had it made anew
+        kept = current(database, model.id, model.head, Policy.model_validate(model.policy).evaluation.rows)
+    kept = replace(kept, size=min(kept.size, ROWS)).with_rows(kept.rows)
+    return SampledRows(database, model.id, model.spec, model.head, kept.rows)
+
+
+def spec_differences(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> list[tuple[str, Any, Any]]:
+    """What differs between two specs: its dotted name, and what it is in each.
+
+    >>> spec_differences({"regularizer": {"kind": "l2", "delta": 1}}, {"regularizer": {"kind": "l2", "delta": 5}})
+    [('regularizer.delta', 1, 5)]
+    """
+    found: list[tuple[str, Any, Any]] = []
+    for name in dict.fromkeys((*one, *other)):
+        left, right = one.get(name), other.get(name)
+        if isinstance(left, dict) and isinstance(right, dict):
+            found += spec_differences(left, right, f"{prefix}{name}.")
+        elif left != right:
+            found.append((prefix + name, left, right))
+    return found

@@ -1,0 +1,110 @@
+"""Weights by the names of their features, whatever units a version measures its columns in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from core.kprior import Examples, State, train
+from core.versions.coefficients import INTERCEPT, Coefficient, coefficients
+
+TABLE = {
+    "kind": "table",
+    "columns": [
+        {"name": "age", "type": "number"},
+        {"name": "plan", "type": "category", "values": ["free", "paid"]},
+        {"name": "pay", "type": "number"},
+    ],
+}
+
+
+def rows(n: int, seed: int, shift: float = 0.0, stretch: float = 1.0) -> Examples:
+    """Age, plan and pay, some of them missing."""
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 3, generator=draw)
+    x[:, 0] = 40 + shift + 12 * stretch * x[:, 0]
+    x[:, 1] = torch.randint(0, 3, (n,), generator=draw).float()
+    x[torch.rand(n, generator=draw) < 0.1, 0] = torch.nan
+    y = (torch.rand(n, 1, generator=draw) < 0.5).double()
+    return Examples(torch.arange(n), x, y)
+
+
+def trained(seed: int = 0, shift: float = 0.0, stretch: float = 1.0, **more: Any) -> State:
+    spec = {
+        "input": TABLE,
+        "target": {"kind": "binary"},
+        "architecture": {"kind": "linear", "degree": 1},
+        "regularizer": {"kind": "l2", "delta": 1.0, "penalize_bias": False},
+        **more,
+    }
+    return train(spec, [rows(200, seed, shift, stretch)]).state
+
+
+def by_name(found: tuple[int, list[Coefficient]] | None) -> dict[str, tuple[float | None, float | None]]:
+    assert found is not None
+    return {c.feature: (c.a, c.b) for c in found[1]}
+
+
+def test_they_are_the_weights_and_the_largest_difference_comes_first() -> None:
+    one, other = trained(0), trained(0, regularizer={"kind": "l2", "delta": 9.0, "penalize_bias": False})
+    found = coefficients(one, other)
+    assert found is not None
+    assert found[0] == len(found[1]) == len(one.w)
+    apart = [abs((c.a or 0) - (c.b or 0)) for c in found[1]]
+    assert apart == sorted(apart, reverse=True)
+    names = by_name(found)
+    order = ["age", "pay", "age is missing", "pay is missing", "plan = free", "plan = paid"]
+    assert names.keys() == {*order, "plan is another or missing", INTERCEPT}
+    assert [names[n][0] for n in order] == pytest.approx(one.w[:6].tolist())
+    assert names[INTERCEPT] == pytest.approx((float(one.w[-1]), float(other.w[-1])))
+    fewest = coefficients(one, other, most=2)
+    assert fewest is not None
+    assert fewest == (found[0], found[1][:2])
+
+
+def test_units_that_differ_are_told_in_those_of_the_first() -> None:
+    """By predictions: the second version's function, written in the first one's units, is the same function."""
+    one, other = trained(0), trained(1, shift=30.0, stretch=4.0)
+    assert not torch.equal(one.predictor.encoder.state_dict()["scale"], other.predictor.encoder.state_dict()["scale"])
+    names = by_name(coefficients(one, other))
+    order = ["age", "pay", "age is missing", "pay is missing", "plan = free", "plan = paid"]
+    order += ["plan is another or missing", INTERCEPT]
+    moved = torch.tensor([names[name][1] for name in order], dtype=torch.float64)
+    x = rows(50, 2).x
+    torch.testing.assert_close(one.predictor.outputs(moved, x), other.predictor.outputs(other.w, x))
+
+
+def test_a_feature_that_one_architecture_has_not_has_no_weight_there() -> None:
+    one, other = trained(), trained(architecture={"kind": "linear", "degree": 2})
+    names = by_name(coefficients(one, other, most=1000))
+    a, b = names["age * pay"]
+    assert a is None
+    assert b is not None
+    assert names["age"][0] == pytest.approx(float(one.w[0]))
+    assert names[INTERCEPT] == pytest.approx((float(one.w[-1]), float(other.w[-1])))
+
+
+def test_classes_and_vectors_have_names_too() -> None:
+    spec = {"input": {"kind": "vector", "dim": 2}, "target": {"kind": "classes", "values": ["cat", "dog"]}}
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(50, 2, generator=draw)
+    y = torch.nn.functional.one_hot((x[:, 0] > 0).long(), 2).double()
+    more = {"architecture": {"kind": "linear", "degree": 1}}
+    low, high = (
+        train({**spec, **more, "regularizer": {"kind": "l2", "delta": d, "penalize_bias": True}}, [data]).state
+        for d in (1.0, 5.0)
+        for data in [Examples(torch.arange(50), x, y)]
+    )
+    found = coefficients(low, high)
+    assert found is not None
+    assert {(c.feature, c.target) for c in found[1]} == {
+        (name, value) for name in ("x[0]", "x[1]", INTERCEPT) for value in ("cat", "dog")
+    }
+
+
+def test_a_network_has_none() -> None:
+    network = trained(architecture={"kind": "mlp", "hidden": [2]})
+    assert coefficients(network, trained()) is None
+    assert coefficients(trained(), network) is None
