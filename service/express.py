@@ -1,7 +1,7 @@
 """The express lane: predictions and examples of callers who are known by now, dealt with before the framework gets to
 work. Matching routes and solving dependencies takes several times as long as a prediction, and as long as storing
-a thousand examples. Whatever is out of the ordinary (a new caller, an Idempotency-Key) goes on to the endpoint,
-which answers the same.
+a thousand examples. Whatever is out of the ordinary (a new caller, an Idempotency-Key, a query, a header that is there
+twice) goes on to the endpoint, which answers the same.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class Express:
             await self.app(scope, receive, send)
             return
         headers, context = dict(scope["headers"]), self.app.state.context
-        caller = known(headers, context)
+        ordinary = len(headers) == len(scope["headers"]) and not scope["query_string"]
+        caller = known(headers, context) if ordinary else None
         if caller is None:
             await self.app(scope, receive, send)
             return

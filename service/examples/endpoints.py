@@ -21,6 +21,7 @@ from service import metrics
 from service.auth import Caller, Guarded, Ingester, Reader
 from service.context import Context, Known, Shared
 from service.examples import formats
+from service.examples.reader import Reader as BodyReader
 from service.examples.schemas import BODY, AddedAnswer, ExampleAnswer
 from service.inputs import inputs_of
 from service.models.endpoints import Name
@@ -62,8 +63,8 @@ def add(name: str, kind: str, body: bytes, caller: Caller, context: Context, wri
 def added(model: Known, kind: str, body: bytes, caller: Caller, context: Context, write: Writing) -> Response:
     settings = context.settings
     # parsed before the lock is taken: other writers of the model need not wait for that
-    reader = formats.Reader(model.spec, settings.max_batch, settings.max_body_bytes, settings.secret)
-    batch = reader.read(kind, body)
+    reader = BodyReader(model.spec, settings.max_batch, settings.max_body_bytes, settings.secret)
+    batch = formats.read(reader, kind, body)
     storage.prepare(batch, context.database.sqlite)
 
     def store(session: Session, new: bool) -> AddedAnswer:
