@@ -46,14 +46,13 @@ def arrays(body: bytes, most: int) -> list[Array]:
         inside = (np.cumsum(some == QUOTE, dtype=np.int32) + quoted) % 2 == 1
         step = np.where(inside, np.int8(0), STEPS[some])
         level = np.cumsum(step, dtype=np.int32) + depth
-        commas = (some == COMMA) & (level == 2) & ~inside
-        marks = np.flatnonzero(commas | ((step > 0) & (level == 2)) | ((step < 0) & (level == 1)))
+        marked = ((step > 0) & (level == 2)) | ((step < 0) & (level == 1))
+        if len(current.commas) <= most:
+            marked |= (some == COMMA) & (level == 2) & ~inside
         depth, quoted = int(level[-1]), bool(inside[-1])
         if level.min() < 0:
             raise Malformed("body_malformed", "The body is not valid JSON: a bracket is closed that was never opened.")
-        if len(marks) > most and len(current.commas) > most:
-            continue
-        for i in (marks + start).tolist():
+        for i in (np.flatnonzero(marked) + start).tolist():
             if plain[i] == COMMA:
                 if opener == OPEN and len(current.commas) <= most:
                     current.commas.append(i)
