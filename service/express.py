@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from fastapi import FastAPI
-from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from core.errors import AmendError, TooLarge
@@ -23,6 +22,7 @@ from service.auth import Caller
 from service.context import Context
 from service.examples.endpoints import add
 from service.predictions.answers import answer
+from service.threads import work_on
 from service.writing import Writing
 
 PATH = re.compile(r"/v1/models/([a-z0-9_-]{1,63})/(predictions|examples)")
@@ -48,7 +48,7 @@ async def examples(asked: Asked) -> tuple[int, bytes]:
     context: Context = asked.app.state.context
     kind = asked.headers.get(b"content-type", b"").decode("latin-1")
     write = Writing(context, asked.request_id, None, b"")
-    made = await run_in_threadpool(add, asked.name, kind, asked.body, asked.caller, context, write)
+    made = await work_on(asked.body, lambda: add(asked.name, kind, asked.body, asked.caller, context, write))
     return made.status_code, bytes(made.body)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from core.errors import AmendError, Invalid, Malformed
 from core.ledger.batch import Batch
@@ -55,6 +56,8 @@ def read_json(reader: Reader, body: bytes) -> Batch:
 
     if len(body) <= json_items.WHOLE:
         return from_objects(reader, body, decode)
+    if found := lifted(reader, body, decode):
+        return assembled(reader, *found)
     parts = json_items.pieces(
         body, WHERE, reader.most, reader.inputs.most_commas, reader.check_size, lambda rest: decode(msgspec.Raw, rest)
     )
@@ -122,8 +125,12 @@ def from_objects(reader: Reader, body: bytes, decode: Callable[[Any, bytes], lis
         reader.check_size(len(found), whole)
         return found
 
-    inputs = reader.inputs
-    examples, x = lifted(reader, body, decode) or inputs.read(counted, lambda example: example.x, WHERE)
+    found = lifted(reader, body, decode) or reader.inputs.read(counted, lambda example: example.x, WHERE)
+    return assembled(reader, *found)
+
+
+def assembled(reader: Reader, examples: Sequence[Any], x: NDArray[Any]) -> Batch:
+    """The batch of decoded objects whose inputs are read."""
     y = Targets(reader.spec["target"]).from_json([e.y for e in examples], WHERE)
     ids = [e.id for e in examples]
     try:
@@ -142,7 +149,7 @@ def lifted(reader: Reader, body: bytes, decode: Callable[[Any, bytes], list[Any]
     """
     inputs = reader.inputs
     key = next((key for key in (b'"x":[', b'"x": [') if inputs.reads_raw and key in body[:4096]), None)
-    if key is None:
+    if key is None or body.count(key) > reader.most:
         return None
     before, *parts = body.split(key)
     cuts = [part.partition(b"]") for part in parts]

@@ -19,6 +19,7 @@ from service.context import Context
 from service.examples.objects import decoded
 from service.examples.reader import too_many
 from service.predictions.champions import Champions, Loaded
+from service.threads import work_on
 
 WHERE = "inputs"
 SMALL = 200_000
@@ -57,7 +58,7 @@ async def answer(body: bytes, name: str, caller: Caller, context: Context, champ
         loaded = await run_in_threadpool(champions.find, name, version, caller)
     most = context.settings.max_batch
     if len(body) > SMALL:
-        return await run_in_threadpool(lambda: predict(loaded, read(loaded, body, most)))
+        return await work_on(body, lambda: predict(loaded, read(loaded, body, most)))
     x = read(loaded, body, most)
     if x.size + len(x) * loaded.served.outputs > SMALL:
         return await run_in_threadpool(predict, loaded, x)
