@@ -32,7 +32,9 @@ class TableInputs(Inputs):
         ]
         self.width = len(described)
         number, category = float | bool | None, str | int | bool | None
-        if self.width > WIDE:
+        # msgspec has no fields with such names
+        self.by_name = self.width > WIDE or any('"' in name or "\\" in name for name in self.names)
+        if self.by_name:
             self.json_type = dict[str, str | int | float | bool | None]
             return
         # fields have names of our own: a column may be called anything
@@ -46,7 +48,7 @@ class TableInputs(Inputs):
 
     def from_json(self, xs: list[Any], where: str) -> Matrix:
         made = np.empty((len(xs), self.width), np.float64)
-        rows = (self.values_of(x, where, i) for i, x in enumerate(xs)) if self.width > WIDE else map(astuple, xs)
+        rows = (self.values_of(x, where, i) for i, x in enumerate(xs)) if self.by_name else map(astuple, xs)
         for j, values in enumerate(zip(*rows, strict=True)):
             codes = self.codes[j]
             if codes is not None:

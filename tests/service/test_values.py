@@ -111,3 +111,12 @@ def test_csv_tells_the_row_of_what_is_no_number(stack: Stack, api: httpx.Client,
     body = f"id,y,a,b\np,1,true,2\nq,1,FALSE,2\nr,1,{cell},2\ns,1,4,2\n"
     problem = refused(send(api, stack.model(), body, CSV), 422, "example_invalid")
     assert place(problem) == ["examples", 2, "a"]
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_a_column_may_be_called_anything(stack: Stack, api: httpx.Client, kind: str) -> None:
+    names = ['say "n"', "back\\slash", "[", "{}", "a.b", "ü, or none"]
+    name = stack.model(input={"kind": "table", "columns": [{"name": n, "type": "number"} for n in names]})
+    x = {n: i for i, n in enumerate(names)}
+    assert send(api, name, BODIES[kind]([{"id": "a", "x": x, "y": 1}]), kind).status_code == 201
+    assert listed(api, name)[0]["x"] == x
