@@ -61,6 +61,10 @@ class Settings(BaseSettings):
     max_batch: int = Field(100_000, ge=1, description="Examples, ids or inputs in one request.")
     max_parameters: int = Field(50_000_000, ge=1, description="Weights of one model.")
     max_wait: float = Field(60.0, ge=0, description="Longest long poll, in seconds.")
+    max_connections: int = Field(1000, ge=1, description="Open connections of one process; further ones get a 503.")
+    client_patience: float = Field(
+        20.0, gt=0, description="Seconds to wait for the headers of a request, or for more of its body."
+    )
 
     cache_seconds: float = Field(
         1.0, ge=0, description="How long a process may go on with a key or champion that another process changed."

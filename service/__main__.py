@@ -49,6 +49,8 @@ def main() -> None:
         access_log=False,
         server_header=False,
         proxy_headers=False,  # nothing here asks who is behind a proxy
+        http="service.protocol:LimitedProtocol",
+        ws="none",
         timeout_graceful_shutdown=10,
     )
 

@@ -29,6 +29,7 @@ from service.express import Express
 from service.jobs import endpoints as jobs
 from service.middleware import Limited, MonotonicReads, Observed
 from service.models import endpoints as models
+from service.openapi import document_of
 from service.predictions import endpoints as predictions
 from service.predictions.champions import Champions
 from service.versions import endpoints as versions
@@ -111,20 +112,10 @@ def build(settings: Settings) -> FastAPI:
     app.add_middleware(Limited, limit=settings.max_body_bytes)
     app.add_middleware(MonotonicReads)
     app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
-    app.openapi = lambda: with_problems(app)  # type: ignore[method-assign]
+    app.openapi = lambda: document_of(app)  # type: ignore[method-assign]
     for resource in (models, examples, removals, jobs, versions, predictions, erasures, keys, operations):
         app.include_router(resource.router)
     return app
-
-
-def with_problems(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, with the shape of errors that every endpoint refers to."""
-    if not app.openapi_schema:
-        document = FastAPI.openapi(app)
-        shapes = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-        document["components"]["schemas"] |= {**shapes.pop("$defs"), "Problem": shapes}
-    assert app.openapi_schema
-    return app.openapi_schema
 
 
 def operation_id(route: APIRoute) -> str:

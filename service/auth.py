@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.params import Query
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from sqlalchemy import update
@@ -17,10 +19,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from core.database import now
-from core.errors import Forbidden, Unauthorized, Unavailable, Unsupported
+from core.errors import Forbidden, Invalid, Malformed, TooLarge, Unauthorized, Unavailable, Unsupported
 from core.keys import keyring
 from core.keys.table import Key, Scope
 from service.context import Context, context_of
+
+JSON_BYTES = 8 * 2**20
+"""Of a body that becomes Python objects as a whole, which are many times as large: all but examples and predictions."""
 
 bearer = HTTPBearer(auto_error=False, description="An API key: `amend_<id>_<secret>`.")
 
@@ -59,7 +64,11 @@ def allowed(*scopes: Scope) -> Callable[..., Coroutine[Any, Any, Caller]]:
 
 async def authenticate(request: Request) -> Caller:
     """Who sends a request; Unauthorized if nobody that we know."""
-    kind, _, text = request.headers.get("authorization", "").partition(" ")
+    given = request.headers.getlist("authorization")
+    if len(given) > 1:
+        # a proxy may have looked at another one than we would
+        raise Malformed("key_repeated", "Send one Authorization header; there are several.")
+    kind, _, text = "".join(given).partition(" ")
     if kind.lower() != "bearer":
         raise Unauthorized("key_missing", "Send an API key: Authorization: Bearer amend_...")
     context = context_of(request)
@@ -80,17 +89,37 @@ class Guarded(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
+        known = {p.alias for p in get_flat_params(self.dependant) if isinstance(p.field_info, Query)}
 
         async def guarded(request: Request) -> Response:
             request.state.caller = await authenticate(request)
+            check_query(request, known)
             if request.headers.get("content-encoding", "identity") != "identity":
                 raise Unsupported("content_encoding_unsupported", "Send the body as it is, not compressed.")
             kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if self.body_field is not None and kind != "application/json":
-                raise Unsupported("content_type_unsupported", "Send the body as application/json.")
+            if self.body_field is not None:
+                if kind != "application/json":
+                    raise Unsupported("content_type_unsupported", "Send the body as application/json.")
+                await check_body(request)
             return await handle(request)
 
         return guarded
+
+
+def check_query(request: Request, known: set[str]) -> None:
+    """Refuse what the endpoint would not look at: a misspelt filter would else be none."""
+    given = [name for name, _ in request.query_params.multi_items()]
+    for name in given:
+        if name not in known:
+            there = f"known here: {', '.join(sorted(known))}" if known else "this takes none"
+            raise Invalid.at(("query", name), "query_invalid", f"is no query parameter; {there}")
+        if given.count(name) > 1:
+            raise Invalid.at(("query", name), "query_invalid", "is there more than once")
+
+
+async def check_body(request: Request) -> None:
+    if len(await request.body()) > JSON_BYTES:
+        raise TooLarge("body_too_large", f"A body may have {JSON_BYTES} bytes here; send it in several requests.")
 
 
 def identify(context: Context, text: str) -> tuple[Caller, bool]:

@@ -13,11 +13,26 @@ from numpy.typing import NDArray
 from core.errors import Invalid
 from core.models.spec import RESERVED
 
-__all__ = ["RESERVED", "codes", "lists", "numbers", "text", "texts"]
+__all__ = ["RESERVED", "check_type", "codes", "lists", "numbers", "numbers_in_text", "text", "texts"]
 
 
 LONGEST = 800
 """Bytes of a text: above what 200 characters can take, far below what a dictionary could blow up."""
+
+
+TRUTH = {"false": "0", "true": "1"}
+"""What true and false are among numbers; as categories and classes they are these texts."""
+
+
+def check_type(kind: pa.DataType, where: str, name: str) -> None:
+    """Refuse what no column can be, before it is read: a dictionary of lists unpacks to any size."""
+    inner = kind
+    while is_list(inner):
+        inner = inner.value_type
+    if inner is kind and pa.types.is_dictionary(kind):
+        inner = kind.value_type
+    if not (is_number(inner) or pa.types.is_null(inner) or (is_text(inner) and not is_list(kind))):
+        raise Invalid.at((where, 0, name), "example_invalid", f"expected numbers or text, got {kind}")
 
 
 def one(column: pa.ChunkedArray, where: str, name: str) -> pa.Array:
@@ -61,6 +76,26 @@ def numbers(column: pa.ChunkedArray, where: str, name: str, missing: bool = Fals
     return values
 
 
+def numbers_in_text(column: pa.ChunkedArray, where: str, name: str) -> pa.Array:
+    """Numbers that are written as text, true and false among them."""
+    array = one(column, where, name)
+    lower = pc.utf8_lower(array)
+    for word, number in TRUTH.items():
+        array = pc.if_else(pc.equal(lower, word), number, array)
+    try:
+        return array.cast(pa.float64())
+    except pa.ArrowInvalid:
+        good, bad = 0, len(array)  # so many from the start can be read, so many cannot
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            array.slice(0, middle).cast(pa.float64())
+            good = middle
+        except pa.ArrowInvalid:
+            bad = middle
+    raise Invalid.at((where, good, name), "example_invalid", "expected a number")
+
+
 def text(column: pa.ChunkedArray, where: str, name: str) -> pa.StringArray:
     """A column of text; whole numbers will do."""
     return as_text(one(column, where, name), where, name)
@@ -88,7 +123,12 @@ def as_text(array: pa.Array, where: str, name: str) -> pa.Array:
 def codes(column: pa.ChunkedArray, values: list[Any], where: str, name: str) -> NDArray[np.float64]:
     """The index of each value among `values`; -1 if it is not among them, NaN if it is null."""
     array = as_text(one(column, where, name), where, name)
-    found = pc.index_in(array, value_set=pa.array([str(v) for v in values], pa.string()))
+    known = pa.array([str(v) for v in values], pa.string())
+    found = pc.index_in(array, value_set=known)
+    if found.null_count > array.null_count:
+        lower = pc.utf8_lower(array)  # Python writes True
+        truth = pc.is_in(lower, value_set=pa.array(list(TRUTH)))
+        found = pc.coalesce(found, pc.if_else(truth, pc.index_in(lower, value_set=known), None))
     made = np.array(found.fill_null(-1).to_numpy(zero_copy_only=False), np.float64)
     made[array.is_null().to_numpy(zero_copy_only=False)] = math.nan
     return made
@@ -111,15 +151,17 @@ def lists(column: pa.ChunkedArray, width: int, where: str) -> NDArray[Any]:
             if (sizes != size).any():
                 raise mismatch(int((sizes != size).argmax()) // per_row, where, width)
             per_row *= size
+        if per_row == 0:
+            raise mismatch(0, where, width)
         array = array.flatten()
-    if not is_number(array.type) or pa.types.is_boolean(array.type):
+    if not is_number(array.type):
         raise Invalid.at((where, 0, "x"), "example_invalid", f"expected numbers, got {array.type}")
     if rows and per_row != width:
         raise mismatch(0, where, width)
     if array.null_count:
         row = int(pc.index(array.is_null(), True).as_py()) // width
         raise Invalid.at((where, row, "x"), "example_invalid", "a number is missing")
-    if pa.types.is_float16(array.type):
+    if pa.types.is_float16(array.type) or pa.types.is_boolean(array.type):
         array = array.cast(pa.float32())  # else limits of 32 bits would be compared in 16
     made: NDArray[Any] = array.to_numpy(zero_copy_only=False)
     return made.reshape(rows, width)

@@ -1,7 +1,7 @@
 """The express lane: predictions and examples of callers who are known by now, dealt with before the framework gets to
 work. Matching routes and solving dependencies takes several times as long as a prediction, and as long as storing
-a thousand examples. Whatever is out of the ordinary (a new caller, an Idempotency-Key) goes on to the endpoint,
-which answers the same.
+a thousand examples. Whatever is out of the ordinary (a new caller, an Idempotency-Key, a query, a header that is there
+twice) goes on to the endpoint, which answers the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from fastapi import FastAPI
-from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from core.errors import AmendError, TooLarge
@@ -23,6 +22,7 @@ from service.auth import Caller
 from service.context import Context
 from service.examples.endpoints import add
 from service.predictions.answers import answer
+from service.threads import work_on
 from service.writing import Writing
 
 PATH = re.compile(r"/v1/models/([a-z0-9_-]{1,63})/(predictions|examples)")
@@ -48,7 +48,7 @@ async def examples(asked: Asked) -> tuple[int, bytes]:
     context: Context = asked.app.state.context
     kind = asked.headers.get(b"content-type", b"").decode("latin-1")
     write = Writing(context, asked.request_id, None, b"")
-    made = await run_in_threadpool(add, asked.name, kind, asked.body, asked.caller, context, write)
+    made = await work_on(asked.body, lambda: add(asked.name, kind, asked.body, asked.caller, context, write))
     return made.status_code, bytes(made.body)
 
 
@@ -71,7 +71,8 @@ class Express:
             await self.app(scope, receive, send)
             return
         headers, context = dict(scope["headers"]), self.app.state.context
-        caller = known(headers, context)
+        ordinary = len(headers) == len(scope["headers"]) and not scope["query_string"]
+        caller = known(headers, context) if ordinary else None
         if caller is None:
             await self.app(scope, receive, send)
             return

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
-from core.errors import Invalid, NotFound, TooLarge
+from core.errors import Invalid, NotFound
 from core.jobs import queue
 from core.ledger import append
 from core.ledger.batch import subject_hash
@@ -20,6 +20,7 @@ from core.models import catalog
 from core.models.spec import PLAIN, Strict
 from service.auth import Guarded, Reader, Remover
 from service.context import Shared
+from service.examples.reader import too_many
 from service.models.endpoints import Name
 from service.problems import documented
 from service.writing import Write
@@ -34,8 +35,9 @@ class NewRemoval(Strict):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["a1", "zz"]}]})
 
-    ids: list[Text] | None = Field(None, min_length=1)
-    subjects: list[Text] | None = Field(None, min_length=1)
+    # one complaint will do: those about a million names would be larger than all else
+    ids: list[Text] | None = Field(None, min_length=1, fail_fast=True)
+    subjects: list[Text] | None = Field(None, min_length=1, fail_fast=True)
 
     @model_validator(mode="after")
     def one_of_both(self) -> NewRemoval:
@@ -74,9 +76,7 @@ def remove_examples(name: Name, body: NewRemoval, caller: Remover, context: Shar
     """Remove examples, and have the model forget them."""
     names = body.ids or body.subjects or []
     if len(names) > context.settings.max_batch:
-        raise TooLarge(
-            "batch_too_large", f"{len(names)} names; {context.settings.max_batch} are allowed in one request."
-        )
+        raise too_many(len(names), context.settings.max_batch, "ids" if body.ids else "subjects")
     for i, text in enumerate(names):
         if not text.isprintable():
             raise Invalid.at(("ids" if body.ids else "subjects", i), "request_invalid", "must be printable text")

@@ -14,6 +14,9 @@ from service import columns
 
 BINARY: dict[Any, float] = {0: 0.0, 1: 1.0}
 """True and 1.0 are 1 to a dictionary, too."""
+LARGEST = {"number": 2.0**49, "count": 1e12}
+"""What the solver can carry. Squares of numbers are summed in 32 bits where there is a network: 2**30 examples of
+2**98 each are what fits. The curvature of a count is the count: above 1e12 it leaves nothing of others' in 64 bits."""
 
 
 class Targets:
@@ -30,18 +33,18 @@ class Targets:
         if self.kind in ("binary", "classes"):
             codes = self.codes
             if self.kind == "classes" and bool in set(map(type, ys)):
-                raise self.unknown(next(i for i, y in enumerate(ys) if isinstance(y, bool)), where)
+                ys = [str(y).lower() if isinstance(y, bool) else y for y in ys]
             try:
                 return np.array([codes[y] for y in ys], np.float64)
             except KeyError:
                 raise self.unknown(next(i for i, y in enumerate(ys) if y not in codes), where) from None
         for i, y in enumerate(ys):
-            if isinstance(y, (bool, str)):
+            if isinstance(y, str):
                 raise Invalid.at((where, i, "y"), "example_invalid", "expected a number")
         try:
             made = np.array(ys, np.float64)
         except OverflowError:
-            made = np.array([float(y) if abs(y) < 2**1000 else np.inf for y in ys])
+            made = np.array([float(y) if abs(y) < 2**1000 else 2.0**1000 for y in ys])
         return self.checked(made, where)
 
     def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
@@ -51,7 +54,7 @@ class Targets:
             made = columns.numbers(column, where, "y")
             bad = (made != 0) & (made != 1)
         elif self.kind in ("binary", "classes"):
-            names = ["0", "1", "0.0", "1.0", "false", "true"] if self.kind == "binary" else self.values
+            names = ["0", "1", "0.0", "1.0", *columns.TRUTH] if self.kind == "binary" else self.values
             made = columns.codes(column, names, where, "y")
             bad = ~(made >= 0)
             made = made % 2 if self.kind == "binary" else made
@@ -68,7 +71,7 @@ class Targets:
             made = np.empty(len(texts))
             for i, text in enumerate(texts):
                 try:
-                    made[i] = float(text or "")
+                    made[i] = float(columns.TRUTH.get(text.lower(), text) if text else "")
                 except ValueError:
                     raise Invalid.at((where, i, "y"), "example_invalid", "expected a number") from None
             return made
@@ -78,6 +81,10 @@ class Targets:
         bad = ~np.isfinite(y)
         if bad.any():
             raise Invalid.at((where, int(bad.argmax()), "y"), "number_not_finite", "is not finite")
+        bad = np.abs(y) > LARGEST[self.kind]
+        if bad.any():
+            message = f"is beyond {LARGEST[self.kind]:.15g}, more than a model can carry; give it in larger units"
+            raise Invalid.at((where, int(bad.argmax()), "y"), "number_too_large", message)
         if self.kind == "count":
             bad = (y < 0) | (y != np.floor(y))
             if bad.any():

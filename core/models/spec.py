@@ -52,7 +52,7 @@ def distinct(values: list[Any]) -> list[Any]:
     return values
 
 
-Values = Annotated[list[Value], AfterValidator(distinct)]
+Values = Annotated[list[Value], Field(fail_fast=True), AfterValidator(distinct)]
 
 
 class VectorInput(Strict):
@@ -93,7 +93,7 @@ class TableInput(Strict):
 
     kind: Literal["table"]
     columns: list[Annotated[NumberColumn | CategoryColumn, Field(discriminator="type")]] = Field(
-        min_length=1, max_length=10_000
+        min_length=1, max_length=10_000, fail_fast=True
     )
 
     @field_validator("columns")
@@ -167,7 +167,10 @@ class L2Regularizer(Strict):
     """delta/2 |w|^2, or one delta for each weight."""
 
     kind: Literal["l2"]
-    delta: Annotated[float, Field(ge=0)] | Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1)] = 1.0
+    delta: (
+        Annotated[float, Field(ge=0)]
+        | Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1, fail_fast=True)]
+    ) = 1.0
     penalize_bias: bool = False
 
 

@@ -115,8 +115,9 @@ def confusion(version: Version, counts: list[list[int]], target: dict[str, Any])
     axes.grid(False)
     if len(matrix) <= MOST_NAMES:
         names = [str(value)[:12] for value in target.get("values", [0, 1])]
-        axes.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names)) > 2 else 0)
-        axes.set_yticks(range(len(names)), names)
+        # as they are: between two dollars matplotlib would read a formula, and stop at one that it does not know
+        axes.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names)) > 2 else 0, parse_math=False)
+        axes.set_yticks(range(len(names)), names, parse_math=False)
         for i, j in np.ndindex(matrix.shape):
             if matrix[i, j]:
                 white = "white" if share[i, j] > 0.6 else "black"

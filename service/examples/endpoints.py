@@ -10,7 +10,6 @@ from fastapi import APIRouter, Path, Request
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from core.errors import NotFound
@@ -21,12 +20,14 @@ from service import metrics
 from service.auth import Caller, Guarded, Ingester, Reader
 from service.context import Context, Known, Shared
 from service.examples import formats
+from service.examples.reader import Reader as BodyReader
 from service.examples.schemas import BODY, AddedAnswer, ExampleAnswer
 from service.inputs import inputs_of
 from service.models.endpoints import Name
 from service.pages import After, Limit, Page, number, page_of
 from service.problems import documented
 from service.targets import Targets
+from service.threads import work_on
 from service.writing import Write, Writing
 
 router = APIRouter(prefix="/v1/models/{name}/examples", tags=["Examples"], route_class=Guarded)
@@ -43,7 +44,7 @@ async def add_examples(request: Request, name: Name, caller: Ingester, context: 
     nothing of the batch is stored. Without a `split` the id decides, by its hash and the policy's holdout share.
     """
     kind, body = request.headers.get("content-type", ""), await request.body()
-    return await run_in_threadpool(add, name, kind, body, caller, context, write)
+    return await work_on(body, lambda: add(name, kind, body, caller, context, write))
 
 
 def add(name: str, kind: str, body: bytes, caller: Caller, context: Context, write: Writing) -> Response:
@@ -62,8 +63,8 @@ def add(name: str, kind: str, body: bytes, caller: Caller, context: Context, wri
 def added(model: Known, kind: str, body: bytes, caller: Caller, context: Context, write: Writing) -> Response:
     settings = context.settings
     # parsed before the lock is taken: other writers of the model need not wait for that
-    reader = formats.Reader(model.spec, settings.max_batch, settings.max_body_bytes, settings.secret)
-    batch = reader.read(kind, body)
+    reader = BodyReader(model.spec, settings.max_batch, settings.max_body_bytes, settings.secret)
+    batch = formats.read(reader, kind, body)
     storage.prepare(batch, context.database.sqlite)
 
     def store(session: Session, new: bool) -> AddedAnswer:

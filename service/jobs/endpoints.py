@@ -111,9 +111,10 @@ def list_jobs(
         if model is not None:
             query = query.where(Job.model_id == catalog.find(session, model, caller.models).id)
         if after is not None:
-            last = session.get(Job, after) if after.isprintable() else None
-            if last is None:
-                raise Invalid.at(("query", "after"), "cursor_invalid", "is not a cursor of this list")
+            try:
+                last, _ = find(session, after, caller)
+            except NotFound:  # or a job that the caller cannot see: nothing tells which
+                raise Invalid.at(("query", "after"), "cursor_invalid", "is not a cursor of this list") from None
             query = query.where(tuple_(Job.created_at, Job.id) < tuple_(last.created_at, last.id))
         rows = session.execute(query.order_by(Job.created_at.desc(), Job.id.desc()).limit(limit + 1)).all()
         return page_of(rows, limit, lambda row: described(row.Job, row.name), lambda row: row.Job.id)

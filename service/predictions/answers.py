@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -11,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
 
-from core.errors import Invalid, TooLarge
-from service import metrics
+from core.errors import Invalid
+from service import json_items, metrics
 from service.auth import Caller
 from service.context import Context
-from service.examples.formats import decoded
+from service.examples.objects import decoded
+from service.examples.reader import too_many
 from service.predictions.champions import Champions, Loaded
+from service.threads import work_on
 
 WHERE = "inputs"
 SMALL = 200_000
@@ -55,7 +58,7 @@ async def answer(body: bytes, name: str, caller: Caller, context: Context, champ
         loaded = await run_in_threadpool(champions.find, name, version, caller)
     most = context.settings.max_batch
     if len(body) > SMALL:
-        return await run_in_threadpool(lambda: predict(loaded, read(loaded, body, most)))
+        return await work_on(body, lambda: predict(loaded, read(loaded, body, most)))
     x = read(loaded, body, most)
     if x.size + len(x) * loaded.served.outputs > SMALL:
         return await run_in_threadpool(predict, loaded, x)
@@ -64,16 +67,36 @@ async def answer(body: bytes, name: str, caller: Caller, context: Context, champ
 
 def read(loaded: Loaded, body: bytes, most: int) -> NDArray[Any]:
     """The inputs of a body."""
+    if len(body) <= json_items.WHOLE:
+        return read_some(loaded, body, lambda count: check(loaded, count, most))
+    parts, count = [], 0
+    for part in json_items.pieces(
+        body,
+        WHERE,
+        most,
+        loaded.inputs.most_commas,
+        lambda count, exactly: check(loaded, count, most, exactly),
+        lambda rest: decoded(lambda: decoder(msgspec.Raw).decode(rest)),
+    ):
+        with json_items.counted_from(WHERE, count):
+            parts.append(read_some(loaded, part, lambda _: None))
+        count += len(parts[-1])
+    return np.concatenate(parts)
 
+
+def check(loaded: Loaded, count: int, most: int, exactly: bool = True) -> None:
+    """That there are some inputs, and not too many."""
+    if count == 0:
+        raise Invalid.at((WHERE,), "batch_empty", "there is no input")
+    numbers = max(1, MOST_NUMBERS // loaded.served.outputs)
+    if count > min(most, numbers):
+        raise too_many(count, min(most, numbers), "inputs", exactly)
+
+
+def read_some(loaded: Loaded, body: bytes, check: Callable[[int], None]) -> NDArray[Any]:
     def decode(x: Any) -> list[Any]:
         xs: list[Any] = decoded(lambda: decoder(x).decode(body)).inputs
-        if not xs:
-            raise Invalid.at((WHERE,), "batch_empty", "there is no input")
-        if len(xs) > most:
-            raise TooLarge("batch_too_large", f"{len(xs)} inputs; {most} are allowed in one request.")
-        if len(xs) * loaded.served.outputs > MOST_NUMBERS:
-            message = f"{len(xs)} inputs of {loaded.served.outputs} probabilities each; {MOST_NUMBERS} are allowed."
-            raise TooLarge("batch_too_large", message)
+        check(len(xs))
         return xs
 
     return loaded.inputs.read(decode, lambda one: one, WHERE, few=len(body) < FEW)[1]

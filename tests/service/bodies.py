@@ -65,9 +65,9 @@ def stream(made: pa.Table, **options: Any) -> bytes:
     return sink.getvalue()
 
 
-def file(made: pa.Table) -> bytes:
+def file(made: pa.Table, **options: Any) -> bytes:
     sink = io.BytesIO()
-    pa.parquet.write_table(made, sink)
+    pa.parquet.write_table(made, sink, **options)
     return sink.getvalue()
 
 

@@ -10,11 +10,19 @@ from tests.stack import Stack
 
 SMALL_BODY = 4096
 SMALL_BATCH = 5
+PATIENCE = 2.0
+CONNECTIONS = 40
 
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    limits = {"AMEND_MAX_BODY_BYTES": str(SMALL_BODY), "AMEND_MAX_BATCH": str(SMALL_BATCH), "AMEND_MAX_WAIT": "0.3"}
+    limits = {
+        "AMEND_MAX_BODY_BYTES": str(SMALL_BODY),
+        "AMEND_MAX_BATCH": str(SMALL_BATCH),
+        "AMEND_MAX_WAIT": "0.3",
+        "AMEND_MAX_CONNECTIONS": str(CONNECTIONS),
+        "AMEND_CLIENT_PATIENCE": str(PATIENCE),
+    }
     stack = Stack(tmp_path_factory.mktemp("small"), **limits)
     try:
         yield stack.start()

@@ -29,7 +29,7 @@ KINDS: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
         ["low", 7, "ü"],
     ),
     "vector, whole classes": ({"target": {"kind": "classes", "values": [5, 3, -1]}}, [[0, 1]] * 3, [3, -1, 5]),
-    "vector, number": ({"target": {"kind": "number"}}, [[0, 1], [1, 2], [2, 3]], [0.1, -1e300, 1.0]),
+    "vector, number": ({"target": {"kind": "number"}}, [[0, 1], [1, 2], [2, 3]], [0.1, -1e12, 1.0]),
     "vector, count": ({"target": {"kind": "count"}}, [[0, 1], [1, 2], [2, 3]], [0, 7, 123456789]),
     "image": (
         {"input": {"kind": "image", "shape": [1, 2, 2]}},
@@ -203,7 +203,8 @@ BAD_ROWS: dict[str, tuple[Any, str]] = {
     "missing": ([1.0, None], "example_invalid"),
     "not finite": ([1.0, float("inf")], "number_not_finite"),
     "not a number": ([1.0, float("nan")], "number_not_finite"),
-    "too large for 32 bits": ([1.0, 1e39], "number_not_finite"),
+    "too large": ([1.0, 1e9], "number_too_large"),
+    "too large for 32 bits": ([1.0, 1e39], "number_too_large"),
 }
 
 
@@ -256,10 +257,9 @@ def test_an_id_that_looks_like_an_input_is_an_id(
         ('{"id":"b","y":0}', []),
         ('{"id":"b","x":[[3],4],"y":0}', ["x", 0]),
         ('{"id":"b","x":[3,"]"],"y":0}', ["x", 1]),
-        ('{"id":"b","x":[3,true],"y":0}', ["x", 1]),
         (r'{"id":"b","a\"x":[3,4],"y":0}', []),
     ],
-    ids=["null", "missing", "nested", "text", "truth", "another field"],
+    ids=["null", "missing", "nested", "text", "another field"],
 )
 def test_an_input_too_many_does_not_make_up_for_a_bad_one(
     stack: Stack, api: httpx.Client, kind: str, form: str, bad: str, where: list[str | int]

@@ -117,3 +117,19 @@ def test_every_body_that_is_shown_works(stack: Stack, api: httpx.Client, documen
         answer = api.request(operation.method, path, headers={"Content-Type": kind}, **content)
         assert answer.is_success, (operation.id, kind, answer.text)
     assert api.delete("/v1/models/churn").status_code == 204
+
+
+def test_what_a_caller_cannot_set_in_the_items_of_a_list_is_marked(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    marked = {
+        name: {field for field, described in schemas[name]["properties"].items() if described.get("readOnly")}
+        for name in ("ModelAnswer", "ExampleAnswer", "JobAnswer", "KeyAnswer", "VersionAnswer")
+    }
+    assert {"counts", "head", "champion", "pending", "created_at"} <= marked["ModelAnswer"]
+    assert not {"name", "input", "target", "policy"} & marked["ModelAnswer"]
+    assert marked["ExampleAnswer"] == {"position"}
+    assert marked["JobAnswer"] == schemas["JobAnswer"]["properties"].keys()
+    assert marked["KeyAnswer"] == {"id", "created_at", "last_used_at"}
+    assert marked["VersionAnswer"] == schemas["VersionAnswer"]["properties"].keys()
+    for name in ("Page_JobAnswer_", "Page_ModelAnswer_"):
+        assert all(described["readOnly"] for described in schemas[name]["properties"].values())

@@ -255,7 +255,7 @@ BAD: dict[str, tuple[str, str, list[str | int]]] = {
     "short": ('{"inputs": [[1, 2], [1]]}', "example_shape_mismatch", ["inputs", 1]),
     "text": ('{"inputs": [[1, 2], [1, "2"]]}', "example_invalid", ["inputs", 1, 1]),
     "null": ('{"inputs": [[1, 2], null]}', "example_invalid", ["inputs", 1]),
-    "too large": ('{"inputs": [[1, 2], [1, 1e39]]}', "number_not_finite", ["inputs", 1]),
+    "too large": ('{"inputs": [[1, 2], [1, 1e39]]}', "number_too_large", ["inputs", 1]),
     "infinite": ('{"inputs": [[1, 2], [1, 1e999]]}', "example_invalid", ["inputs", 1, 1]),
     "none": ('{"inputs": []}', "batch_empty", ["inputs"]),
     "unknown field": ('{"inputs": [[1, 2]], "why": 1}', "example_invalid", []),

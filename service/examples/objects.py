@@ -1,0 +1,164 @@
+"""Examples as JSON objects: in one body, or one on each line."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from core.errors import AmendError, Invalid, Malformed
+from core.ledger.batch import Batch
+from service import json_items
+from service.examples.reader import WHERE, Reader, check_text
+from service.targets import Targets
+
+LIFTED = secrets.randbelow(2**62)
+"""What stands for an input that was cut out of a text: nothing that a caller could write there by chance."""
+
+
+class Decoders(NamedTuple):
+    """Of a whole JSON body, and of JSON lines."""
+
+    body: msgspec.json.Decoder[Any]
+    line: msgspec.json.Decoder[Any]
+
+
+@lru_cache(maxsize=256)
+def decoders(x: Any) -> Decoders:
+    """Decoders of examples whose input is decoded to `x`."""
+    example = msgspec.defstruct(
+        "Example",
+        [
+            ("id", str),
+            ("x", x),
+            ("y", bool | int | float | str),
+            ("subject", str | None, None),
+            ("split", Literal["train", "holdout"] | None, None),
+        ],
+        forbid_unknown_fields=True,
+        gc=False,
+    )
+    body = msgspec.defstruct("Body", [("examples", list[example])], forbid_unknown_fields=True)  # type: ignore[valid-type]
+    return Decoders(msgspec.json.Decoder(body), msgspec.json.Decoder(example))
+
+
+def read_json(reader: Reader, body: bytes) -> Batch:
+    def decode(x: Any, text: bytes) -> list[Any]:
+        found: list[Any] = decoded(lambda: decoders(x).body.decode(text)).examples
+        return found
+
+    if len(body) <= json_items.WHOLE:
+        return from_objects(reader, body, decode)
+    if found := lifted(reader, body, decode):
+        return assembled(reader, *found)
+    parts = json_items.pieces(
+        body, WHERE, reader.most, reader.inputs.most_commas, reader.check_size, lambda rest: decode(msgspec.Raw, rest)
+    )
+    return in_parts(reader, parts, decode)
+
+
+def read_ndjson(reader: Reader, body: bytes) -> Batch:
+    def decode(x: Any, text: bytes) -> list[Any]:
+        found: list[Any] = decoded(lambda: decoders(x).line.decode_lines(text), WHERE)
+        return found
+
+    if len(body) <= json_items.WHOLE:
+        return from_objects(reader, body, decode)
+    return in_parts(reader, json_items.lines(body, WHERE, reader.inputs.most_commas), decode)
+
+
+def in_parts(reader: Reader, parts: Iterator[bytes], decode: Callable[[Any, bytes], list[Any]]) -> Batch:
+    """The batch of a body that comes in parts."""
+    batches: list[Batch] = []
+    total = 0
+    for part in parts:
+        with json_items.counted_from(WHERE, total):
+            batches.append(from_objects(reader, part, decode, whole=False))
+        total += len(batches[-1])
+        if total > reader.most:
+            reader.check_size(total, exactly=False)
+    reader.check_size(total)
+    return Batch(
+        pa.concat_arrays([batch.ids for batch in batches]),
+        [subject for batch in batches for subject in batch.subjects],
+        np.concatenate([batch.x for batch in batches]),
+        np.concatenate([batch.y for batch in batches]),
+        [split for batch in batches for split in batch.splits],
+    )
+
+
+def decoded(decode: Callable[[], Any], where: str | None = None) -> Any:
+    """What msgspec decodes; its errors in our words, with their place."""
+    try:
+        return decode()
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at ")
+        place = place_of(path.strip("`"))
+        if place[-1:] == ("split",):
+            message = "must be 'train' or 'holdout'"
+        raise Invalid.at((where, *place) if where else place, "example_invalid", message) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed("body_malformed", f"The body is not valid JSON: {error}") from None
+
+
+def place_of(path: str) -> tuple[str | int, ...]:
+    """
+    >>> place_of("$.examples[3].x[5]")
+    ('examples', 3, 'x', 5)
+    """
+    steps = re.findall(r"\.([^.\[\]]+)|\[(\d+)\]", path)
+    return tuple(name or int(index) for name, index in steps)
+
+
+def from_objects(reader: Reader, body: bytes, decode: Callable[[Any, bytes], list[Any]], whole: bool = True) -> Batch:
+    """The batch of decoded objects. `decode` takes what inputs shall be decoded to, and the text."""
+
+    def counted(x: Any) -> list[Any]:
+        found = decode(x, body)
+        reader.check_size(len(found), whole)
+        return found
+
+    found = lifted(reader, body, decode) or reader.inputs.read(counted, lambda example: example.x, WHERE)
+    return assembled(reader, *found)
+
+
+def assembled(reader: Reader, examples: Sequence[Any], x: NDArray[Any]) -> Batch:
+    """The batch of decoded objects whose inputs are read."""
+    y = Targets(reader.spec["target"]).from_json([e.y for e in examples], WHERE)
+    ids = [e.id for e in examples]
+    try:
+        given = pa.array(ids, pa.string())
+    except UnicodeEncodeError:  # half characters, which are not printable
+        check_text(ids, "id", "id_invalid")
+        raise
+    return reader.batch(given, [e.subject for e in examples], [e.split for e in examples], x, y)
+
+
+def lifted(reader: Reader, body: bytes, decode: Callable[[Any, bytes], list[Any]]) -> tuple[Sequence[Any], Any] | None:
+    """Objects and their inputs, if the inputs are lists of numbers as most programs write them; else None.
+
+    The lists are most of the text. Cut out, they are read in bulk, and the rest of the text is soon decoded.
+    `"x":[` cannot stand inside a string, where its second quote would be escaped.
+    """
+    inputs = reader.inputs
+    key = next((key for key in (b'"x":[', b'"x": [') if inputs.reads_raw and key in body[:4096]), None)
+    if key is None or body.count(key) > reader.most:
+        return None
+    before, *parts = body.split(key)
+    cuts = [part.partition(b"]") for part in parts]
+    rest = (b'"x":%d' % LIFTED).join([before, *[after for _, _, after in cuts]])
+    try:
+        examples = decode(Literal[LIFTED], rest)
+    except AmendError:
+        return None
+    if len(examples) != len(cuts) or not 0 < len(examples) <= reader.most:
+        return None
+    x = inputs.from_raw([inside for inside, _, _ in cuts], WHERE, bare=True)
+    return None if x is None else (examples, x)

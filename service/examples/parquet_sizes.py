@@ -1,0 +1,136 @@
+"""What a Parquet file will unpack to, by the header of each of its pages, before anything is unpacked.
+
+The footer tells sizes, too, but the reader believes the pages. Both are in Thrift's compact protocol, and read here:
+where a footer is damaged, pyarrow's own look at its columns ends the process.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+FOOTER_BYTES = 4 * 2**20
+"""Far more than that of 10 000 columns; a reader makes objects of it that are many times as large."""
+MOST_PAGES = 50_000
+DELTA_BYTE_ARRAY = 7
+"""An encoding in which each text repeats a part of the one before: a page of any length can hide behind it."""
+DATA, DICTIONARY, DATA_2 = 5, 7, 8
+"""Fields of a page's header: what is special to a data page, a dictionary, a data page of version 2."""
+TRUE, FALSE, BYTE, DOUBLE, BINARY, LIST, SET, STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
+DEEPEST = 16
+
+
+class Sizes(NamedTuple):
+    """Of all pages together."""
+
+    unpacked: int
+    values: int
+
+
+class Thrift:
+    """Reads a struct of the compact protocol: values by the number of their field."""
+
+    def __init__(self, data: bytes, position: int) -> None:
+        self.data, self.position = data, position
+
+    def byte(self) -> int:
+        found = self.data[self.position]
+        self.position += 1
+        return found
+
+    def varint(self) -> int:
+        value = shift = 0
+        while shift < 70:
+            found = self.byte()
+            value |= (found & 0x7F) << shift
+            if found < 0x80:
+                return value
+            shift += 7
+        raise ValueError("a number is too long")
+
+    def zigzag(self) -> int:
+        value = self.varint()
+        return (value >> 1) ^ -(value & 1)
+
+    def struct(self, depth: int = 0) -> dict[int, Any]:
+        fields: dict[int, Any] = {}
+        last = 0
+        while head := self.byte():
+            last = last + (head >> 4) if head >> 4 else self.zigzag()
+            fields[last] = self.value(head & 15, depth + 1)
+        return fields
+
+    def value(self, kind: int, depth: int) -> Any:
+        if depth > DEEPEST:
+            raise ValueError("a header is nested too deeply")
+        if kind in (TRUE, FALSE):
+            return kind == TRUE
+        if kind == STRUCT:
+            return self.struct(depth)
+        if BYTE < kind < DOUBLE:
+            return self.zigzag()
+        if kind in (BYTE, DOUBLE, BINARY):
+            size = 1 if kind == BYTE else 8 if kind == DOUBLE else self.varint()
+            self.position += size
+            return self.data[self.position - size : self.position]
+        if kind in (LIST, SET):
+            head = self.byte()
+            count = head >> 4 if head < 0xF0 else self.varint()
+            inner = BYTE if head & 15 in (TRUE, FALSE) else head & 15
+            if count > len(self.data) - self.position:
+                raise ValueError("a list is longer than the file")
+            return [self.value(inner, depth + 1) for _ in range(count)]
+        raise ValueError("it has a kind of field that no such file has")
+
+
+def sizes_of(body: bytes) -> Sizes:
+    """ValueError or IndexError, if footer and pages are not as the format has them."""
+    length = int.from_bytes(body[-8:-4], "little")
+    if length > min(FOOTER_BYTES, len(body) - 12):
+        raise ValueError(f"its footer has more than {FOOTER_BYTES} bytes, or more than the file")
+    try:
+        return add_up(body, Thrift(body, len(body) - 8 - length).struct())
+    except (AttributeError, TypeError):  # a number where a struct should be, and the like
+        raise ValueError("its footer is damaged") from None
+
+
+def add_up(body: bytes, footer: dict[int, Any]) -> Sizes:
+    """The sizes of all pages of all columns of all groups of rows that the footer knows of."""
+    if bytes(footer.get(6) or b"").startswith(b"parquet-cpp version"):
+        raise ValueError("it was written by a version whose files are not what they say; write it anew")
+    unpacked = values = pages = 0
+    for group in footer.get(4, ()):
+        for chunk in group.get(1, ()):
+            told = chunk.get(3, {})
+            start, packed = told.get(9, 0), told.get(7, 0)
+            if 0 < told.get(11, 0) < start:  # the dictionary stands before the data
+                start = told[11]
+            if start == 0:  # no page can be there: a column without values
+                continue
+            position, end = start, start + packed
+            if not 0 <= start <= end <= len(body):
+                raise ValueError("a column lies outside of the file")
+            while position < end:
+                pages += 1
+                if pages > MOST_PAGES:
+                    raise ValueError(f"it has more than {MOST_PAGES} pages; write larger ones")
+                position, size, count = page_at(body, position)
+                unpacked, values = unpacked + size, values + count
+    return Sizes(unpacked, values)
+
+
+def page_at(body: bytes, position: int) -> tuple[int, int, int]:
+    """Where the page ends that begins at a position, its unpacked size, and how many values it has."""
+    reader = Thrift(body, position)
+    header = reader.struct()
+    size: Any = header.get(2)
+    packed: Any = header.get(3)
+    kinds = {field: header[field] for field in (DATA, DICTIONARY, DATA_2) if isinstance(header.get(field), dict)}
+    counts = [kind.get(1) for kind in kinds.values()] or [0]
+    if not all(isinstance(n, int) and 0 <= n < 2**31 for n in (size, packed, *counts)):
+        raise ValueError("a page has no possible size")
+    if DELTA_BYTE_ARRAY in (kinds.get(DATA, {}).get(2), kinds.get(DATA_2, {}).get(4)):
+        raise ValueError(
+            "a column is encoded as DELTA_BYTE_ARRAY, whose size shows only when it is unpacked; "
+            "write it plain, or with a dictionary"
+        )
+    return reader.position + packed, size, max(counts)

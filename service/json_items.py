@@ -1,0 +1,132 @@
+"""A large body of JSON as many small ones: as Python objects, numbers take thirty times the memory of their text.
+
+    pieces(b'{"inputs": [[1], [2], [3]]}', "inputs", ...)     b'{"inputs": [[1], [2]]}', b'{"inputs": [[3]]}'
+
+The whole is looked at for brackets, quotes and commas alone. Whatever else is wrong, the decoder of the pieces finds,
+and that of what is left when the list is taken out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from core.errors import AmendError, Invalid, Malformed
+
+WHOLE = 2**22
+"""Bytes of a body that is decoded in one go."""
+PIECE = 2**20
+QUOTE, COMMA, OPEN = ord('"'), ord(","), ord("[")
+STEPS = np.zeros(256, np.int8)
+STEPS[[OPEN, ord("{")]] = 1
+STEPS[[ord("]"), ord("}")]] = -1
+
+
+class Array(NamedTuple):
+    """A list that stands in the outermost object: where it begins and ends, and the commas between its items."""
+
+    start: int
+    end: int
+    commas: list[int]
+
+
+def arrays(body: bytes, most: int) -> list[Array]:
+    """The lists in the outermost object; of more than `most` commas the others are left out."""
+    # blanked, not taken out: places stay what they are
+    plain = body.replace(b"\\\\", b"  ").replace(b'\\"', b"  ") if b"\\" in body else body
+    data = np.frombuffer(plain, np.uint8)
+    found: list[Array] = []
+    depth, quoted, opener = 0, False, 0
+    current = Array(0, 0, [])
+    for start in range(0, len(data), PIECE):
+        some = data[start : start + PIECE]
+        inside = (np.cumsum(some == QUOTE, dtype=np.int32) + quoted) % 2 == 1
+        step = np.where(inside, np.int8(0), STEPS[some])
+        level = np.cumsum(step, dtype=np.int32) + depth
+        marked = ((step > 0) & (level == 2)) | ((step < 0) & (level == 1))
+        if len(current.commas) <= most:
+            marked |= (some == COMMA) & (level == 2) & ~inside
+        depth, quoted = int(level[-1]), bool(inside[-1])
+        if level.min() < 0:
+            raise Malformed("body_malformed", "The body is not valid JSON: a bracket is closed that was never opened.")
+        for i in (np.flatnonzero(marked) + start).tolist():
+            if plain[i] == COMMA:
+                if opener == OPEN and len(current.commas) <= most:
+                    current.commas.append(i)
+            elif STEPS[plain[i]] > 0:
+                opener, current = plain[i], Array(i + 1, 0, [])
+            elif opener == OPEN:
+                found.append(current._replace(end=i))
+    if depth or quoted:
+        raise Malformed("body_malformed", "The body is not valid JSON: it ends too early.")
+    return found
+
+
+def pieces(
+    body: bytes,
+    name: str,
+    most: int,
+    most_commas: int,
+    check: Callable[[int, bool], None],
+    decode_rest: Callable[[bytes], Any],
+) -> Iterator[bytes]:
+    """Bodies with a part of the list each.
+
+    `check` gets the number of items, whether it is exact, and complains if there are more than `most`; `decode_rest`
+    gets the body without them. An item with more than `most_commas` has more numbers than any input.
+    """
+    found = arrays(body, most)
+    kept, last = [], 0
+    for array in found:
+        kept.append(body[last : array.start])
+        last = array.end
+    decode_rest(b"".join([*kept, body[last:]]))
+    if len(found) != 1:
+        raise Invalid.at((name,), "request_invalid", "expected one list")
+    [array] = found
+    ends = [*array.commas, array.end]
+    check(len(ends) if body[array.start : array.end].strip() else 0, len(ends) <= most)
+    start = before = array.start
+    for i, end in enumerate(ends):
+        if end - before > PIECE:
+            check_item(body[before:end], name, i, most_commas)
+        if end - start >= PIECE or i == len(ends) - 1:
+            yield b'{"%s":[%s]}' % (name.encode(), body[start:end])
+            start = end + 1
+        before = end + 1
+
+
+def lines(body: bytes, name: str, most_commas: int) -> Iterator[bytes]:
+    """Some lines at a time."""
+    start = count = 0
+    while start < len(body):
+        end = body.rfind(b"\n", start, start + PIECE) + 1 or body.find(b"\n", start) + 1 or len(body)
+        some = body[start:end].strip()
+        if len(some) > PIECE:
+            check_item(some, name, count, most_commas)
+        count += some.count(b"\n") + 1
+        if some:
+            yield some
+        start = end
+
+
+def check_item(text: bytes, name: str, index: int, most_commas: int) -> None:
+    if text.count(b",") > most_commas:
+        raise Invalid.at((name, index), "example_shape_mismatch", "has more numbers than an input of this model")
+
+
+@contextmanager
+def counted_from(name: str, first: int) -> Iterator[None]:
+    """Errors in a piece become errors in the whole."""
+    try:
+        yield
+    except AmendError as error:
+        for place in error.errors:
+            loc = list(place["loc"])
+            if first and len(loc) > 1 and loc[0] == name and isinstance(loc[1], int):
+                place["loc"] = [name, loc[1] + first, *loc[2:]]
+                error.detail = f"{'.'.join(map(str, place['loc']))}: {place['msg']}"
+        raise

@@ -1,0 +1,48 @@
+"""The OpenAPI document: what FastAPI makes of the endpoints, the shape of errors, and what callers cannot set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+
+from service import problems
+
+
+def document_of(app: FastAPI) -> dict[str, Any]:
+    """The document, made on first use."""
+    if not app.openapi_schema:
+        document = FastAPI.openapi(app)
+        shapes = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        document["components"]["schemas"] |= {**shapes.pop("$defs"), "Problem": shapes}
+        mark_read_only(document)
+    assert app.openapi_schema
+    return app.openapi_schema
+
+
+def mark_read_only(document: dict[str, Any]) -> None:
+    """In the items of every list: all that is not in the body by which such an item is made."""
+
+    def properties(schema: dict[str, Any]) -> dict[str, Any]:
+        if "$ref" in schema:
+            schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        found: dict[str, Any] = schema.get("properties", {})
+        return found
+
+    for entry in document["paths"].values():
+        page = properties(body_of(entry.get("get", {}).get("responses", {}).get("200", {})))
+        if page.keys() != {"items", "next"}:
+            continue
+        given = properties(body_of(entry.get("post", {}).get("requestBody", {})))
+        for several in given.values():
+            given = {**given, **properties(several.get("items", {}))}  # a body of many, as that of examples
+        for part in (page, properties(page["items"]["items"])):
+            for name, schema in part.items():
+                if name not in given:
+                    schema["readOnly"] = True
+
+
+def body_of(described: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a body of JSON."""
+    found: dict[str, Any] = described.get("content", {}).get("application/json", {}).get("schema", {})
+    return found

@@ -1,0 +1,23 @@
+"""Work on bodies, in threads: on large ones a few at a time, since each takes several times the memory of its body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import anyio
+from anyio.to_thread import run_sync
+from starlette.concurrency import run_in_threadpool
+
+T = TypeVar("T")
+
+LARGE = 2**22
+"""Bytes."""
+AT_ONCE = anyio.CapacityLimiter(4)
+
+
+async def work_on(body: bytes, act: Callable[[], T]) -> T:
+    """What `act` makes of a body."""
+    if len(body) > LARGE:
+        return await run_sync(act, limiter=AT_ONCE)
+    return await run_in_threadpool(act)
