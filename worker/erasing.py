@@ -87,7 +87,7 @@ def behind(session: Session, model: Model) -> bool:
     """Whether the model has still to forget somebody, or to show that it has: its tip may be from before they asked."""
     tip = session.get(Version, (model.id, model.tip)) if model.tip else None
     parts = open_parts(session, model.id)
-    return any(tip is None or p.removed > tip.position or e.created_at > tip.created_at for p, e in parts)
+    return any(tip is None or p.removed > tip.position or p.newest >= tip.number for p, _ in parts)
 
 
 def withdraw(session: Session, model: Model) -> None:

@@ -82,22 +82,24 @@ def how(session: Session, model: Model, version: Version | None) -> dict[str, An
     if version is None:
         words = "nothing was ever trained on it, or nothing is left to predict from: the model answers nothing"
         return {"method": "withdrawn", "words": words}
-    told = {"version": version.number, "sha256": version.sha256, "certificate": version.certificate}
+    certificate = version.certificate or {}
+    if certificate.get("kind") == "measured":  # of a network: what it has not is not spoken of
+        certificate = {name: value for name, value in certificate.items() if value is not None}
+    told = {"version": version.number, "sha256": version.sha256, "certificate": certificate or None}
     if (comparison := compared(session, version)) is not None:
         told["disagreement"] = comparison.figures["disagreement"]
     if version.kind is VersionKind.TRAINED:
         return {"method": "retrained", "words": "retrained without this data", **told}
-    tolerance = Policy.model_validate(model.policy).tolerance.relative_bound
-    certificate = version.certificate or {}
     if certificate.get("kind") == "bound":
         perturbed = " with the same perturbation" if certificate.get("removal") else ""
         near = f"within {certificate['bound']:.3g} of a retrain without this data{perturbed}"
         if certificate.get("relative") is not None:  # of a length of zero there is no share
             near += f" ({certificate['relative']:.2%} of the weights' length)"
+        told["tolerance"] = Policy.model_validate(model.policy).tolerance.relative_bound
     else:
-        near = "no bound exists for a network; what was measured is in the certificate and the audit"
+        near = "how near to a retrain without this data was measured, not proven: see the certificate and the audit"
     by = " by a descent on all examples that are left" if version.method == "warm" else ""
-    return {"method": "adapted", "words": f"adapted{by}; {near}", "tolerance": tolerance, **told}
+    return {"method": "adapted", "words": f"adapted{by}; {near}", **told}
 
 
 def compared(session: Session, version: Version) -> Comparison | None:

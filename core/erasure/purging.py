@@ -31,6 +31,7 @@ PURGED = {
     "holdout_samples": "positions of rows in force; made anew, should it name one of the person's",
     "versions": "those that knew the person are purged: files deleted, figures of their making stay",
     "erasures": "the keyed hash of the person and the reasons are deleted when it ends; why one was refused stays",
+    "erasure_events": "who did what about a request, by the id of their key",
     "erasure_parts": "positions of the person's examples, which are numbers of rows that are gone",
     "answers": "encrypted, and the request hashed, under the caller's own key; deleted after a day",
     "removals": "counts alone",
@@ -136,9 +137,9 @@ def horizon_of(session: Session, model: Model) -> int | None:
 
 
 def withheld(session: Session, model: Model) -> sa.BindParameter[Any]:
-    """Positions of examples that must be kept: a request to erase them was refused."""
-    refused = select(Part.positions).join(Erasure, Erasure.id == Part.erasure_id)
-    found = session.scalars(refused.where(Part.model_id == model.id, Erasure.state == ErasureState.REFUSED))
+    """Positions of examples that must be kept: a request to erase them is held, and may be refused."""
+    held = select(Part.restricted).join(Erasure, Erasure.id == Part.erasure_id)
+    found = session.scalars(held.where(Part.model_id == model.id, Erasure.state == ErasureState.HELD))
     positions = [position for positions in found for position in positions]
     # written into the statement: SQLite takes 32 766 parameters at the most
     return sa.bindparam("withheld", positions, sa.BigInteger, expanding=True, literal_execute=True)

@@ -50,6 +50,7 @@ class Version(Base):
     certificate: Mapped[dict[str, Any] | None]
     cost: Mapped[dict[str, Any]]
     sha256: Mapped[str] = mapped_column(String(64))
+    """Of the file; empty once it is gone, if it knew somebody who was erased: by it a guess could be checked."""
     file: Mapped[str] = mapped_column(String(500))
     """Where in the store."""
     mlflow: Mapped[dict[str, Any] | None]
