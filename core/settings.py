@@ -64,6 +64,10 @@ class Settings(BaseSettings):
     )
     idempotency_hours: float = Field(24.0, gt=0, description="How long an answer is kept for a repeated request.")
 
+    caseless_subjects: bool = Field(
+        False,
+        description="Subjects are the same whatever their case or width (NFKC). To be set before the first of them.",
+    )
     erasure_hold: bool = Field(False, description="Erasures wait for an approval, unless a request says otherwise.")
 
     queues: str = Field("", description="Which queues a worker serves, with commas between them. Empty: all.")

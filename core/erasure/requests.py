@@ -6,6 +6,7 @@ import calendar
 import hmac
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -55,6 +56,38 @@ def receive(
     erasure = file(session, subject, secret, asked_by, reason, received_at, request_id, hold)
     resolve(session, erasure)
     return erasure
+
+
+@dataclass(frozen=True)
+class Filing:
+    """What is said of one person's request."""
+
+    subject: bytes
+    reason: str | None
+    received_at: datetime | None
+    hold: bool
+
+
+def receive_all(
+    session: Session, filings: Sequence[Filing], secret: bytes, asked_by: str, request_id: str | None
+) -> list[Erasure]:
+    """Begin many erasures, one for each person, in the order of the filings.
+
+    What is locked is locked in one order, whoever files the same people: first the requests, then their models.
+    """
+    made: dict[int, Erasure] = {}
+    for i, filing in sorted(enumerate(filings), key=lambda entry: entry[1].subject):
+        given = (filing.subject, secret, asked_by, filing.reason, filing.received_at, request_id, filing.hold)
+        made[i] = file(session, *given)
+    people = sorted({filing.subject for filing in filings})
+    holding: set[int] = set()
+    for some in append.few(people):
+        holding.update(session.scalars(select(Example.model_id).where(Example.subject.in_(some)).distinct()))
+    for model_id in sorted(holding):
+        session.get(Model, model_id, with_for_update=True)
+    for erasure in {erasure.id: erasure for erasure in made.values()}.values():
+        resolve(session, erasure)
+    return [made[i] for i in range(len(filings))]
 
 
 def file(

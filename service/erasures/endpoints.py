@@ -11,18 +11,21 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from core.database import now
 from core.erasure import decisions, receipts, replaying, requests, trail
+from core.erasure.requests import Filing
 from core.erasure.tables import PENDING, Erasure, ErasureState, Receipt
-from core.errors import Invalid, NotFound
+from core.errors import Invalid, NotFound, TooLarge
 from core.ledger.batch import subject_hash
 from service.auth import Caller, Eraser, Guarded
-from service.context import Shared
+from service.context import Context, Shared
 from service.erasures import page
 from service.erasures.schemas import (
     Because,
     ChainAnswer,
     ErasureAnswer,
+    ErasuresAnswer,
     FlawAnswer,
     NewErasure,
+    NewErasures,
     RefusalAnswer,
     ReplayedAnswer,
     RetriedAnswer,
@@ -34,6 +37,9 @@ from service.problems import documented
 from service.writing import Write, Writing
 
 router = APIRouter(prefix="/v1", tags=["Erasure"], route_class=Guarded)
+
+MOST = 1000
+"""Requests that can be filed at once."""
 
 Id = Annotated[str, Path(description="The erasure's id.", max_length=36)]
 
@@ -55,25 +61,43 @@ def ask_for_erasure(body: NewErasure, caller: Eraser, context: Shared, write: Wr
     A second request for the same person joins the one that is open. Due in a month (GDPR Art. 12(3)).
     """
     officer(caller)
-    if not body.subject.isprintable():
-        raise Invalid.at(("subject",), "request_invalid", "must be printable text")
-    if body.received_at is not None and body.received_at > now():
-        raise Invalid.at(("received_at",), "request_invalid", "must not lie in the future")
-    secret = context.settings.secret
+    filing = filing_of(body, context, ())
 
     def begin(session: Session) -> ErasureAnswer:
         receipts.require_all(session, context.store)
-        erasure = requests.receive(
-            session,
-            subject_hash(body.subject, secret),
-            secret,
-            caller.key_id,
-            body.reason,
-            body.received_at,
-            write.request_id,
-            context.settings.erasure_hold if body.hold is None else body.hold,
-        )
+        secret = context.settings.secret
+        [erasure] = requests.receive_all(session, [filing], secret, caller.key_id, write.request_id)
         return answered(session, erasure)
+
+    return write(caller.credential, 202, begin)
+
+
+def filing_of(body: NewErasure, context: Context, at: tuple[str | int, ...]) -> Filing:
+    """A request as it is filed; Invalid, at its place in the body, if it cannot be."""
+    if not body.subject.isprintable():
+        raise Invalid.at((*at, "subject"), "request_invalid", "must be printable text")
+    if body.received_at is not None and body.received_at > now():
+        raise Invalid.at((*at, "received_at"), "request_invalid", "must not lie in the future")
+    settings = context.settings
+    hashed = subject_hash(body.subject, settings.secret, settings.caseless_subjects)
+    return Filing(hashed, body.reason, body.received_at, settings.erasure_hold if body.hold is None else body.hold)
+
+
+@router.post("/erasures/batch", status_code=202, response_model=ErasuresAnswer, responses=documented(409, 413))
+def ask_for_erasures(body: NewErasures, caller: Eraser, context: Shared, write: Write) -> Response:
+    """Have many people forgotten: a request for each, all of them or none. The answer is in the same order."""
+    officer(caller)
+    if len(body.requests) > MOST:
+        raise TooLarge(
+            "batch_too_large", f"{len(body.requests)} requests; {MOST} are allowed at once. Send the rest after."
+        )
+    filings = [filing_of(request, context, ("requests", i)) for i, request in enumerate(body.requests)]
+
+    def begin(session: Session) -> ErasuresAnswer:
+        receipts.require_all(session, context.store)
+        secret = context.settings.secret
+        made = requests.receive_all(session, filings, secret, caller.key_id, write.request_id)
+        return ErasuresAnswer(items=[answered(session, erasure) for erasure in made])
 
     return write(caller.credential, 202, begin)
 

@@ -31,6 +31,14 @@ class NewErasure(Strict):
     )
 
 
+class NewErasures(Strict):
+    """Several people who shall be forgotten, each as in a request of its own."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"requests": [{"subject": "user-7"}, {"subject": "b"}]}]})
+
+    requests: list[NewErasure] = Field(min_length=1)
+
+
 class Because(Strict):
     """Why."""
 
@@ -80,6 +88,12 @@ class ErasureAnswer(BaseModel):
     trail: list[EventAnswer] = Field(description="Who did what about it, and when.")
     models: list[PartAnswer]
     receipt: str | None
+
+
+class ErasuresAnswer(BaseModel):
+    """Requests, in the order they were filed; one person named twice has one."""
+
+    items: list[ErasureAnswer]
 
 
 class RefusalAnswer(BaseModel):

@@ -1,4 +1,4 @@
-"""A second service with small limits, for tests of what is too much."""
+"""A second service with small limits, for tests of what is too much, and with what is off elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ SMALL_BATCH = 5
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     limits = {"AMEND_MAX_BODY_BYTES": str(SMALL_BODY), "AMEND_MAX_BATCH": str(SMALL_BATCH), "AMEND_MAX_WAIT": "0.3"}
-    stack = Stack(tmp_path_factory.mktemp("small"), **limits)
+    others = {"AMEND_CASELESS_SUBJECTS": "true", "AMEND_ERASURE_HOLD": "true"}
+    stack = Stack(tmp_path_factory.mktemp("small"), **limits, **others)
     try:
         yield stack.start()
     finally:
