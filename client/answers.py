@@ -181,7 +181,7 @@ class Version(Answer, frozen=True):
     """On ``rows`` of the holdout; what ends in ``_se`` is the standard error of a figure."""
     certificate: Certificate | None
     cost: Cost
-    sha256: str
+    sha256: str | None
     mlflow: dict[str, str | None] | None
     created_at: datetime
 

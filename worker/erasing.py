@@ -94,8 +94,10 @@ def withdraw(session: Session, model: Model) -> None:
     """A model without examples answers nothing any more: whatever it learnt is purged."""
     model.champion = model.tip = None
     session.execute(delete(HoldoutSample).where(HoldoutSample.model_id == model.id))
+    first = min(part.first for part, _ in open_parts(session, model.id))
     kept = select(Version).where(Version.model_id == model.id, Version.state != VersionState.PURGED)
-    for version in session.scalars(kept):
+    # those that were made before any of the people came never knew them
+    for version in session.scalars(kept.where(Version.position >= first)):
         purging.discard(session, version)
     tell(session, model, EntryKind.ALIASES)
 
@@ -121,6 +123,7 @@ def purge(task: Task, verified: set[str]) -> None:
         for part, _ in verified_parts(session, model, verified):
             noted(part, "files in MLflow", so_far(part, "files in MLflow") + files)
             noted(part, "versions", purging.purged_versions(session, part))
+            part.figures = {**(part.figures or {}), "versions": purging.fates(session, part)}
     if lost:
         sweep(task.context.database, task.context.store)
 
@@ -141,6 +144,14 @@ def so_far(part: Part, what: str) -> int:
     return int((part.figures or {}).get("deleted", {}).get(what, 0))
 
 
+def wanted(version: Version) -> bool:
+    """Whether MLflow may have something of a purged version.
+
+    One that MLflow was not told of may have been uploaded by somebody who was killed before noting it.
+    """
+    return version.mlflow is None or bool(version.mlflow.get("version") or version.mlflow_folder)
+
+
 def forget_in_mlflow(task: Task, lost: bool) -> int:
     """Have MLflow delete the weights of purged versions; how many files. Unavailable while it does not answer.
 
@@ -148,8 +159,7 @@ def forget_in_mlflow(task: Task, lost: bool) -> int:
     """
     purged = select(Version).where(Version.model_id == task.model_id, Version.state == VersionState.PURGED)
     with task.context.database.read() as session:
-        # one that MLflow was not told of may have been uploaded by somebody who was killed before noting it
-        numbers = [v.number for v in session.scalars(purged) if v.mlflow is None or v.mlflow.get("version")]
+        numbers = [v.number for v in session.scalars(purged) if wanted(v)]
     if not numbers and not lost:
         return 0
     task.progress(0.8, "deleting in MLflow")

@@ -20,6 +20,7 @@ from core.ledger.tables import Example
 from core.models.policy import Policy
 from core.models.table import Model
 from core.versions import history
+from core.versions.rounding import coarse_certificate
 from core.versions.tables import Comparison, Version, VersionKind, VersionState
 from worker.subject import Subject
 from worker.task import Task
@@ -84,7 +85,7 @@ def how(session: Session, model: Model, version: Version | None) -> dict[str, An
         return {"method": "withdrawn", "words": words}
     certificate = version.certificate or {}
     if certificate.get("kind") == "measured":  # of a network: what it has not is not spoken of
-        certificate = {name: value for name, value in certificate.items() if value is not None}
+        certificate = {name: value for name, value in coarse_certificate(certificate).items() if value is not None}
     told = {"version": version.number, "sha256": version.sha256, "certificate": certificate or None}
     if (comparison := compared(session, version)) is not None:
         told["disagreement"] = comparison.figures["disagreement"]
@@ -134,7 +135,8 @@ def audit(task: Task) -> dict[str, dict[str, float] | None]:
                 if version.number in strangers:
                     state, seen = strangers[version.number]
                     chances[name] = auc(losses(state.predictor, state.w, [rows]), seen)
-            found[erasure.id] = chances if len(chances) == 2 else None
+            # no finer: of a single example, the figure tells its loss among those of the holdout
+            found[erasure.id] = {n: round(c, 1) for n, c in chances.items()} if len(chances) == 2 else None
     return found
 
 

@@ -24,12 +24,12 @@ from core.marks import Litter, Mark
 from core.models.policy import Policy, duration
 from core.models.table import Model
 from core.versions.store import Store
-from core.versions.tables import Version, VersionState
+from core.versions.tables import Comparison, Version, VersionState
 
 PURGED = {
     "examples": "rows of the person are deleted",
     "holdout_samples": "positions of rows in force; made anew, should it name one of the person's",
-    "versions": "those that knew the person are purged: files deleted, figures of their making stay",
+    "versions": "those that knew the person are purged: files and figures deleted, what they cost stays",
     "erasures": "the keyed hash of the person and the reasons are deleted when it ends; why one was refused stays",
     "erasure_events": "who did what about a request, by the id of their key",
     "erasure_parts": "positions of the person's examples, which are numbers of rows that are gone",
@@ -42,7 +42,7 @@ PURGED = {
     "stretches": "numbers of ranges, and names of files with sums over all examples, which go when a pass ends",
     "workers": "nothing about people",
     "promotions": "nothing about people",
-    "comparisons": "figures of whole models",
+    "comparisons": "figures of whole models; those of versions that knew the person are deleted",
     "entries": "nothing about people",
     "leases": "nothing about people",
     "keys": "nothing about people",
@@ -53,6 +53,8 @@ PURGED = {
 """Table -> what becomes of the person in it."""
 
 
+FIRST = 1
+"""The version that later ones are held against, had nothing been done."""
 TIDY = "tidy"
 REWRITTEN = 2 * 2**30
 """Bytes of an SQLite file that can be written anew in passing."""
@@ -76,6 +78,7 @@ def doomed(part: Part) -> sa.ColumnElement[bool]:
 def purge_versions(session: Session, model: Model, part: Part) -> None:
     """Purge the versions that knew the person, or set the date when they will be."""
     keep = Policy.model_validate(model.policy).erasure.keep_superseded
+    forget_figures(session, part)
     found = session.scalars(select(Version).where(doomed(part), Version.state != VersionState.PURGED)).all()
     if keep is None:
         for version in found:
@@ -93,7 +96,56 @@ def purged_versions(session: Session, part: Part) -> int:
 def discard(session: Session, version: Version) -> None:
     """Give up a version's weights: it is a line in the history from now on."""
     version.state, version.purge_at = VersionState.PURGED, None
+    version.sha256 = ""
+    drop_figures(version)
     session.merge(Litter(path=version.file))
+
+
+def forget_figures(session: Session, part: Part) -> None:
+    """Drop the figures that the person had a share in: a single row can be told from two versions' figures.
+
+    Also those that other versions have of weights which knew the person: whoever guesses the person's example could
+    train on the guess, and see whether the figures come out the same.
+    """
+    gone = set(session.scalars(select(Version.number).where(doomed(part))))
+    for version in session.scalars(select(Version).where(Version.model_id == part.model_id)):
+        if version.number in gone:
+            drop_figures(version)
+            continue
+        if FIRST in gone and "frozen" in (version.evaluation or {}):
+            version.evaluation = {name: v for name, v in (version.evaluation or {}).items() if name != "frozen"}
+        audit = (version.certificate or {}).get("audit")
+        if version.parent in gone and audit:
+            before = {name: None for name in audit if name.endswith("_before")}
+            version.certificate = {**(version.certificate or {}), "audit": {**audit, **before}}
+    for some in few(sorted(gone)):
+        either = sa.or_(Comparison.adapted.in_(some), Comparison.retrained.in_(some))
+        session.execute(delete(Comparison).where(Comparison.model_id == part.model_id, either))
+
+
+def drop_figures(version: Version) -> None:
+    """Forget how good a version was, and how near to a retrain; what it cost stays, for plans are made from that."""
+    tried = [{**found, "objection": ""} for found in (version.evaluation or {}).get("candidates", [])]
+    version.metrics, version.certificate = {}, None
+    version.evaluation = {"candidates": tried} if tried else None
+
+
+def fates(session: Session, part: Part) -> dict[str, Any]:
+    """Which of the model's versions had to go for the person, and which stay and why."""
+    found = session.scalars(select(Version).where(Version.model_id == part.model_id).order_by(Version.number)).all()
+    gone = set(session.scalars(select(Version.number).where(doomed(part))))
+    purged = [v.number for v in found if v.number in gone and v.state is VersionState.PURGED]
+    reasons: dict[str, list[int]] = {}
+    for version in found:
+        if version.state is VersionState.PURGED:
+            continue
+        why = "made without this data"
+        if version.number in gone:
+            why = "knew this data, and is kept for a while, out of use"
+        elif version.position < part.first:
+            why = "made before this data came"
+        reasons.setdefault(why, []).append(version.number)
+    return {"purged": purged, "stay": [{"versions": numbers, "why": why} for why, numbers in reasons.items()]}
 
 
 def overdue_versions(session: Session, model_id: int) -> list[Version]:

@@ -54,6 +54,8 @@ class Version(Base):
     file: Mapped[str] = mapped_column(String(500))
     """Where in the store."""
     mlflow: Mapped[dict[str, Any] | None]
+    mlflow_folder: Mapped[str | None] = mapped_column(String(500))
+    """Where MLflow has its weights, noted before they are sent; whatever MLflow itself may have forgotten."""
     purge_at: Mapped[datetime | None]
     """When it is purged, though it knew a person who was erased: policies may keep such versions for a while."""
     job_id: Mapped[str | None] = mapped_column(ForeignKey(Job.id, ondelete="SET NULL"), index=True)

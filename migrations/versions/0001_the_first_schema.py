@@ -271,6 +271,7 @@ def upgrade() -> None:
         sa.Column("sha256", sa.String(length=64), nullable=False),
         sa.Column("file", sa.String(length=500), nullable=False),
         sa.Column("mlflow", JSON, nullable=True),
+        sa.Column("mlflow_folder", sa.String(length=500), nullable=True),
         sa.Column("purge_at", MOMENT, nullable=True),
         sa.Column("job_id", sa.String(length=36), nullable=True),
         sa.Column("created_at", MOMENT, nullable=False),

@@ -115,10 +115,16 @@ def section(model: dict[str, Any]) -> str:
         counts = [counted(n, what) for what, n in model["deleted"].items() if n and what != "versions"]
         facts["Deleted"] = escape(", ".join(counts)) or "nothing was left to delete"
         if gone := model["deleted"].get("versions"):
-            facts["Gone"] = f"{counted(gone, 'versions')} that knew the person"
+            which = ranges((model.get("versions") or {}).get("purged", []))
+            facts["Gone"] = f"{counted(gone, 'versions')} that knew the person{which and f': {which}'}"
     if model.get("kept_until"):
         facts["Kept for a while"] = (
             f"versions that knew the person, until {day(model['kept_until'])} by the model's policy"
+        )
+    for entry in (model.get("versions") or {}).get("stay", []):
+        numbers = ranges(entry["versions"])
+        facts["Versions that stay"] = "<br>".join(
+            filter(None, (facts.get("Versions that stay"), escape(f"{numbers}: {entry['why']}")))
         )
     left = (f"{what}: {n or 'none left'}" for what, n in model.get("checked", {}).items())
     facts["Looked for again"] = "<br>".join(f'<span class="gone">{escape(line)}</span>' for line in left)
@@ -162,6 +168,20 @@ def measured(audit: dict[str, Any]) -> dict[str, str]:
             if audit.get("expected_named") is not None:
                 told["Forgotten"] += f" ({audit['expected_named']:.1%} would be, had they never been seen)"
     return told
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """
+    >>> ranges([1, 2, 3, 5])
+    '1-3, 5'
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def counted(number: int, what: str) -> str:

@@ -89,7 +89,7 @@ class VersionAnswer(BaseModel):
     )
     certificate: CertificateAnswer | None
     cost: CostAnswer
-    sha256: str
+    sha256: str | None = Field(description="Of its file; null once it is purged.")
     mlflow: MlflowAnswer | None
     created_at: datetime
 
@@ -127,7 +127,7 @@ class ComparisonAnswer(BaseModel):
 
 def of_version(version: Version) -> VersionAnswer:
     values: dict[str, Any] = {n: getattr(version, n) for n in VersionAnswer.model_fields if n != "version"}
-    return VersionAnswer(version=version.number, **values)
+    return VersionAnswer(version=version.number, **{**values, "sha256": version.sha256 or None})
 
 
 def of_promotion(promotion: Promotion) -> PromotionAnswer:

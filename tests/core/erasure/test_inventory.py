@@ -75,6 +75,7 @@ def test_every_column_that_can_hold_bytes_of_a_person_is_known() -> None:
         "versions.memory",
         "versions.metrics",
         "versions.mlflow",
+        "versions.mlflow_folder",
     }
 
 
