@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import exists, func, select
 from sqlalchemy.orm import Session
 
-from core.database import inserting, now
+from core.database import Database, inserting, now
 from core.erasure import receipts, trail
 from core.erasure.tables import OPEN, PENDING, Erasure, ErasureState, EventKind, Part
 from core.errors import Conflict, NotFound
@@ -299,3 +299,14 @@ def take_in(session: Session, erasures: Sequence[Erasure]) -> set[str]:
             resolve(session, erasure)
             late.add(erasure.id)
     return late
+
+
+def restrict_held(database: Database) -> None:
+    """Take out of force what came about people whose requests are held. Called by the tick."""
+    held = select(Erasure).where(Erasure.state == ErasureState.HELD)
+    came = exists().where(Example.subject == Erasure.subject, Example.removed.is_(None))
+    with database.read() as session:
+        if session.scalar(held.where(came).limit(1)) is None:
+            return
+    with database.write() as session:
+        take_in(session, session.scalars(held.where(came)).all())

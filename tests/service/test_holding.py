@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import httpx
 
-from core.erasure import deleting
+from core.erasure import deleting, requests
 from core.jobs import schedule
 from core.jobs.tables import JobKind
 from core.ledger.tables import Change
@@ -57,6 +57,21 @@ def test_an_approved_request_is_carried_out_with_what_came_meanwhile(stack: Stac
     assert (answer["state"], answer["models"][0]["examples"]) == ("received", 3)
     assert len(jobs(api, name, kind=JobKind.ERASE)) == 1
     refused(act(api, id, "approve"), 409, "erasure_not_held")
+
+
+def test_what_comes_about_the_person_while_the_request_is_held_is_restricted_by_the_tick(
+    stack: Stack, api: httpx.Client
+) -> None:
+    person = somebody()
+    name = known(stack, api, person)
+    id = ask(api, person, hold=True)["id"]
+    add(api, name, [{**row, "subject": person} for row in rows(1, "later")])
+    requests.restrict_held(stack.database)
+    assert [row["id"] for row in listed(api, name)] == ["e2", "e3", "e4", "e5"]
+    assert (show(api, id)["state"], show(api, id)["models"][0]["examples"]) == ("held", 3)
+    assert jobs(api, name) == []
+    act(api, id, "refuse", reason="no").raise_for_status()
+    assert len(listed(api, name)) == 7
 
 
 def test_a_refused_request_puts_the_examples_back_as_new_changes(stack: Stack, api: httpx.Client) -> None:
