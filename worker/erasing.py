@@ -9,7 +9,7 @@ from __future__ import annotations
 from sqlalchemy import delete, exists, select, update
 from sqlalchemy.orm import Session
 
-from core.erasure import purging, receipts, requests
+from core.erasure import fates, purging, receipts, requests
 from core.erasure.requests import open_parts
 from core.erasure.tables import OPEN, Erasure, ErasureState, Part
 from core.errors import Conflict, Unavailable
@@ -122,8 +122,8 @@ def purge(task: Task, verified: set[str]) -> None:
             session.merge(Litter(path=name))
         for part, _ in verified_parts(session, model, verified):
             noted(part, "files in MLflow", so_far(part, "files in MLflow") + files)
-            noted(part, "versions", purging.purged_versions(session, part))
-            part.figures = {**(part.figures or {}), "versions": purging.fates(session, part)}
+            noted(part, "versions", fates.purged_versions(session, part))
+            part.figures = {**(part.figures or {}), "versions": fates.fates(session, part)}
     if lost:
         sweep(task.context.database, task.context.store)
 
@@ -205,7 +205,7 @@ def look(task: Task, verified: set[str]) -> None:
                 "checked": found,
                 "database": tidied,
                 "caches": "processes that answer predictions drop weights of superseded versions within a minute",
-                "kept_until": purging.kept_until(session, part),
+                "kept_until": fates.kept_until(session, part),
             }
             part.state, count = ErasureState.COMPLETED, count + 1
             requests.conclude(session, erasure)

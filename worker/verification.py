@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 from torch import Tensor
 
-from core.erasure import purging
+from core.erasure import fates
 from core.erasure.requests import open_parts
 from core.erasure.tables import Erasure, Part
 from core.kprior import State
@@ -118,7 +118,7 @@ def audit(task: Task) -> dict[str, dict[str, float] | None]:
         model = session.get_one(Model, task.model_id)
         subject = Subject.of(task.context, session, model, model.head)
         for part, erasure in ready(session, model):
-            known = select(Version).where(purging.knew(part), Version.state != VersionState.PURGED)
+            known = select(Version).where(fates.knew(part), Version.state != VersionState.PURGED)
             before = session.scalar(known.order_by(Version.position.desc(), Version.number.desc()).limit(1))
             found[erasure.id] = None
             if before is None or subject.tip is None or model.holdout_count == 0:

@@ -15,6 +15,7 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from core.database import Database, now, rows_changed
+from core.erasure.fates import doomed, drop_figures, forget_figures
 from core.erasure.tables import Erasure, ErasureState, Part
 from core.errors import Unavailable
 from core.jobs.tables import Job, JobKind, JobState
@@ -24,7 +25,7 @@ from core.marks import Litter, Mark
 from core.models.policy import Policy, duration
 from core.models.table import Model
 from core.versions.store import Store
-from core.versions.tables import Comparison, Version, VersionState
+from core.versions.tables import Version, VersionState
 
 PURGED = {
     "examples": "rows of the person are deleted",
@@ -53,26 +54,12 @@ PURGED = {
 """Table -> what becomes of the person in it."""
 
 
-FIRST = 1
-"""The version that later ones are held against, had nothing been done."""
 TIDY = "tidy"
 REWRITTEN = 2 * 2**30
 """Bytes of an SQLite file that can be written anew in passing."""
 REWRITTEN_ONCE = b" rewritten"
 """How a mark ends when the file was written anew, and only its log is to be emptied."""
 CHECKPOINT_MILLISECONDS = 200
-
-
-def knew(part: Part) -> sa.ColumnElement[bool]:
-    """Versions that stand for the ledger while it had the person's examples."""
-    at = Version.position
-    return sa.and_(Version.model_id == part.model_id, at >= part.first, at < part.removed)
-
-
-def doomed(part: Part) -> sa.ColumnElement[bool]:
-    """Versions that go: those that knew the person, and those made from them before one was shown to have forgotten."""
-    unproven = sa.and_(Version.model_id == part.model_id, Version.position >= part.first)
-    return sa.or_(knew(part), sa.and_(unproven, Version.number < (part.version or 0)))
 
 
 def purge_versions(session: Session, model: Model, part: Part) -> None:
@@ -88,64 +75,12 @@ def purge_versions(session: Session, model: Model, part: Part) -> None:
         version.purge_at = version.purge_at or now() + duration(keep)
 
 
-def purged_versions(session: Session, part: Part) -> int:
-    """How many versions had to go for the person; one that went for another person as well counts for both."""
-    return session.scalar(select(func.count()).where(doomed(part), Version.state == VersionState.PURGED)) or 0
-
-
 def discard(session: Session, version: Version) -> None:
     """Give up a version's weights: it is a line in the history from now on."""
     version.state, version.purge_at = VersionState.PURGED, None
     version.sha256 = ""
     drop_figures(version)
     session.merge(Litter(path=version.file))
-
-
-def forget_figures(session: Session, part: Part) -> None:
-    """Drop the figures that the person had a share in: a single row can be told from two versions' figures.
-
-    Also those that other versions have of weights which knew the person: whoever guesses the person's example could
-    train on the guess, and see whether the figures come out the same.
-    """
-    gone = set(session.scalars(select(Version.number).where(doomed(part))))
-    for version in session.scalars(select(Version).where(Version.model_id == part.model_id)):
-        if version.number in gone:
-            drop_figures(version)
-            continue
-        if FIRST in gone and "frozen" in (version.evaluation or {}):
-            version.evaluation = {name: v for name, v in (version.evaluation or {}).items() if name != "frozen"}
-        audit = (version.certificate or {}).get("audit")
-        if version.parent in gone and audit:
-            before = {name: None for name in audit if name.endswith("_before")}
-            version.certificate = {**(version.certificate or {}), "audit": {**audit, **before}}
-    for some in few(sorted(gone)):
-        either = sa.or_(Comparison.adapted.in_(some), Comparison.retrained.in_(some))
-        session.execute(delete(Comparison).where(Comparison.model_id == part.model_id, either))
-
-
-def drop_figures(version: Version) -> None:
-    """Forget how good a version was, and how near to a retrain; what it cost stays, for plans are made from that."""
-    tried = [{**found, "objection": ""} for found in (version.evaluation or {}).get("candidates", [])]
-    version.metrics, version.certificate = {}, None
-    version.evaluation = {"candidates": tried} if tried else None
-
-
-def fates(session: Session, part: Part) -> dict[str, Any]:
-    """Which of the model's versions had to go for the person, and which stay and why."""
-    found = session.scalars(select(Version).where(Version.model_id == part.model_id).order_by(Version.number)).all()
-    gone = set(session.scalars(select(Version.number).where(doomed(part))))
-    purged = [v.number for v in found if v.number in gone and v.state is VersionState.PURGED]
-    reasons: dict[str, list[int]] = {}
-    for version in found:
-        if version.state is VersionState.PURGED:
-            continue
-        why = "made without this data"
-        if version.number in gone:
-            why = "knew this data, and is kept for a while, out of use"
-        elif version.position < part.first:
-            why = "made before this data came"
-        reasons.setdefault(why, []).append(version.number)
-    return {"purged": purged, "stay": [{"versions": numbers, "why": why} for why, numbers in reasons.items()]}
 
 
 def overdue_versions(session: Session, model_id: int) -> list[Version]:
@@ -314,9 +249,3 @@ def looked(
     found["rows of the holdout's sample"] = sampled(session, part.model_id, part.positions)
     found["memory of the champion"] = len(remembered.intersection(part.positions))
     return found
-
-
-def kept_until(session: Session, part: Part) -> str | None:
-    """The date when the last version that knew the person is purged, if any is kept."""
-    last = session.scalar(select(func.max(Version.purge_at)).where(doomed(part), Version.state != VersionState.PURGED))
-    return last.isoformat() if last else None
