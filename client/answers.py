@@ -205,7 +205,7 @@ class Version(Answer, frozen=True):
     """On ``rows`` of the holdout; what ends in ``_se`` is the standard error of a figure."""
     certificate: Certificate | None
     cost: Cost
-    sha256: str
+    sha256: str | None
     mlflow: dict[str, str | None] | None
     created_at: datetime
     spec: dict[str, Any] = {}
@@ -296,8 +296,16 @@ class Part(Answer, frozen=True):
     error: Failure | None = None
 
 
+class Event(Answer, frozen=True):
+    """Something that was done about a request, by the holder of a key."""
+
+    what: str
+    by: str
+    at: datetime
+
+
 class Erasure(Answer, frozen=True):
-    """A person's request to be forgotten: on its way, then ``completed``, ``failed`` or ``refused``."""
+    """A person's request to be forgotten: ``held`` or on its way, then ``completed``, ``failed`` or ``refused``."""
 
     id: str
     state: str
@@ -309,10 +317,42 @@ class Erasure(Answer, frozen=True):
     overdue: bool = False
     extension: str | None = None
     refusal: str | None = None
+    trail: list[Event] = []
 
     @property
     def ended(self) -> bool:
         return self.state in ("completed", "failed", "refused")
+
+
+class Erasures(Answer, frozen=True):
+    """Requests that were filed together, in their order."""
+
+    items: list[Erasure]
+
+
+class Holding(Answer, frozen=True):
+    """A model that has examples about a person."""
+
+    model: str
+    examples: int
+
+
+class Lookup(Answer, frozen=True):
+    """Where a person is known."""
+
+    models: list[Holding]
+
+
+class Refusal(Answer, frozen=True):
+    """What a person must be told whose request was refused."""
+
+    erasure: str
+    received_at: datetime
+    refused_at: datetime
+    late: bool
+    reason: str
+    examples: int
+    rights: str
 
 
 class Retried(Answer, frozen=True):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from client.commands import erasures, examples, jobs, keys, models, predictions, processes, versions
+from client.commands import erasures, examples, jobs, keys, models, predictions, processes, subjects, versions
 from client.commands.connection import command
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app.add_typer(versions.comparisons, name="comparisons")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(erasures.app, name="erasures")
 app.add_typer(erasures.receipts, name="receipts")
+app.add_typer(subjects.app, name="subjects")
 app.add_typer(keys.app, name="keys")
 app.command()(processes.up)
 app.command()(processes.demo)

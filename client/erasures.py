@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
+
+import httpx
 
 from client import answers
 from client.errors import ErasureFailed
@@ -20,11 +22,41 @@ class Erasures(Caller):
 
     @operation
     def erase(
-        self, subject: str, *, reason: str | None = None, received_at: datetime | None = None
+        self, subject: str, *, reason: str | None = None, received_at: datetime | None = None, hold: bool | None = None
     ) -> Flow[answers.Erasure]:
-        """Have a person forgotten by all models. A request that is open already is joined."""
-        body = {"subject": subject, **without_none({"reason": reason, "received_at": received_at})}
+        """Have a person forgotten by all models. A request that is open already is joined.
+
+        With ``hold`` their examples are only taken out of force, until the request is approved or refused.
+        """
+        body = {"subject": subject, **without_none({"reason": reason, "received_at": received_at, "hold": hold})}
         return self.ask(answers.Erasure, "POST", path("erasures"), body)
+
+    @operation
+    def erase_all(self, subjects: Sequence[str], *, hold: bool | None = None) -> Flow[list[answers.Erasure]]:
+        """Have many people forgotten, each by a request of their own; up to 1000 at once, all of them or none."""
+        body = {"requests": [{"subject": subject, **without_none({"hold": hold})} for subject in subjects]}
+        found = yield from self.ask(answers.Erasures, "POST", path("erasures", "batch"), body)
+        return found.items
+
+    @operation
+    def approve_erasure(self, id: str) -> Flow[answers.Erasure]:
+        """Have a request that was held carried out."""
+        return self.ask(answers.Erasure, "POST", path("erasures", id, "approve"))
+
+    @operation
+    def look_up(self, subject: str) -> Flow[list[answers.Holding]]:
+        """Which models have how many examples about a person."""
+        found = yield from self.ask(answers.Lookup, "POST", path("subjects", "lookup"), {"subject": subject})
+        return found.models
+
+    @operation
+    def export(self, subject: str) -> Flow[list[dict[str, Any]]]:
+        """All examples about a person, each with the name of its model (GDPR Art. 15 and 20)."""
+        response = yield from self.send(call_of("POST", path("subjects", "export"), {"subject": subject}))
+        return [self.read_line(line) for line in response.content.splitlines()]
+
+    def read_line(self, line: bytes) -> dict[str, Any]:
+        return self.read(dict[str, Any], httpx.Response(200, content=line))
 
     @listing
     def erasures(self, *, state: str | None = None, overdue: bool | None = None) -> Pages[answers.Erasure]:
@@ -70,12 +102,24 @@ class Erasures(Caller):
 
     @operation
     def refuse_erasure(self, id: str, reason: str) -> Flow[answers.Erasure]:
-        """Refuse a request. Examples that are out of force by then stay out."""
+        """Refuse a request. What it took out of force comes back, and the models follow."""
         return self.ask(answers.Erasure, "POST", path("erasures", id, "refuse"), {"reason": reason})
 
     @operation
+    def refusal(self, erasure: answers.Erasure | str) -> Flow[answers.Refusal]:
+        """Why a request was refused, and what the person can do."""
+        return self.ask(answers.Refusal, "GET", path("erasures", id_of(erasure), "refusal"))
+
+    @operation
+    def refusal_page(self, erasure: answers.Erasure | str) -> Flow[str]:
+        """The same as a letter to print, in HTML."""
+        call = call_of("GET", path("erasures", id_of(erasure), "refusal"), accept="text/html")
+        response = yield from self.send(call)
+        return response.text
+
+    @operation
     def extend_erasure(self, id: str, reason: str) -> Flow[answers.Erasure]:
-        """Move the due date by two months, once (GDPR Art. 12(3))."""
+        """Move the due date by two months, once and within the first month (GDPR Art. 12(3))."""
         return self.ask(answers.Erasure, "POST", path("erasures", id, "extend"), {"reason": reason})
 
     @operation

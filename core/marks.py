@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from datetime import datetime
 
-from sqlalchemy import LargeBinary, String
+from sqlalchemy import LargeBinary, String, text
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from core.database import Base, now
@@ -32,6 +32,20 @@ class Litter(Base):
     owner: Mapped[str | None] = mapped_column(String(200))
     """Whose lease of a job must end before it may be swept away."""
     created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+def subjects_match(session: Session, caseless: bool) -> bool:
+    """Whether the database's subjects were compared like this from the first one on.
+
+    Only hashes of them are stored, which cannot be made anew: with the other way some people would not be found.
+    """
+    wanted, mark = b"caseless" if caseless else b"exact", session.get(Mark, "subjects")
+    if mark is not None and mark.value == wanted:
+        return True
+    if session.scalar(text("SELECT 1 FROM examples WHERE subject IS NOT NULL LIMIT 1")) is not None:
+        return mark is None and not caseless
+    session.merge(Mark(name="subjects", value=wanted))
+    return True
 
 
 def secret_matches(session: Session, secret: bytes) -> bool:

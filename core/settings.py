@@ -71,6 +71,12 @@ class Settings(BaseSettings):
     )
     idempotency_hours: float = Field(24.0, gt=0, description="How long an answer is kept for a repeated request.")
 
+    caseless_subjects: bool = Field(
+        False,
+        description="Subjects are the same whatever their case or width (NFKC). To be set before the first of them.",
+    )
+    erasure_hold: bool = Field(False, description="Erasures wait for an approval, unless a request says otherwise.")
+
     queues: str = Field("", description="Which queues a worker serves, with commas between them. Empty: all.")
     worker_processes: int = Field(2, ge=1, le=256, description="Jobs that one worker runs at once; one for each GPU.")
     training_processes: int = Field(

@@ -11,7 +11,7 @@ import uvicorn
 
 from core.database import Database
 from core.errors import AmendError
-from core.marks import secret_matches
+from core.marks import secret_matches, subjects_match
 from core.settings import from_environment
 from core.versions import marker
 from core.versions.store import Store
@@ -28,6 +28,8 @@ def main() -> None:
     with database.write() as session:
         if not secret_matches(session, settings.secret):
             sys.exit("AMEND_SECRET_KEY is not the one that this database was made with: no subject would be found.")
+        if not subjects_match(session, settings.caseless_subjects):
+            sys.exit("AMEND_CASELESS_SUBJECTS is not as it was when the first subjects came: some would not be found.")
     store = Store(settings.artifacts)
     marker.begin(database, store)
     sweep(database, store)

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 
 from core.database import Database, now
-from core.erasure.tables import OPEN, Erasure, ErasureState
+from core.erasure.tables import PENDING, Erasure, ErasureState
 from core.jobs.tables import Job, JobState, Outbox, Worker
 from core.models.table import Model
 from core.versions.tables import Version
@@ -79,7 +79,7 @@ class Ledger(Collector):
                 held.add_metric([model.name], model.held_at is not None)
             for stage, count in session.execute(select(Erasure.state, func.count()).group_by(Erasure.state)):
                 erasures.add_metric([ErasureState(stage).value], count)
-            late = select(func.count()).where(Erasure.state.in_(OPEN), Erasure.due_at < now())
+            late = select(func.count()).where(Erasure.state.in_(PENDING), Erasure.due_at < now())
             overdue.add_metric([], session.scalar(late) or 0)
         yield from (jobs, waiting, workers, unsent, examples, pending, held, erasures, overdue)
 

@@ -86,7 +86,8 @@ def remove_examples(name: Name, body: NewRemoval, caller: Remover, context: Shar
         if body.ids:
             removed = append.remove(session, model, Example.id, names, names)
         else:
-            hashes = [subject_hash(subject, context.settings.secret) for subject in names]
+            secret, caseless = context.settings.secret, context.settings.caseless_subjects
+            hashes = [subject_hash(subject, secret, caseless) for subject in names]
             removed = append.remove(session, model, Example.subject, names, hashes)
         job = queue.adaptation(session, model, write.request_id) if removed.count else None
         session.get_one(Removal, removed.id).job_id = job

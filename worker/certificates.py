@@ -16,6 +16,9 @@ from worker.task import Task
 
 ROUNDS = 5
 """Passes over the data that refinements may take before a retrain, which takes about eight, is the better way."""
+FEW_REMOVED = 10
+OF_REMOVED = ("removed_loss", "membership_auc", "auc_error", "still_named")
+"""Figures of an audit that are of the removed examples themselves."""
 
 
 def must_certify(subject: Subject, state: State, removes: bool) -> bool:
@@ -84,6 +87,8 @@ def certificate_json(certificate: Certificate | None, subject: Subject) -> dict[
     told = {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values}
     if told["audit"] is None:
         del told["audit"]
+    elif told["audit"]["removed"] < FEW_REMOVED:  # what so few lose would tell who they were
+        told["audit"] |= dict.fromkeys(OF_REMOVED)
     if subject.removal is not None:
         spent = {"allowed": subject.removal.allowed, "spent": told["gradient_norm"]}
         told["removal"] = {"epsilon": subject.removal.epsilon, "delta": subject.removal.delta, **spent}

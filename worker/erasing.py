@@ -6,24 +6,18 @@ again by another, and finds what is done already. Examples that were plainly rem
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from sqlalchemy import delete, exists, select, update
 from sqlalchemy.orm import Session
-from torch import Tensor
 
-from core.erasure import purging, receipts, requests
+from core.erasure import fates, purging, receipts, requests
 from core.erasure.requests import open_parts
 from core.erasure.tables import OPEN, Erasure, ErasureState, Part
 from core.errors import Conflict, Unavailable
-from core.jobs import holds, leases, queue
+from core.jobs import leases, queue
 from core.jobs.tables import JobKind, JobState
 from core.kprior import State
-from core.kprior.certificate.membership import auc, losses
-from core.ledger import passes
 from core.ledger.append import few
-from core.ledger.tables import Example, HoldoutSample
+from core.ledger.tables import HoldoutSample
 from core.marks import Litter
 from core.models.policy import Policy
 from core.models.table import Model
@@ -31,10 +25,10 @@ from core.tracking.tables import EntryKind, tell
 from core.versions import history
 from core.versions.store import Store
 from core.versions.sweeping import strays, sweep
-from core.versions.tables import Comparison, Version, VersionKind, VersionState
+from core.versions.tables import Version, VersionKind, VersionState
 from worker.nesting import run_to_end
-from worker.subject import Subject
 from worker.task import Task
+from worker.verification import compared, ready, verify
 
 
 def erase(task: Task) -> None:
@@ -89,136 +83,23 @@ def retrain(task: Task) -> None:
         raise Conflict(failed["code"], f"The retrain that the policy asks for failed: {failed['detail']}")
 
 
-def compared(session: Session, version: Version) -> Comparison | None:
-    """The comparison of a version, adapted or retrained, with the other one at its position."""
-    either = Comparison.retrained if version.kind is VersionKind.TRAINED else Comparison.adapted
-    same = select(Comparison).where(Comparison.model_id == version.model_id, either == version.number)
-    return session.scalar(same.order_by(Comparison.id.desc()).limit(1))
-
-
 def behind(session: Session, model: Model) -> bool:
     """Whether the model has still to forget somebody, or to show that it has: its tip may be from before they asked."""
     tip = session.get(Version, (model.id, model.tip)) if model.tip else None
     parts = open_parts(session, model.id)
-    return any(tip is None or p.removed > tip.position or e.created_at > tip.created_at for p, e in parts)
+    return any(tip is None or p.removed > tip.position or p.newest >= tip.number for p, _ in parts)
 
 
 def withdraw(session: Session, model: Model) -> None:
     """A model without examples answers nothing any more: whatever it learnt is purged."""
     model.champion = model.tip = None
     session.execute(delete(HoldoutSample).where(HoldoutSample.model_id == model.id))
+    first = min(part.first for part, _ in open_parts(session, model.id))
     kept = select(Version).where(Version.model_id == model.id, Version.state != VersionState.PURGED)
-    for version in session.scalars(kept):
+    # those that were made before any of the people came never knew them
+    for version in session.scalars(kept.where(Version.position >= first)):
         purging.discard(session, version)
     tell(session, model, EntryKind.ALIASES)
-
-
-def verify(task: Task) -> set[str]:
-    """Make sure that the version without the people is the champion, and note how near to a retrain it is.
-
-    The erasures whose people it does not know; of later ones the next job takes care.
-    """
-    task.progress(0.5, "checking the certificate")
-    with task.write() as (session, _job, model):
-        tip = session.get(Version, (model.id, model.tip)) if model.tip else None
-        if ready(session, model) and tip is not None:
-            tip = better(session, model, tip)
-            champion = session.get(Version, (model.id, model.champion)) if model.champion else None
-            # one that was made before any of them came never knew them, and may stay
-            known = champion and any(champion.position >= part.first for part, _ in ready(session, model))
-            if known and model.champion != tip.number:
-                history.promote(session, model, tip, by="erasure")
-                holds.note_erasure(model, tip.number)
-    audited = audit(task)
-    with task.write() as (session, _job, model):
-        tip = session.get(Version, (model.id, model.tip)) if model.tip else None
-        champion = session.get(Version, (model.id, model.champion)) if model.champion else None
-        verified, forgot = set(), how(session, model, tip)
-        for part, erasure in ready(session, model):
-            if erasure.id in audited:
-                verified.add(erasure.id)
-                part.version = tip.number if tip else None
-                before = part.figures or {}  # of an attempt that got further
-                older = champion is not None and champion.position < part.first
-                told = unknown_to(champion) if champion and older else forgot
-                part.figures = {**before, **told, "audit": audited[erasure.id] or before.get("audit")}
-    return verified
-
-
-def better(session: Session, model: Model, tip: Version) -> Version:
-    """The retrained version in the place of an adapted network, for which there is no bound, if there is one."""
-    comparison = compared(session, tip) if tip.kind is VersionKind.ADAPTED else None
-    unbounded = (tip.certificate or {}).get("kind") != "bound"
-    if comparison is None or not unbounded or not Policy.model_validate(model.policy).erasure.retrain:
-        return tip
-    return history.find(session, model, comparison.retrained)
-
-
-def unknown_to(champion: Version) -> dict[str, Any]:
-    """What a receipt says where the version in use is older than the person's first example."""
-    words = "the version in use was made before this data came, and never knew it"
-    return {"method": "unknown", "words": words, "version": champion.number, "sha256": champion.sha256}
-
-
-def how(session: Session, model: Model, version: Version | None) -> dict[str, Any]:
-    """What a receipt says of the way in which a model forgot."""
-    if version is None:
-        words = "nothing was ever trained on it, or nothing is left to predict from: the model answers nothing"
-        return {"method": "withdrawn", "words": words}
-    told = {"version": version.number, "sha256": version.sha256, "certificate": version.certificate}
-    if (comparison := compared(session, version)) is not None:
-        told["disagreement"] = comparison.figures["disagreement"]
-    if version.kind is VersionKind.TRAINED:
-        return {"method": "retrained", "words": "retrained without this data", **told}
-    tolerance = Policy.model_validate(model.policy).tolerance.relative_bound
-    certificate = version.certificate or {}
-    if certificate.get("kind") == "bound":
-        perturbed = " with the same perturbation" if certificate.get("removal") else ""
-        near = f"within {certificate['bound']:.3g} of a retrain without this data{perturbed}"
-        if certificate.get("relative") is not None:  # of a length of zero there is no share
-            near += f" ({certificate['relative']:.2%} of the weights' length)"
-    else:
-        near = "no bound exists for a network; what was measured is in the certificate and the audit"
-    by = " by a descent on all examples that are left" if version.method == "warm" else ""
-    return {"method": "adapted", "words": f"adapted{by}; {near}", "tolerance": tolerance, **told}
-
-
-def audit(task: Task) -> dict[str, dict[str, float] | None]:
-    """How well each person's examples can be told from never-seen ones, before and after; None if nobody can say."""
-    found: dict[str, dict[str, float] | None] = {}
-    strangers: dict[int, tuple[State, Tensor]] = {}
-    with task.context.database.read() as session:
-        model = session.get_one(Model, task.model_id)
-        subject = Subject.of(task.context, session, model, model.head)
-        for part, erasure in ready(session, model):
-            known = select(Version).where(purging.knew(part), Version.state != VersionState.PURGED)
-            before = session.scalar(known.order_by(Version.position.desc(), Version.number.desc()).limit(1))
-            found[erasure.id] = None
-            if before is None or subject.tip is None or model.holdout_count == 0:
-                continue
-            learnt = trained_on(session, model.id, part.positions, before.position)
-            rows = passes.by_position(session, model.id, subject.spec, learnt)
-            if len(rows) == 0:
-                continue
-            chances = {}
-            for name, version in (("before", before), ("after", subject.tip)):
-                if version.number not in strangers and (state := subject.load_or_none(version)) is not None:
-                    seen = losses(state.predictor, state.w, subject.holdout)
-                    strangers[version.number] = state, seen
-                if version.number in strangers:
-                    state, seen = strangers[version.number]
-                    chances[name] = auc(losses(state.predictor, state.w, [rows]), seen)
-            found[erasure.id] = chances if len(chances) == 2 else None
-    return found
-
-
-def trained_on(session: Session, model_id: int, positions: Sequence[int], at: int) -> list[int]:
-    """Which examples a version at a position was trained on: only those can be familiar to it."""
-    found: list[int] = []
-    for some in few(positions):
-        training = (Example.model_id == model_id, ~Example.holdout, Example.position <= at)
-        found += session.scalars(select(Example.position).where(*training, Example.position.in_(some)))
-    return found
 
 
 def purge(task: Task, verified: set[str]) -> None:
@@ -241,7 +122,8 @@ def purge(task: Task, verified: set[str]) -> None:
             session.merge(Litter(path=name))
         for part, _ in verified_parts(session, model, verified):
             noted(part, "files in MLflow", so_far(part, "files in MLflow") + files)
-            noted(part, "versions", purging.purged_versions(session, part))
+            noted(part, "versions", fates.purged_versions(session, part))
+            part.figures = {**(part.figures or {}), "versions": fates.fates(session, part)}
     if lost:
         sweep(task.context.database, task.context.store)
 
@@ -262,6 +144,14 @@ def so_far(part: Part, what: str) -> int:
     return int((part.figures or {}).get("deleted", {}).get(what, 0))
 
 
+def wanted(version: Version) -> bool:
+    """Whether MLflow may have something of a purged version.
+
+    One that MLflow was not told of may have been uploaded by somebody who was killed before noting it.
+    """
+    return version.mlflow is None or bool(version.mlflow.get("version") or version.mlflow_folder)
+
+
 def forget_in_mlflow(task: Task, lost: bool) -> int:
     """Have MLflow delete the weights of purged versions; how many files. Unavailable while it does not answer.
 
@@ -269,8 +159,7 @@ def forget_in_mlflow(task: Task, lost: bool) -> int:
     """
     purged = select(Version).where(Version.model_id == task.model_id, Version.state == VersionState.PURGED)
     with task.context.database.read() as session:
-        # one that MLflow was not told of may have been uploaded by somebody who was killed before noting it
-        numbers = [v.number for v in session.scalars(purged) if v.mlflow is None or v.mlflow.get("version")]
+        numbers = [v.number for v in session.scalars(purged) if wanted(v)]
     if not numbers and not lost:
         return 0
     task.progress(0.8, "deleting in MLflow")
@@ -281,12 +170,6 @@ def forget_in_mlflow(task: Task, lost: bool) -> int:
     if url:  # first the version that takes the others' place, so that there is a champion to load all the time
         publish(task.context.database, task.context.store, url, task.owner)
     return purge_in_mlflow(task.context.database, url, task.owner, task.model_id, numbers, lost)["files"]
-
-
-def ready(session: Session, model: Model) -> Sequence[tuple[Part, Erasure]]:
-    """The erasures whose people the champion does not know; of later ones the next job takes care."""
-    tip = session.get(Version, (model.id, model.tip)) if model.tip else None
-    return [(p, e) for p, e in open_parts(session, model.id) if tip is None or p.removed <= tip.position]
 
 
 def champion_memory(session: Session, store: Store, model: Model) -> set[int]:
@@ -322,7 +205,7 @@ def look(task: Task, verified: set[str]) -> None:
                 "checked": found,
                 "database": tidied,
                 "caches": "processes that answer predictions drop weights of superseded versions within a minute",
-                "kept_until": purging.kept_until(session, part),
+                "kept_until": fates.kept_until(session, part),
             }
             part.state, count = ErasureState.COMPLETED, count + 1
             requests.conclude(session, erasure)

@@ -14,6 +14,7 @@ import structlog
 import torch
 from sqlalchemy.orm import Session
 
+from core.erasure.requests import open_parts
 from core.jobs.tables import Job
 from core.kprior import (
     AddData,
@@ -76,6 +77,8 @@ class Made:
     """"kprior", "warm" or "retrain"."""
     why: str = ""
     """Why cheaper ways were not taken."""
+    erasing: bool = False
+    """Whether it was known that people are being erased."""
     candidates: tuple[dict[str, Any], ...] = ()
     """All that were tried, with what each took and why it was not taken: what the next job plans with."""
 
@@ -83,6 +86,8 @@ class Made:
         """Note it as the model's next version; Outdated if it knows a person who was erased meanwhile."""
         if knows_erased(session, model.id, self.position) or self.position > model.head:
             raise Outdated  # or a crash of the database took the last changes back, which nobody had been told of
+        if not self.erasing and open_parts(session, model.id):
+            raise Outdated  # whoever asked meanwhile needs a version with a certificate
         task.claim(session, stored)
         job.from_position, job.to_position = self.since, self.position
         version = history.record(
@@ -279,4 +284,5 @@ def completed(
         metrics=ours.metrics,
         evaluation=evaluation,
         method=method,
+        erasing=subject.erasing,
     )

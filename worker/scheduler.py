@@ -23,6 +23,7 @@ from core.database import Database, now
 from core.erasure import deleting
 from core.erasure.purging import tidy_if_due
 from core.erasure.receipts import file_missing
+from core.erasure.requests import restrict_held
 from core.errors import AmendError
 from core.jobs import messages, schedule, stretches
 from core.jobs.tables import Worker
@@ -86,6 +87,7 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
             idempotency.forget_old(session, timedelta(hours=settings.idempotency_hours))
 
     parts: list[Callable[[], object]] = [
+        lambda: restrict_held(database),
         lambda: schedule.make_due(database),
         lambda: schedule.reconcile(database, partial(messages.send_job, celery), settings.resend_seconds),
         lambda: stretches.sweep(database),

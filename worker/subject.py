@@ -56,7 +56,7 @@ class Subject:
         training = {name: value for name, value in model.training.items() if name != "removal"}
         removal = model.training.get("removal")
         tip = session.get(Version, (model.id, model.tip)) if model.tip else None
-        asked = [erasure.created_at for _, erasure in open_parts(session, model.id)]
+        asked = [part.newest for part, _ in open_parts(session, model.id)]
         return cls(
             context,
             model.id,
@@ -69,7 +69,7 @@ class Subject:
             model.train_count,
             tip,
             bool(asked),
-            tip is not None and any(tip.created_at < moment for moment in asked),
+            tip is not None and any(tip.number <= newest for newest in asked),
         )
 
     @property

@@ -36,6 +36,7 @@ COLUMNS: output.Columns = {
     "models": lambda erasure: len(erasure["models"]),
     "examples": lambda erasure: sum(part["examples"] for part in erasure["models"]),
 }
+TRAIL_COLUMNS: output.Columns = {"done": "what", "by": "by", "at": output.moment("at")}
 PART_COLUMNS: output.Columns = {
     "model": "model",
     "state": "state",
@@ -57,13 +58,19 @@ def ask(
     received_at: Annotated[
         str | None, typer.Option("--received-at", help="When the person asked, if earlier: 2025-03-01T09:00:00Z.")
     ] = None,
+    hold: Annotated[
+        bool | None,
+        typer.Option(
+            "--hold/--no-hold", help="Only take the examples out of force until it is approved. Default: the setting."
+        ),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended; fail unless it is completed.")] = False,
 ) -> None:
     """Have a person forgotten by all models. A request for the same person that is open already is joined.
 
     Example: amend erasures ask user-7 --received-at 2025-03-01T09:00:00Z --wait
     """
-    given = {"subject": subject, "reason": reason, "received_at": received_at}
+    given = {"subject": subject, "reason": reason, "received_at": received_at, "hold": hold}
     erasure = connection.client.post(path("erasures"), {name: v for name, v in given.items() if v is not None})
     if wait:
         erasure = follow(connection, erasure)
@@ -79,7 +86,9 @@ def list_(
     connection: Connection,
     state: Annotated[
         str | None,
-        typer.Option("--state", help="Only received, adapting, verifying, purging, completed, failed or refused ones."),
+        typer.Option(
+            "--state", help="Only held, received, adapting, verifying, purging, completed, failed or refused ones."
+        ),
     ] = None,
     overdue: Annotated[bool, typer.Option("--overdue", help="Only those past their due date and not done.")] = False,
     limit: Limit = None,
@@ -123,8 +132,35 @@ def retry(
 
 
 @command(app)
+def file(
+    connection: Connection,
+    source: Annotated[typer.FileText, typer.Argument(metavar="FILE", help="One subject a line; -: standard input.")],
+    hold: Annotated[
+        bool | None, typer.Option("--hold/--no-hold", help="Have them wait for an approval. Default: the setting.")
+    ] = None,
+) -> None:
+    """Have many people forgotten, up to 1000 at once: a request for each, all of them or none.
+
+    Example: amend erasures file people.txt --hold
+    """
+    given = {} if hold is None else {"hold": hold}
+    requests = [{"subject": line.strip(), **given} for line in source if line.strip()]
+    answer = connection.client.post(path("erasures", "batch"), {"requests": requests})
+    connection.show_list({"items": answer["items"], "next": None}, COLUMNS)
+
+
+@command(app)
+def approve(connection: Connection, id: ErasureId) -> None:
+    """Have a request that was held carried out.
+
+    Example: amend erasures approve 7f3c
+    """
+    show_erasure(connection, connection.client.post(path("erasures", id, "approve")))
+
+
+@command(app)
 def refuse(connection: Connection, id: ErasureId, reason: Reason) -> None:
-    """Refuse a request, with a reason. Examples that are out of force by then stay out.
+    """Refuse a request, with a reason. What it took out of force comes back, and the models follow.
 
     Example: amend erasures refuse 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6 --reason "manifestly unfounded"
     """
@@ -133,7 +169,7 @@ def refuse(connection: Connection, id: ErasureId, reason: Reason) -> None:
 
 @command(app)
 def extend(connection: Connection, id: ErasureId, reason: Reason) -> None:
-    """Move the due date by two months, once, with a reason that the person is told (GDPR Art. 12(3)).
+    """Move the due date by two months, once and within the first, with a reason that the person is told.
 
     Example: amend erasures extend 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6 --reason "500 requests came at once"
     """
@@ -152,7 +188,26 @@ def receipt(
 
     Example: amend erasures receipt 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6 --html receipt.html
     """
-    place = path("erasures", id, "receipt")
+    show_page(connection, path("erasures", id, "receipt"), html)
+
+
+@command(app)
+def refusal(
+    connection: Connection,
+    id: ErasureId,
+    html: Annotated[
+        str | None, typer.Option("--html", metavar="FILE", help="Write a letter to print; -: stdout.")
+    ] = None,
+) -> None:
+    """Print what a person must be told whose request was refused, as JSON or as a letter.
+
+    Example: amend erasures refusal 7f3c --html letter.html
+    """
+    show_page(connection, path("erasures", id, "refusal"), html)
+
+
+def show_page(connection: Connection, place: str, html: str | None) -> None:
+    """Print what is there as JSON, or write it as a page."""
     if html is None:
         output.print_json(connection.client.get(place))
         return
@@ -202,7 +257,10 @@ def show_erasure(connection: Connection, erasure: dict[str, Any]) -> None:
     if connection.as_json:
         output.print_json(erasure)
         return
-    output.print_details({name: value for name, value in erasure.items() if name != "models"})
+    output.print_details({name: value for name, value in erasure.items() if name not in ("models", "trail")})
+    if erasure.get("trail"):
+        typer.echo()
+        output.print_table(erasure["trail"], TRAIL_COLUMNS)
     if erasure["models"]:
         typer.echo()
         output.print_table(erasure["models"], PART_COLUMNS)

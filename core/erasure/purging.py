@@ -15,6 +15,7 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from core.database import Database, now, rows_changed
+from core.erasure.fates import doomed, drop_figures, forget_figures
 from core.erasure.tables import Erasure, ErasureState, Part
 from core.errors import Unavailable
 from core.jobs.tables import Job, JobKind, JobState
@@ -29,8 +30,9 @@ from core.versions.tables import Version, VersionState
 PURGED = {
     "examples": "rows of the person are deleted",
     "holdout_samples": "positions of rows in force; made anew, should it name one of the person's",
-    "versions": "those that knew the person are purged: files deleted, figures of their making stay",
+    "versions": "those that knew the person are purged: files and figures deleted, what they cost stays",
     "erasures": "the keyed hash of the person and the reasons are deleted when it ends; why one was refused stays",
+    "erasure_events": "who did what about a request, by the id of their key",
     "erasure_parts": "positions of the person's examples, which are numbers of rows that are gone",
     "answers": "encrypted, and the request hashed, under the caller's own key; deleted after a day",
     "removals": "counts alone",
@@ -41,7 +43,7 @@ PURGED = {
     "stretches": "numbers of ranges, and names of files with sums over all examples, which go when a pass ends",
     "workers": "nothing about people",
     "promotions": "nothing about people",
-    "comparisons": "figures of whole models",
+    "comparisons": "figures of whole models; those of versions that knew the person are deleted",
     "entries": "nothing about people",
     "leases": "nothing about people",
     "keys": "nothing about people",
@@ -60,21 +62,10 @@ REWRITTEN_ONCE = b" rewritten"
 CHECKPOINT_MILLISECONDS = 200
 
 
-def knew(part: Part) -> sa.ColumnElement[bool]:
-    """Versions that stand for the ledger while it had the person's examples."""
-    at = Version.position
-    return sa.and_(Version.model_id == part.model_id, at >= part.first, at < part.removed)
-
-
-def doomed(part: Part) -> sa.ColumnElement[bool]:
-    """Versions that go: those that knew the person, and those made from them before one was shown to have forgotten."""
-    unproven = sa.and_(Version.model_id == part.model_id, Version.position >= part.first)
-    return sa.or_(knew(part), sa.and_(unproven, Version.number < (part.version or 0)))
-
-
 def purge_versions(session: Session, model: Model, part: Part) -> None:
     """Purge the versions that knew the person, or set the date when they will be."""
     keep = Policy.model_validate(model.policy).erasure.keep_superseded
+    forget_figures(session, part)
     found = session.scalars(select(Version).where(doomed(part), Version.state != VersionState.PURGED)).all()
     if keep is None:
         for version in found:
@@ -84,14 +75,11 @@ def purge_versions(session: Session, model: Model, part: Part) -> None:
         version.purge_at = version.purge_at or now() + duration(keep)
 
 
-def purged_versions(session: Session, part: Part) -> int:
-    """How many versions had to go for the person; one that went for another person as well counts for both."""
-    return session.scalar(select(func.count()).where(doomed(part), Version.state == VersionState.PURGED)) or 0
-
-
 def discard(session: Session, version: Version) -> None:
     """Give up a version's weights: it is a line in the history from now on."""
     version.state, version.purge_at = VersionState.PURGED, None
+    version.sha256 = ""
+    drop_figures(version)
     session.merge(Litter(path=version.file))
 
 
@@ -136,9 +124,9 @@ def horizon_of(session: Session, model: Model) -> int | None:
 
 
 def withheld(session: Session, model: Model) -> sa.BindParameter[Any]:
-    """Positions of examples that must be kept: a request to erase them was refused."""
-    refused = select(Part.positions).join(Erasure, Erasure.id == Part.erasure_id)
-    found = session.scalars(refused.where(Part.model_id == model.id, Erasure.state == ErasureState.REFUSED))
+    """Positions of examples that must be kept: a request to erase them is held, and may be refused."""
+    held = select(Part.restricted).join(Erasure, Erasure.id == Part.erasure_id)
+    found = session.scalars(held.where(Part.model_id == model.id, Erasure.state == ErasureState.HELD))
     positions = [position for positions in found for position in positions]
     # written into the statement: SQLite takes 32 766 parameters at the most
     return sa.bindparam("withheld", positions, sa.BigInteger, expanding=True, literal_execute=True)
@@ -261,9 +249,3 @@ def looked(
     found["rows of the holdout's sample"] = sampled(session, part.model_id, part.positions)
     found["memory of the champion"] = len(remembered.intersection(part.positions))
     return found
-
-
-def kept_until(session: Session, part: Part) -> str | None:
-    """The date when the last version that knew the person is purged, if any is kept."""
-    last = session.scalar(select(func.max(Version.purge_at)).where(doomed(part), Version.state != VersionState.PURGED))
-    return last.isoformat() if last else None

@@ -6,15 +6,16 @@ import calendar
 import hmac
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import exists, func, select
 from sqlalchemy.orm import Session
 
-from core.database import inserting, now
-from core.erasure import receipts
-from core.erasure.tables import OPEN, Erasure, ErasureState, Part
+from core.database import Database, inserting, now
+from core.erasure import receipts, trail
+from core.erasure.statement import told
+from core.erasure.tables import OPEN, PENDING, Erasure, ErasureState, EventKind, Part
 from core.errors import Conflict, NotFound
 from core.jobs import queue
 from core.jobs.tables import JobKind
@@ -22,8 +23,6 @@ from core.ledger import append
 from core.ledger.tables import Example
 from core.models.table import Model
 from core.versions.tables import Version
-
-BEGUN = (ErasureState.PURGING, ErasureState.COMPLETED)
 
 
 def months_after(moment: datetime, months: int) -> datetime:
@@ -51,9 +50,58 @@ def receive(
     reason: str | None = None,
     received_at: datetime | None = None,
     request_id: str | None = None,
+    hold: bool = False,
 ) -> Erasure:
     """Begin an erasure, or join the one that is open for the same person: what came since is taken in."""
-    open_one = select(Erasure).where(Erasure.subject == subject, Erasure.state.in_(OPEN))
+    erasure = file(session, subject, secret, asked_by, reason, received_at, request_id, hold)
+    resolve(session, erasure)
+    return erasure
+
+
+@dataclass(frozen=True)
+class Filing:
+    """What is said of one person's request."""
+
+    subject: bytes
+    reason: str | None
+    received_at: datetime | None
+    hold: bool
+
+
+def receive_all(
+    session: Session, filings: Sequence[Filing], secret: bytes, asked_by: str, request_id: str | None
+) -> list[Erasure]:
+    """Begin many erasures, one for each person, in the order of the filings.
+
+    What is locked is locked in one order, whoever files the same people: first the requests, then their models.
+    """
+    made: dict[int, Erasure] = {}
+    for i, filing in sorted(enumerate(filings), key=lambda entry: entry[1].subject):
+        given = (filing.subject, secret, asked_by, filing.reason, filing.received_at, request_id, filing.hold)
+        made[i] = file(session, *given)
+    people = sorted({filing.subject for filing in filings})
+    holding: set[int] = set()
+    for some in append.few(people):
+        holding.update(session.scalars(select(Example.model_id).where(Example.subject.in_(some)).distinct()))
+    for model_id in sorted(holding):
+        session.get(Model, model_id, with_for_update=True)
+    for erasure in {erasure.id: erasure for erasure in made.values()}.values():
+        resolve(session, erasure)
+    return [made[i] for i in range(len(filings))]
+
+
+def file(
+    session: Session,
+    subject: bytes,
+    secret: bytes,
+    asked_by: str,
+    reason: str | None,
+    received_at: datetime | None,
+    request_id: str | None,
+    hold: bool,
+) -> Erasure:
+    """Note a request, or find the one that is open for the same person; one that is held stays held."""
+    open_one = select(Erasure).where(Erasure.subject == subject, Erasure.state.in_(PENDING))
     erasure = session.scalar(open_one)
     if erasure is None:
         since = received_at or now()
@@ -66,39 +114,57 @@ def receive(
             "request_id": request_id,
             "received_at": since,
             "due_at": months_after(since, 1),
+            "state": ErasureState.HELD if hold else ErasureState.RECEIVED,
         }
         # somebody else may just have begun it; as an error it would be in PostgreSQL's log, with the hash
         session.execute(inserting(session, Erasure).values(values).on_conflict_do_nothing())
         erasure = session.scalars(open_one).one()
     elif received_at is not None and received_at < erasure.received_at:
         erasure.received_at = received_at
-        erasure.due_at = months_after(received_at, 3 if erasure.extension else 1)
-    resolve(session, erasure)
+        extended_at = trail.last(session, erasure, EventKind.EXTENDED)
+        # an extension counts if it was told within the first month, which began earlier than was known
+        in_time = extended_at is not None and extended_at <= months_after(received_at, 1)
+        erasure.due_at = months_after(received_at, 3 if in_time else 1)
+    trail.note(session, erasure, EventKind.FILED, asked_by)
     return erasure
 
 
 def resolve(session: Session, erasure: Erasure) -> None:
-    """Snapshot what is there of the person in each model, take it out of force, and make the jobs due."""
+    """Snapshot what is there of the person in each model, take it out of force, and make the jobs due.
+
+    A request that is held goes no further than that: no job is due.
+    """
+    held = erasure.state is ErasureState.HELD
     holding = select(Example.model_id).where(Example.subject == erasure.subject).distinct()
     for model_id in sorted(session.scalars(holding)):
         model = session.get(Model, model_id, with_for_update=True)
         if model is None:
             continue
         about = (Example.model_id == model_id, Example.subject == erasure.subject)
-        if session.scalar(select(Example.position).where(*about, Example.removed.is_(None)).limit(1)) is not None:
+        in_force = list(session.scalars(select(Example.position).where(*about, Example.removed.is_(None))))
+        if in_force:
             append.remove(session, model, Example.subject, [""], [erasure.subject])
         positions = sorted(session.scalars(select(Example.position).where(*about)))
         part = session.get(Part, (erasure.id, model_id))
         if part is None:
-            part = Part(erasure_id=erasure.id, model_id=model_id, model=model.name, positions=[])
+            part = Part(erasure_id=erasure.id, model_id=model_id, model=model.name, positions=[], restricted=[])
             session.add(part)
-        if set(positions) - set(part.positions) or part.state is ErasureState.FAILED:
+        new = set(positions) - set(part.positions)
+        if new or part.state is ErasureState.FAILED:
             part.positions = sorted({*part.positions, *positions})  # some may be deleted by now
+            part.restricted = sorted({*part.restricted, *in_force})
             part.examples, part.first, part.removed = len(part.positions), part.positions[0], model.head
-            part.state, part.error = ErasureState.RECEIVED, None
+            part.newest = newest(session, model_id) if new else part.newest
+            part.state, part.error = ErasureState.HELD if held else ErasureState.RECEIVED, None
         session.flush()
-        queue.due(session, model, JobKind.ERASE, erasure.request_id)
+        if not held:
+            queue.due(session, model, JobKind.ERASE, erasure.request_id)
     conclude(session, erasure)
+
+
+def newest(session: Session, model_id: int) -> int:
+    """The number of the model's newest version; 0 if there is none."""
+    return session.scalar(select(func.max(Version.number)).where(Version.model_id == model_id)) or 0
 
 
 def find(session: Session, id: str) -> Erasure:
@@ -113,10 +179,11 @@ def parts_of(session: Session, erasure: Erasure) -> list[Part]:
     return list(session.scalars(parts.execution_options(populate_existing=True)))
 
 
-def retry(session: Session, erasure: Erasure) -> None:
+def retry(session: Session, erasure: Erasure, by: str) -> None:
     """Try again what failed."""
     if erasure.state is not ErasureState.FAILED:
         raise Conflict("erasure_not_failed", f"The erasure has not failed: it is {erasure.state}.")
+    trail.note(session, erasure, EventKind.RETRIED, by)
     resolve(session, erasure)
     for part in parts_of(session, erasure):
         model = session.get(Model, part.model_id, with_for_update=True)
@@ -127,44 +194,22 @@ def retry(session: Session, erasure: Erasure) -> None:
     conclude(session, erasure)
 
 
-def refuse(session: Session, erasure: Erasure, reason: str) -> None:
-    """Refuse a request (GDPR Art. 12(5), 17(3)). What was taken out of force stays out, and is kept."""
-    session.refresh(erasure, with_for_update=True)
-    if erasure.state not in OPEN:
-        raise Conflict("erasure_ended", f"The erasure has ended already: {erasure.state}.")
-    if any(part.state in BEGUN or "deleted" in (part.figures or {}) for part in parts_of(session, erasure)):
-        raise Conflict("erasure_begun", "What is known of the person is being deleted already.")
-    erasure.state, erasure.refusal, erasure.completed_at = ErasureState.REFUSED, reason, now()
-    erasure.subject = erasure.reason = None
-    for part in parts_of(session, erasure):
-        part.state = ErasureState.REFUSED
-
-
-def extend(session: Session, erasure: Erasure, reason: str) -> None:
-    """Move the due date by two months, once (GDPR Art. 12(3))."""
-    session.refresh(erasure, with_for_update=True)
-    if erasure.state not in OPEN:
-        raise Conflict("erasure_ended", f"The erasure has ended already: {erasure.state}.")
-    if erasure.extension is not None:
-        raise Conflict("erasure_extended", "The due date was moved already; the law allows that once.")
-    erasure.extension, erasure.due_at = reason, months_after(erasure.received_at, 3)
-
-
 def note_deletion(session: Session, model: Model) -> None:
     """A model is about to be deleted, and with it all that it knew; `deleting.complete` looks whether that is so."""
     published = select(Version.number).where(Version.model_id == model.id, Version.mlflow.is_not(None))
     in_mlflow = session.scalar(published.limit(1)) is not None
-    for part, erasure in open_parts(session, model.id):
-        part.state, part.error = ErasureState.PURGING, None
+    for part, erasure in open_parts(session, model.id, PENDING):
+        if part.state is not ErasureState.HELD:
+            part.state, part.error = ErasureState.PURGING, None
         words = "the model was deleted, with everything it knew"
         part.figures = {"method": "deleted", "words": words, "in_mlflow": in_mlflow}
         conclude(session, erasure)
 
 
-def open_parts(session: Session, model_id: int) -> list[tuple[Part, Erasure]]:
+def open_parts(session: Session, model_id: int, states: Sequence[ErasureState] = OPEN) -> list[tuple[Part, Erasure]]:
     """What is still to be done for a model, the oldest first."""
     query = select(Part, Erasure).join(Erasure, Erasure.id == Part.erasure_id)
-    query = query.where(Part.model_id == model_id, Part.state.in_(OPEN), Erasure.state.in_(OPEN))
+    query = query.where(Part.model_id == model_id, Part.state.in_(states), Erasure.state.in_(states))
     return [(part, erasure) for part, erasure in session.execute(query.order_by(Erasure.created_at, Erasure.id))]
 
 
@@ -193,50 +238,9 @@ def conclude(session: Session, erasure: Erasure) -> None:
 
 def complete(session: Session, erasure: Erasure) -> None:
     erasure.completed_at = now()
-    receipt = receipts.append(session, erasure.id, told(session, erasure))
+    receipt = receipts.append(session, erasure.id, told(session, erasure, parts_of(session, erasure)))
     erasure.state, erasure.receipt = ErasureState.COMPLETED, receipt.number
     erasure.subject = erasure.reason = erasure.extension = None
-
-
-def told(session: Session, erasure: Erasure) -> dict[str, object]:
-    """What a receipt says, without a word about who the person is."""
-    parts = parts_of(session, erasure)
-    assert erasure.completed_at is not None
-    return {
-        "subject_token": erasure.token,
-        "received_at": erasure.received_at.isoformat(),
-        "due_at": erasure.due_at.isoformat(),
-        "extended": erasure.extension is not None,
-        "late": erasure.completed_at > erasure.due_at,
-        "completed_at": erasure.completed_at.isoformat(),
-        "found": sum(part.examples for part in parts),
-        "statement": statement(parts),
-        "models": [{"model": part.model, "examples": part.examples, **(part.figures or {})} for part in parts],
-    }
-
-
-def statement(parts: list[Part]) -> str:
-    """The whole in a sentence."""
-    if not parts:
-        return "No model holds or has learnt from any example about this person."
-    count = sum(part.examples for part in parts)
-    examples, their = ("1 example", "its") if count == 1 else (f"{count} examples", "their")
-    models = "1 model" if len(parts) == 1 else f"{len(parts)} models"
-    were = "was" if count == 1 else "were"
-    said = f"{examples} about this person {were} forgotten by {models} and deleted; {their} absence was verified."
-    if unbounded := sum(without_bound(part.figures or {}) for part in parts):
-        networks = (
-            "1 of them is a network that was" if unbounded == 1 else f"{unbounded} of them are networks that were"
-        )
-        said += f" {networks} adapted: what is left there is measured, not bounded."
-    if until := max((part.figures or {}).get("kept_until") or "" for part in parts):
-        said += f" Versions that knew the person are kept, out of use, until {until[:10]}."
-    return said
-
-
-def without_bound(figures: dict[str, Any]) -> bool:
-    """Whether a model was adapted without a bound on how near it is to a retrain."""
-    return figures.get("method") == "adapted" and (figures.get("certificate") or {}).get("kind") != "bound"
 
 
 def take_in(session: Session, erasures: Sequence[Erasure]) -> set[str]:
@@ -253,3 +257,14 @@ def take_in(session: Session, erasures: Sequence[Erasure]) -> set[str]:
             resolve(session, erasure)
             late.add(erasure.id)
     return late
+
+
+def restrict_held(database: Database) -> None:
+    """Take out of force what came about people whose requests are held. Called by the tick."""
+    held = select(Erasure).where(Erasure.state == ErasureState.HELD)
+    came = exists().where(Example.subject == Erasure.subject, Example.removed.is_(None))
+    with database.read() as session:
+        if session.scalar(held.where(came).limit(1)) is None:
+            return
+    with database.write() as session:
+        take_in(session, session.scalars(held.where(came)).all())

@@ -15,6 +15,8 @@ from core.database import Base, BigInteger, Json, named, now
 class ErasureState(StrEnum):
     """Where an erasure stands, as a whole and in each model."""
 
+    HELD = "held"
+    """The person's examples are out of force; nothing else happens until somebody approves or refuses the request."""
     RECEIVED = "received"
     ADAPTING = "adapting"
     """The model is moved to where it would be without the person."""
@@ -28,6 +30,8 @@ class ErasureState(StrEnum):
 
 
 OPEN = (ErasureState.RECEIVED, ErasureState.ADAPTING, ErasureState.VERIFYING, ErasureState.PURGING, ErasureState.FAILED)
+"""Being carried out, or failed."""
+PENDING = (ErasureState.HELD, *OPEN)
 """Not yet as asked, and not refused."""
 OPEN_STATES = "state NOT IN ('completed', 'refused')"
 
@@ -71,6 +75,30 @@ class Erasure(Base):
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 
+class EventKind(StrEnum):
+    """What somebody can do about an erasure."""
+
+    FILED = "filed"
+    APPROVED = "approved"
+    REFUSED = "refused"
+    EXTENDED = "extended"
+    RETRIED = "retried"
+
+
+class Event(Base):
+    """Who did what about an erasure, and when. Rows are only ever added."""
+
+    __tablename__ = "erasure_events"
+
+    id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    # no foreign key: its check would hold the erasure before its models are held, which jobs do the other way round
+    erasure_id: Mapped[str] = mapped_column(String(36), index=True)
+    kind: Mapped[EventKind] = mapped_column(named(EventKind))
+    by: Mapped[str] = mapped_column(String(20))
+    """The id of the key."""
+    at: Mapped[datetime] = mapped_column(default=now)
+
+
 class Part(Base):
     """What an erasure means for one model."""
 
@@ -83,11 +111,15 @@ class Part(Base):
     model: Mapped[str] = mapped_column(String(63))
     positions: Mapped[list[int]] = mapped_column(Json)
     """Of the person's examples: the snapshot of what was found."""
+    restricted: Mapped[list[int]] = mapped_column(Json, default=list)
+    """Those among them that the request took out of force: a refusal puts them back."""
     examples: Mapped[int]
     first: Mapped[int] = mapped_column(BigInteger)
     """The position of the earliest of them: versions before it never knew the person."""
     removed: Mapped[int] = mapped_column(BigInteger)
     """The position by which all of them are removed: versions from there on do not know the person."""
+    newest: Mapped[int] = mapped_column(default=0)
+    """The number of the model's newest version when the work was asked for: only later ones were made to forget."""
     state: Mapped[ErasureState] = mapped_column(named(ErasureState), default=ErasureState.RECEIVED)
     error: Mapped[dict[str, Any] | None]
     version: Mapped[int | None]

@@ -26,6 +26,8 @@ from core.models.policy import Policy, duration
 from core.models.table import Model
 from core.versions.tables import Version, VersionKind
 
+HELD = ErasureState.HELD
+
 log = structlog.get_logger("core")
 
 
@@ -108,14 +110,29 @@ def adaptation_due(session: Session, model: Model, tip: Version, policy: Policy,
     last = session.scalar(jobs.order_by(Job.created_at.desc()).limit(1))
     if last is not None and last.state in (JobState.FAILED, JobState.CANCELLED) and last.to_position > since:
         since, waiting_from = last.to_position, last.finished_at
-    if policy.adapt.after_changes is not None and model.head - since >= policy.adapt.after_changes:
+    held = held_removals(session, model.id, since)
+    waiting = model.head - since - len(held)
+    if policy.adapt.after_changes is not None and waiting >= policy.adapt.after_changes:
         return True
-    if policy.adapt.every is None:
+    if policy.adapt.every is None or waiting <= 0:
         return False
     if waiting_from is None:
-        later = select(Change.created_at).where(Change.model_id == model.id, Change.last > since)
-        waiting_from = session.scalar(later.order_by(Change.last).limit(1))
+        later = select(Change).where(Change.model_id == model.id, Change.last > since).order_by(Change.last)
+        waiting_from = next((c.created_at for c in session.scalars(later) if c.last not in held), None)
     return waiting_from is not None and moment - waiting_from >= duration(policy.adapt.every)
+
+
+def held_removals(session: Session, model_id: int, since: int) -> set[int]:
+    """Positions after `since` at which a request that is still held took examples out of force.
+
+    They make nothing due: the model changes when the request is approved.
+    """
+    restricted = [position for part, _ in open_parts(session, model_id, (HELD,)) for position in part.restricted]
+    found: set[int] = set()
+    for some in few(restricted):
+        taken = select(Example.removed).where(Example.model_id == model_id, Example.position.in_(some))
+        found.update(at for at in session.scalars(taken.where(Example.removed > since)) if at is not None)
+    return found
 
 
 def retrain_due(session: Session, model: Model, policy: Policy, moment: datetime) -> datetime | None:
@@ -137,8 +154,10 @@ def retrain_due(session: Session, model: Model, policy: Policy, moment: datetime
         return None
     trained = select(Version).where(Version.model_id == model.id, Version.kind == VersionKind.TRAINED)
     last = session.scalar(trained.order_by(Version.position.desc(), Version.number.desc()).limit(1))
-    if last is None or last.created_at >= due_at or last.position == model.head:
+    if last is None or last.created_at >= due_at:
         return None
+    if model.head - last.position == len(held_removals(session, model.id, last.position)):
+        return None  # nothing has changed
     return due_at
 
 

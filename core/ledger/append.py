@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import numpy as np
+import pyarrow as pa
 from sqlalchemy import LargeBinary, Text, bindparam, cast, delete, func, select, update
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import InstrumentedAttribute, Session
@@ -143,6 +145,28 @@ def remove(
     )
     session.add(removal)
     return Removed(removal.id, len(rows), missing, model.head)
+
+
+def restore(session: Session, model: Model, positions: Sequence[int]) -> int:
+    """Bring removed examples back into force; how many.
+
+    What is in force at a position never changes, so each comes back as a change at a new position. One whose id was
+    given to another example meanwhile stays out.
+    """
+    count, dtype = 0, np.dtype(model.spec["input"].get("dtype", "float32"))
+    for some in few(sorted(positions)):
+        removed = (Example.removed.is_not(None), func.length(Example.x) > 0)
+        found = select(Example).where(Example.model_id == model.id, Example.position.in_(some), *removed)
+        rows = {row.id: row for row in session.scalars(found.order_by(Example.position))}
+        for (id_,) in list(in_force(session, model, Example.id, list(rows), (Example.id,))):
+            del rows[id_]
+        if rows:
+            back = list(rows.values())
+            x = np.frombuffer(b"".join(row.x for row in back), dtype).reshape(len(back), -1)
+            y, splits = np.array([row.y for row in back]), [row.holdout for row in back]
+            batch = Batch(pa.array(list(rows), pa.string()), [row.subject for row in back], x, y, splits)
+            count += add(session, model, batch).accepted
+    return count
 
 
 def in_force(

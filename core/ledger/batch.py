@@ -70,18 +70,27 @@ class Batch:
         return drawn
 
 
-def subject_hash(subject: str, secret: bytes) -> bytes:
+def subject_hash(subject: str, secret: bytes, caseless: bool = False) -> bytes:
     """The only form in which a subject is stored; the same for what looks the same.
+
+    With `caseless` also for what differs in case, or in width and the like: Unicode's compatibility caseless matching.
 
     >>> subject_hash("Jos\u00e9 ", b"key") == subject_hash("Jose\u0301", b"key")
     True
+    >>> subject_hash("Stra\u00dfe \uff11", b"key", caseless=True) == subject_hash("STRASSE 1", b"key", caseless=True)
+    True
     """
-    seen = unicodedata.normalize("NFC", subject).strip()
+    seen = unicodedata.normalize("NFC", subject)
+    if caseless:
+        for _ in range(2):  # folding can make something that is to be normalized, and the other way round
+            seen = unicodedata.normalize("NFKC", unicodedata.normalize("NFD", seen).casefold())
+    seen = seen.strip()
     return hmac.digest(secret, b"subject:" + seen.encode(), "sha256")
 
 
-def subject_hashes(subjects: Sequence[str | None], secret: bytes) -> list[bytes | None]:
+def subject_hashes(subjects: Sequence[str | None], secret: bytes, caseless: bool) -> list[bytes | None]:
     """One hash for each subject; repeated subjects are hashed once."""
-    known: dict[str | None, bytes | None] = {s: subject_hash(s, secret) for s in set(subjects) if s is not None}
+    known: dict[str | None, bytes | None]
+    known = {s: subject_hash(s, secret, caseless) for s in set(subjects) if s is not None}
     known[None] = None
     return [known[s] for s in subjects]

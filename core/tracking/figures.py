@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from core.tracking.story import Story, score
+from core.versions.rounding import coarse
 from core.versions.tables import Version, VersionKind
 
 COLOURS = {"adapted": "#0072b2", "retrained": "#d55e00", "frozen": "#8c8c8c"}
@@ -42,9 +43,9 @@ def quality(story: Story, name: str) -> bytes:
     """A metric of the model in service, of full retrains, and of the first version, over positions."""
     figure, axes = sheet(f"{story.model.name}: {name} on the holdout")
     lines: dict[str, list[tuple[int, Any]]] = {
-        "frozen": [(v.position, (v.evaluation or {}).get("frozen", {}).get(name)) for v in story.line],
-        "adapted": [(v.position, v.metrics.get(name)) for v in story.line],
-        "retrained": [(v.position, v.metrics.get(name)) for v in story.trained],
+        "frozen": [(v.position, coarse((v.evaluation or {}).get("frozen", {})).get(name)) for v in story.line],
+        "adapted": [(v.position, coarse(v.metrics).get(name)) for v in story.line],
+        "retrained": [(v.position, coarse(v.metrics).get(name)) for v in story.trained],
     }
     for which, points in lines.items():
         known = [(x, y) for x, y in points if y is not None]

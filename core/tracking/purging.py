@@ -41,7 +41,7 @@ def purge(
         if any(version.state is not VersionState.PURGED for version in versions):
             raise ValueError("a version that is not in the state `purged` would be uploaded again")
         # one that is not noted as told may have been uploaded by somebody who was killed before noting it
-        told = any((version.mlflow or {}).get("version") for version in versions)
+        told = any((version.mlflow or {}).get("version") or version.mlflow_folder for version in versions)
         if told or (url and (versions or lost)):
             forget(database, url, hold, story, versions, lost, gone)
     return dict(gone)
@@ -88,6 +88,7 @@ def forget(
         server.or_none(registry.set_aliases, client, story)
         for version in versions:
             gone.update(weights.delete(client, url, story.model, version.number))
+            gone.update(weights.delete_noted(client, url, story.model, version))
             unnote(database, version)
         if lost:
             gone.update(weights.delete_lost(client, url, story))
@@ -106,3 +107,4 @@ def unnote(database: Database, version: Version) -> None:
         row = session.get(Version, (version.model_id, version.number))
         if row is not None:
             row.mlflow = {**row.mlflow, "version": None} if row.mlflow else {}
+            row.mlflow_folder = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,16 @@ def ensure(client: Any, story: Story) -> None:
         client.update_registered_model(name, said)
 
 
-def logged(client: Any, experiment: str, run_id: str, version: Version, state: State, prefix: str) -> str:
-    """The id of the MLflow model with a version's weights, uploaded unless it is there whole."""
+def logged(
+    client: Any,
+    experiment: str,
+    run_id: str,
+    version: Version,
+    state: State,
+    prefix: str,
+    note: Callable[[str], None],
+) -> str:
+    """The id of the MLflow model with a version's weights, uploaded unless it is there whole; `note` hears where to."""
     found = client.search_logged_models([experiment], f"source_run_id = '{run_id}'", max_results=1)
     if found:
         model = found[0]
@@ -48,6 +57,7 @@ def logged(client: Any, experiment: str, run_id: str, version: Version, state: S
         name = f"version-{version.number}"
         tags = {"amend.version": str(version.number), "amend.position": str(version.position)}
         model = client.create_logged_model(experiment, name, run_id, tags)
+    note(model.artifact_location)
     if str(model.status) != "READY":
         described = Described(run_id=run_id, model_id=model.model_id)
         described.metadata = {"amend.version": version.number, "amend.position": version.position}

@@ -19,10 +19,13 @@ from core.kprior.curvature import is_wide
 from core.tracking import words
 from core.tracking.figures import COLOURS, colour
 from core.tracking.story import Story
+from core.versions.rounding import coarse, coarse_certificate, coarse_pair
 from core.versions.tables import Comparison, Version
 
 STATUS = {JobState.SUCCEEDED: "FINISHED", JobState.FAILED: "FAILED", JobState.CANCELLED: "KILLED"}
 NOTE = "mlflow.note.content"
+PICTURES = "figures"
+"""The folder of pictures in a run."""
 
 
 def ensure(client: Any, experiment: str, job: Job, version: Version | None, story: Story) -> Any:
@@ -63,9 +66,9 @@ def unset(run: Any, given: dict[str, Any]) -> list[Param]:
     return [Param(name, str(value)[:6000]) for name, value in new.items()]
 
 
-def fill_comparison(client: Any, run_id: str, version: Version, comparison: Comparison) -> None:
-    """Write a comparison to the run of one of its versions."""
-    client.log_batch(run_id, points(version, of_comparison(comparison)), synchronous=True)
+def fill_comparison(client: Any, run_id: str, version: Version, figures: dict[str, Any]) -> None:
+    """Write the figures of a comparison to the run of one of its versions."""
+    client.log_batch(run_id, points(version, figures), synchronous=True)
 
 
 def fill_dataset(client: Any, run: Any, version: Version, count: int | None, story: Story) -> None:
@@ -91,10 +94,12 @@ def fill_model(client: Any, run: Any, logged_model_id: str, version: Version) ->
 
 def fill_figures(client: Any, run_id: str, pictures: dict[str, bytes]) -> None:
     """Upload pictures; the same name again replaces the picture."""
+    if not pictures:
+        return
     with tempfile.TemporaryDirectory() as folder:
         for name, data in pictures.items():
             Path(folder, name).write_bytes(data)
-        client.log_artifacts(run_id, folder, "figures")
+        client.log_artifacts(run_id, folder, PICTURES)
 
 
 def end(client: Any, run_id: str, job: Job) -> None:
@@ -129,15 +134,18 @@ def solver(spec: dict[str, Any]) -> str:
 
 
 def of_version(version: Version) -> dict[str, Any]:
-    """The metrics of a version, in groups that the UI shows as such."""
-    certificate = dict(version.certificate or {})
+    """The metrics of a version, in groups that the UI shows as such.
+
+    MLflow keeps every metric for good, so none may tell a row of the holdout: it might have to be forgotten one day.
+    """
+    certificate = coarse_certificate(version.certificate)
     certificate |= {f"audit_{name}": value for name, value in (certificate.pop("audit", None) or {}).items()}
-    groups = {"holdout": version.metrics, "certificate": certificate, "cost": version.cost}
+    groups = {"holdout": coarse(version.metrics), "certificate": certificate, "cost": version.cost}
     return {f"{group}/{name}": value for group, metrics in groups.items() for name, value in metrics.items()}
 
 
-def of_comparison(comparison: Comparison) -> dict[str, Any]:
-    """The figures of a comparison, flat: `comparison/accuracy_adapted`, ..."""
+def of_comparison(comparison: Comparison, retrained: Version) -> dict[str, Any]:
+    """The figures of a comparison with a retrained version, flat: `comparison/accuracy_adapted`, ..."""
 
     def flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(value, dict):
@@ -147,9 +155,8 @@ def of_comparison(comparison: Comparison) -> dict[str, Any]:
             yield f"comparison/{name}", value
 
     # what each cost is in its own run
-    return {
-        key: value for name, part in comparison.figures.items() if name != "cost" for key, value in flat(name, part)
-    }
+    figures = coarse_pair(comparison.figures, retrained.metrics)
+    return {key: value for name, part in figures.items() if name != "cost" for key, value in flat(name, part)}
 
 
 def points(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from core.database import Database
@@ -76,10 +77,13 @@ class Teller:
         state, model_id = self.state(version), None
         runs.fill_dataset(client, run, version, None if state is None else state.count, then)
         if state is not None:
-            model_id = registry.logged(client, run.info.experiment_id, run.info.run_id, version, state, self.packages)
+            note = partial(self.note_folder, version)
+            where = (run.info.experiment_id, run.info.run_id)
+            model_id = registry.logged(client, *where, version, state, self.packages, note)
             runs.fill_model(client, run, model_id, version)
         runs.fill_version(client, run, version, spec, model_id, then)
-        pictures = figures.of_version(version, then)
+        # the weights, or figures that would tell of a person, are gone: no picture brings them back
+        pictures = {} if version.state is VersionState.PURGED else figures.of_version(version, then)
         runs.fill_figures(client, run.info.run_id, pictures)
         ids = timeline.fill(client, lines, version, then)
         if version is story.versions[-1]:
@@ -87,6 +91,13 @@ class Teller:
         if model_id is not None:
             self.register(story, version, run.info.run_id, model_id)
         self.tell_comparison(then, version, run.info.run_id)
+
+    def note_folder(self, version: Version, folder: str) -> None:
+        """Note where a version's weights are about to be: should MLflow lose its database, nobody else would know."""
+        with self.database.write() as session:
+            row = session.get(Version, (version.model_id, version.number))
+            if row is not None:
+                row.mlflow_folder = folder
 
     def register(self, story: Story, version: Version, run_id: str, model_id: str) -> None:
         """Register a version, and note under which number."""
@@ -102,10 +113,11 @@ class Teller:
         comparison = story.comparison_of(version)
         if comparison is None or comparison.retrained != version.number:
             return
-        runs.fill_comparison(self.client, run_id, version, comparison)
+        figures = runs.of_comparison(comparison, version)
+        runs.fill_comparison(self.client, run_id, version, figures)
         adapted = story.by_number.get(comparison.adapted)
         if adapted is not None and adapted.mlflow:
-            runs.fill_comparison(self.client, adapted.mlflow["run_id"], adapted, comparison)
+            runs.fill_comparison(self.client, adapted.mlflow["run_id"], adapted, figures)
 
     def state(self, version: Version) -> State | None:
         """A version's state; None if its weights are gone."""

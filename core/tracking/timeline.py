@@ -9,6 +9,7 @@ from mlflow.entities import Metric
 from core.tracking import figures, words
 from core.tracking.runs import NOTE, fill_figures, milliseconds, points
 from core.tracking.story import Story
+from core.versions.rounding import coarse, coarse_certificate, coarse_pair
 from core.versions.tables import Version, VersionKind
 
 RUNS = ("adapted", "retrained", "frozen")
@@ -52,12 +53,13 @@ def ensure(client: Any, experiment: str, story: Story) -> dict[str, str]:
 
 def measured(metrics: dict[str, Any]) -> dict[str, Any]:
     """Figures and their standard errors, in a group each; on how many rows is told by the run of the job."""
+    metrics = coarse(metrics)
     names = {name: name.removesuffix("_se") for name in metrics if name != "rows"}
     return {f"{of}/holdout{'_se' if of != name else ''}": metrics[name] for name, of in names.items()}
 
 
 def distances(version: Version) -> dict[str, Any]:
-    return {"distance/bound": (version.certificate or {}).get("bound")}
+    return {"distance/bound": coarse_certificate(version.certificate).get("bound")}
 
 
 def spent(version: Version, story: Story) -> dict[str, Any]:
@@ -93,4 +95,5 @@ def compared(story: Story, version: Version) -> list[Metric]:
     if comparison is None or comparison.retrained != version.number:
         return []
     apart = {"disagreement": "disagreement", "weight_distance": "weights"}
-    return points(version, {f"distance/{to}": comparison.figures.get(name) for name, to in apart.items()})
+    figures = coarse_pair(comparison.figures, version.metrics)
+    return points(version, {f"distance/{to}": figures.get(name) for name, to in apart.items()})

@@ -1,12 +1,12 @@
 """Where MLflow has the weights of versions, and deleting them there: what MLflow deletes itself, it only hides.
 
-Runs, metrics and pictures stay: they hold nobody's data.
+Pictures go with them: they count single rows of the holdout. Runs and metrics stay: no row can be told from these.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -15,8 +15,10 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 
 from core.errors import Conflict
 from core.models.table import Model
-from core.tracking.server import MODEL_ID, or_none
+from core.tracking.runs import PICTURES
+from core.tracking.server import MODEL_ID, or_none, unanswered
 from core.tracking.story import Story
+from core.versions.tables import Version
 
 SUFFIX = ".safetensors"
 """How the names of all files with weights end."""
@@ -55,6 +57,56 @@ def delete_of_run(client: Any, url: str, model: Model, experiment: Any, run: Any
         number = run.data.tags.get("amend.version")
         raise Conflict("mlflow_not_purged", f"MLflow still has {kept} of version {number} of {model.name}.")
     return gone
+
+
+def delete_noted(client: Any, url: str, model: Model, version: Version) -> Counter[str]:
+    """Delete what lies in the folders of a version, and look whether it is gone, whatever MLflow knows of them.
+
+    MLflow may have lost its database, and then says that there is nothing.
+    """
+    gone, folders = Counter(files=0), folders_of(version)
+    for last in (False, True):
+        for folder, ours in folders.items():
+            client.hold()
+            try:
+                repository: Any = get_artifact_repository(folder, tracking_uri=url)
+                found = [path for path in files_in(repository) if ours(path)]
+                for path in found if not last else ():
+                    repository.delete_artifacts(path)
+            except Exception as error:
+                if unanswered(error):
+                    raise
+                message = f"{folder}, where version {version.number} of {model.name} was, cannot be looked at."
+                raise Conflict("mlflow_not_purged", message) from error
+            if found and last:
+                message = f"MLflow's store still has {len(found)} files of version {version.number} of {model.name}."
+                raise Conflict("mlflow_not_purged", message)
+            gone["files"] += 0 if last else len(found)
+    return gone
+
+
+def folders_of(version: Version) -> dict[str, Callable[[str], bool]]:
+    """The folders that may hold files of a version, and which of the files there are to go."""
+    if not version.mlflow_folder:
+        return {}
+    found: dict[str, Callable[[str], bool]] = {version.mlflow_folder: lambda path: True}
+    root, apart, _ = version.mlflow_folder.rpartition("/models/")
+    if apart and (run_id := (version.mlflow or {}).get("run_id")):
+        found[f"{root}/{run_id}/artifacts"] = is_ours
+    return found
+
+
+def is_ours(path: str) -> bool:
+    """Whether a file of a run may not outlive its version: weights that somebody put there, and pictures."""
+    return path.endswith(SUFFIX) or path.startswith(f"{PICTURES}/")
+
+
+def files_in(repository: Any, path: str | None = None) -> list[str]:
+    """The paths of all files of a folder."""
+    found: list[str] = []
+    for item in repository.list_artifacts(path):
+        found += files_in(repository, item.path) if item.is_dir else [item.path]
+    return found
 
 
 def runs(client: Any, model: Model, number: str) -> Iterator[tuple[Any, Any]]:
@@ -97,7 +149,7 @@ class Weights:
         usual = {f"{experiment.artifact_location}/models/{output.model_id}/artifacts" for output in outputs}
         self.folders = {folder: self.files(folder) for folder in usual | {m.artifact_location for m in self.models}}
         self.run_folder = run.info.artifact_uri
-        self.strays = [path for path in self.files(self.run_folder) if path.endswith(SUFFIX)]
+        self.strays = [path for path in self.files(self.run_folder) if is_ours(path)]
 
     def count(self) -> Counter[str]:
         files = len(self.strays) + sum(map(len, self.folders.values()))
@@ -118,12 +170,9 @@ class Weights:
         for model in self.models:
             or_none(self.client.delete_logged_model, model.model_id)
 
-    def files(self, folder: str, path: str | None = None) -> list[str]:
+    def files(self, folder: str) -> list[str]:
         """The paths of all files below a folder."""
-        found: list[str] = []
-        for item in self.repository(folder).list_artifacts(path):
-            found += self.files(folder, item.path) if item.is_dir else [item.path]
-        return found
+        return files_in(self.repository(folder))
 
     def repository(self, folder: str) -> Any:
         """The way to the files below a folder, for one request."""

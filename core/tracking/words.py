@@ -7,6 +7,7 @@ from typing import Any, TypeGuard
 from core.jobs.tables import Job, JobState
 from core.models.table import Model
 from core.tracking.story import Story, score
+from core.versions.rounding import coarse, coarse_certificate, coarse_pair, step_above
 from core.versions.tables import Comparison, Version, VersionKind
 
 TINY = 0.0001
@@ -32,13 +33,16 @@ def answer(story: Story) -> str:
 
 def compared(story: Story, comparison: Comparison) -> str:
     """An adapted version and a full retrain at the same position, in a sentence."""
-    figures = comparison.figures
+    figures = coarse_pair(comparison.figures, errors_of(story, comparison))
     said = f"At position {comparison.position} the adapted model (version {comparison.adapted}) and a full retrain "
     apart, kind = figures.get("disagreement"), story.model.spec["target"]["kind"]
     if apart is None:
         said += f"(version {comparison.retrained}) were compared"
     elif kind in ("binary", "classes"):
-        said += f"(version {comparison.retrained}) agree on {percent(1 - apart)} of the holdout"
+        # a share that is rounded to nothing may be anything below half a step
+        less = apart or step_above(4 / max(1, figures.get("rows") or 1)) / 2
+        or_more = "" if apart else " or more"
+        said += f"(version {comparison.retrained}) agree on {percent(max(0.0, 1 - less))} of the holdout{or_more}"
     else:
         said += f"(version {comparison.retrained}) differ by {percent(apart)} of the targets' spread on the holdout"
     sides = {name: value for name, value in figures.items() if isinstance(value, dict) and "adapted" in value}
@@ -48,6 +52,12 @@ def compared(story: Story, comparison: Comparison) -> str:
     said += f" ({'within' if comparison.within_tolerance else '**not** within'} tolerance)."
     outcome = "" if comparison.within_tolerance else figures.get("outcome", "")
     return f"{said} {outcome[:1].upper()}{outcome[1:]}." if outcome else said
+
+
+def errors_of(story: Story, comparison: Comparison) -> dict[str, Any]:
+    """The standard errors on either side of a comparison; the rows are the same."""
+    retrained = story.by_number.get(comparison.retrained)
+    return retrained.metrics if retrained is not None else {}
 
 
 def saving(story: Story) -> str | None:
@@ -68,7 +78,7 @@ def saving(story: Story) -> str | None:
 
 def certified(version: Version) -> str | None:
     """How far from a retrain a version can be."""
-    certificate = version.certificate or {}
+    certificate = coarse_certificate(version.certificate)
     relative, bound = certificate.get("relative"), certificate.get("bound")
     if number(bound) and number(relative):
         said = f"within {percent(max(relative, TINY / 100))} of a retrain (|w - w_retrain| is at most {figure(bound)})"
@@ -192,7 +202,7 @@ def of_version(version: Version, story: Story) -> str:
         said = f"Trained from scratch at position {version.position}."
     said += tried(version)
     if name := score(version.metrics):
-        said += f" {name.capitalize()} {figure(version.metrics[name])} on the holdout."
+        said += f" {name.capitalize()} {figure(coarse(version.metrics)[name])} on the holdout."
     said += f" It took {duration(version.cost.get('seconds', 0))}"
     usual = story.retrain_of(version)
     if version.kind is VersionKind.ADAPTED and usual is not None:

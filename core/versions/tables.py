@@ -50,9 +50,12 @@ class Version(Base):
     certificate: Mapped[dict[str, Any] | None]
     cost: Mapped[dict[str, Any]]
     sha256: Mapped[str] = mapped_column(String(64))
+    """Of the file; empty once it is gone, if it knew somebody who was erased: by it a guess could be checked."""
     file: Mapped[str] = mapped_column(String(500))
     """Where in the store."""
     mlflow: Mapped[dict[str, Any] | None]
+    mlflow_folder: Mapped[str | None] = mapped_column(String(500))
+    """Where MLflow has its weights, noted before they are sent; whatever MLflow itself may have forgotten."""
     purge_at: Mapped[datetime | None]
     """When it is purged, though it knew a person who was erased: policies may keep such versions for a while."""
     job_id: Mapped[str | None] = mapped_column(ForeignKey(Job.id, ondelete="SET NULL"), index=True)

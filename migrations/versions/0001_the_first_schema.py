@@ -274,6 +274,7 @@ def upgrade() -> None:
         sa.Column("sha256", sa.String(length=64), nullable=False),
         sa.Column("file", sa.String(length=500), nullable=False),
         sa.Column("mlflow", JSON, nullable=True),
+        sa.Column("mlflow_folder", sa.String(length=500), nullable=True),
         sa.Column("purge_at", MOMENT, nullable=True),
         sa.Column("job_id", sa.String(length=36), nullable=True),
         sa.Column("created_at", MOMENT, nullable=False),
@@ -283,7 +284,8 @@ def upgrade() -> None:
     )
     op.create_index("ix_removals_job_id", "removals", ["job_id"], unique=False)
     op.create_index("ix_versions_job_id", "versions", ["job_id"], unique=False)
-    states = ("received", "adapting", "verifying", "purging", "completed", "failed", "refused")
+    states = ("held", "received", "adapting", "verifying", "purging", "completed", "failed", "refused")
+    events = ("filed", "approved", "refused", "extended", "retried")
     op.create_table(
         "erasures",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -317,9 +319,11 @@ def upgrade() -> None:
         sa.Column("model_id", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("model", sa.String(length=63), nullable=False),
         sa.Column("positions", JSON, nullable=False),
+        sa.Column("restricted", JSON, nullable=False),
         sa.Column("examples", sa.Integer(), nullable=False),
         sa.Column("first", BIG, nullable=False),
         sa.Column("removed", BIG, nullable=False),
+        sa.Column("newest", sa.Integer(), nullable=False),
         sa.Column("state", sa.Enum(*states, name="erasurestate", native_enum=False, length=20), nullable=False),
         sa.Column("error", JSON, nullable=True),
         sa.Column("version", sa.Integer(), nullable=True),
@@ -330,6 +334,16 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("erasure_id", "model_id", name="pk_erasure_parts"),
     )
     op.create_index("ix_erasure_parts_model_id", "erasure_parts", ["model_id"], unique=False)
+    op.create_table(
+        "erasure_events",
+        sa.Column("id", BIG, nullable=False),
+        sa.Column("erasure_id", sa.String(length=36), nullable=False),
+        sa.Column("kind", sa.Enum(*events, name="eventkind", native_enum=False, length=20), nullable=False),
+        sa.Column("by", sa.String(length=20), nullable=False),
+        sa.Column("at", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_erasure_events"),
+    )
+    op.create_index("ix_erasure_events_erasure_id", "erasure_events", ["erasure_id"], unique=False)
     op.create_table(
         "receipts",
         sa.Column("number", BIG, autoincrement=False, nullable=False),
@@ -400,6 +414,7 @@ def downgrade() -> None:
     op.drop_table("entries")
     op.drop_table("stretches")
     op.drop_table("receipts")
+    op.drop_table("erasure_events")
     op.drop_table("erasure_parts")
     op.drop_table("erasures")
     op.drop_table("versions")

@@ -10,28 +10,36 @@ from sqlalchemy.orm import Session
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from core.database import now
-from core.erasure import receipts, replaying, requests
-from core.erasure.tables import OPEN, Erasure, ErasureState, Receipt
-from core.errors import Invalid, NotFound
+from core.erasure import decisions, receipts, replaying, requests, trail
+from core.erasure.requests import Filing
+from core.erasure.tables import PENDING, Erasure, ErasureState, Receipt
+from core.errors import Invalid, NotFound, TooLarge
 from core.ledger.batch import subject_hash
 from service.auth import Caller, Eraser, Guarded
-from service.context import Shared
+from service.context import Context, Shared
 from service.erasures import page
 from service.erasures.schemas import (
     Because,
     ChainAnswer,
     ErasureAnswer,
+    ErasuresAnswer,
     FlawAnswer,
     NewErasure,
+    NewErasures,
+    RefusalAnswer,
     ReplayedAnswer,
     RetriedAnswer,
     described,
+    refusal_of,
 )
 from service.pages import After, Limit, Page, page_of
 from service.problems import documented
 from service.writing import Write, Writing
 
 router = APIRouter(prefix="/v1", tags=["Erasure"], route_class=Guarded)
+
+MOST = 1000
+"""Requests that can be filed at once."""
 
 Id = Annotated[str, Path(description="The erasure's id.", max_length=36)]
 
@@ -43,7 +51,7 @@ def officer(caller: Caller) -> Caller:
 
 
 def answered(session: Session, erasure: Erasure) -> ErasureAnswer:
-    return described(erasure, requests.parts_of(session, erasure), now())
+    return described(erasure, requests.parts_of(session, erasure), trail.events_of(session, erasure), now())
 
 
 @router.post("/erasures", status_code=202, response_model=ErasureAnswer, responses=documented(409))
@@ -53,24 +61,43 @@ def ask_for_erasure(body: NewErasure, caller: Eraser, context: Shared, write: Wr
     A second request for the same person joins the one that is open. Due in a month (GDPR Art. 12(3)).
     """
     officer(caller)
-    if not body.subject.isprintable():
-        raise Invalid.at(("subject",), "request_invalid", "must be printable text")
-    if body.received_at is not None and body.received_at > now():
-        raise Invalid.at(("received_at",), "request_invalid", "must not lie in the future")
-    secret = context.settings.secret
+    filing = filing_of(body, context, ())
 
     def begin(session: Session) -> ErasureAnswer:
         receipts.require_all(session, context.store)
-        erasure = requests.receive(
-            session,
-            subject_hash(body.subject, secret),
-            secret,
-            caller.key_id,
-            body.reason,
-            body.received_at,
-            write.request_id,
-        )
+        secret = context.settings.secret
+        [erasure] = requests.receive_all(session, [filing], secret, caller.key_id, write.request_id)
         return answered(session, erasure)
+
+    return write(caller.credential, 202, begin)
+
+
+def filing_of(body: NewErasure, context: Context, at: tuple[str | int, ...]) -> Filing:
+    """A request as it is filed; Invalid, at its place in the body, if it cannot be."""
+    if not body.subject.isprintable():
+        raise Invalid.at((*at, "subject"), "request_invalid", "must be printable text")
+    if body.received_at is not None and body.received_at > now():
+        raise Invalid.at((*at, "received_at"), "request_invalid", "must not lie in the future")
+    settings = context.settings
+    hashed = subject_hash(body.subject, settings.secret, settings.caseless_subjects)
+    return Filing(hashed, body.reason, body.received_at, settings.erasure_hold if body.hold is None else body.hold)
+
+
+@router.post("/erasures/batch", status_code=202, response_model=ErasuresAnswer, responses=documented(409, 413))
+def ask_for_erasures(body: NewErasures, caller: Eraser, context: Shared, write: Write) -> Response:
+    """Have many people forgotten: a request for each, all of them or none. The answer is in the same order."""
+    officer(caller)
+    if len(body.requests) > MOST:
+        raise TooLarge(
+            "batch_too_large", f"{len(body.requests)} requests; {MOST} are allowed at once. Send the rest after."
+        )
+    filings = [filing_of(request, context, ("requests", i)) for i, request in enumerate(body.requests)]
+
+    def begin(session: Session) -> ErasuresAnswer:
+        receipts.require_all(session, context.store)
+        secret = context.settings.secret
+        made = requests.receive_all(session, filings, secret, caller.key_id, write.request_id)
+        return ErasuresAnswer(items=[answered(session, erasure) for erasure in made])
 
     return write(caller.credential, 202, begin)
 
@@ -90,7 +117,7 @@ def list_erasures(
     if state is not None:
         query = query.where(Erasure.state == state)
     if overdue is not None:
-        late = Erasure.state.in_(OPEN) & (Erasure.due_at < now())
+        late = Erasure.state.in_(PENDING) & (Erasure.due_at < now())
         query = query.where(late if overdue else ~late)
     with context.database.read() as session:
         if after is not None:
@@ -128,21 +155,34 @@ def retry_erasure(id: Id, caller: Eraser, write: Write) -> Response:
 
     def retry(session: Session, erasure: Erasure) -> None:
         receipts.require_all(session, write.context.store)
-        requests.retry(session, erasure)
+        requests.retry(session, erasure, caller.key_id)
 
     return changed(id, caller, write, retry)
 
 
+@router.post("/erasures/{id}/approve", response_model=ErasureAnswer, responses=documented(404, 409))
+def approve_erasure(id: Id, caller: Eraser, write: Write) -> Response:
+    """Have a request that was held carried out."""
+
+    def approve(session: Session, erasure: Erasure) -> None:
+        receipts.require_all(session, write.context.store)
+        decisions.approve(session, erasure, caller.key_id)
+
+    return changed(id, caller, write, approve)
+
+
 @router.post("/erasures/{id}/refuse", response_model=ErasureAnswer, responses=documented(404, 409))
 def refuse_erasure(id: Id, body: Because, caller: Eraser, write: Write) -> Response:
-    """Refuse a request, with a reason. Examples that are out of force by then stay out."""
-    return changed(id, caller, write, lambda session, erasure: requests.refuse(session, erasure, body.reason))
+    """Refuse a request, with a reason. What it took out of force comes back, and the models follow."""
+    by = caller.key_id
+    return changed(id, caller, write, lambda session, erasure: decisions.refuse(session, erasure, body.reason, by))
 
 
 @router.post("/erasures/{id}/extend", response_model=ErasureAnswer, responses=documented(404, 409))
 def extend_erasure(id: Id, body: Because, caller: Eraser, write: Write) -> Response:
-    """Move the due date by two months, once, with a reason (GDPR Art. 12(3))."""
-    return changed(id, caller, write, lambda session, erasure: requests.extend(session, erasure, body.reason))
+    """Move the due date by two months, once and within the first month, with a reason (GDPR Art. 12(3))."""
+    by = caller.key_id
+    return changed(id, caller, write, lambda session, erasure: decisions.extend(session, erasure, body.reason, by))
 
 
 @router.post("/erasures/retry", response_model=RetriedAnswer, responses=documented(409))
@@ -154,7 +194,7 @@ def retry_failed_erasures(caller: Eraser, write: Write) -> Response:
         receipts.require_all(session, write.context.store)
         failed = session.scalars(select(Erasure).where(Erasure.state == ErasureState.FAILED).order_by(Erasure.id)).all()
         for erasure in failed:
-            requests.retry(session, erasure)
+            requests.retry(session, erasure, caller.key_id)
         return RetriedAnswer(retried=[erasure.id for erasure in failed])
 
     return write(caller.credential, 200, act)
@@ -198,6 +238,29 @@ def show_receipt(
     if "text/html" in accept.lower():
         return HTMLResponse(page.of(body))
     return JSONResponse(body)
+
+
+@router.get(
+    "/erasures/{id}/refusal",
+    response_model=RefusalAnswer,
+    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}, **documented(404)},
+)
+def show_refusal(
+    id: Id,
+    caller: Eraser,
+    context: Shared,
+    accept: Annotated[str, Header(description="text/html: a letter to print.")] = "application/json",
+) -> Response:
+    """Why a request was refused, and what the person can do (GDPR Art. 12(4)): JSON, or a letter to print."""
+    officer(caller)
+    with context.database.read() as session:
+        erasure = requests.find(session, id)
+        if erasure.state is not ErasureState.REFUSED:
+            raise NotFound("refusal_not_found", f"The request was not refused: it is {erasure.state}.")
+        told = refusal_of(erasure, requests.parts_of(session, erasure), page.RIGHTS)
+    if "text/html" in accept.lower():
+        return HTMLResponse(page.letter(told.model_dump(mode="json")))
+    return JSONResponse(told.model_dump(mode="json"))
 
 
 @router.get("/receipts/verify", response_model=ChainAnswer, responses=documented())

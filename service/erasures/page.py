@@ -1,8 +1,8 @@
-"""A receipt as a page that a person can read and print."""
+"""Receipts and refusals as pages that a person can read and print."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
@@ -18,25 +18,32 @@ code { font-size: .75rem; overflow-wrap: anywhere; } .gone::before { content: "\
 """
 WORDS = {
     "Example": "one record with its answer, from which a model learns.",
-    "Adapted": "the model was moved to where training without this data would have put it. The bound says how far from "
-    "there it can be at most; a model above its tolerance is retrained instead. For a network there is no bound: it is "
-    "measured what it makes of the data that was removed, and retrained if that looks as if it knew it.",
+    "Adapted": "the model was moved to where training without this data would have put it.",
+    "Bound": "how far from there it can be at most; a model above its tolerance is retrained instead.",
+    "Measured": "for a network nothing proves how near it came. It is measured what it makes of the data that was "
+    "removed, and it is retrained if that looks as if it knew it.",
     "Retrained": "the model was trained again from nothing, without this data.",
     "Audit": "the chance that one of the examples looks more familiar to the model than one that it never saw. At 0.5 "
     "the two cannot be told apart; with few examples the figure varies by chance.",
 }
 """What a reader who does not build models may want to know."""
+RIGHTS = (
+    "You have the right to lodge a complaint with a supervisory authority, in particular where you live, where you "
+    "work, or where you think that your rights were infringed (GDPR Art. 77), and the right to a judicial remedy, "
+    "before a court (Art. 79)."
+)
 
 
 def of(receipt: dict[str, Any]) -> str:
     """The page of a receipt."""
-    in_time = "in time" if receipt["completed_at"] <= receipt["due_at"] else "late"
+    in_time = "late" if receipt["late"] else "in time"
     facts = {
         "Received": day(receipt["received_at"]),
         "Due": day(receipt["due_at"]) + (", extended by two months" if receipt.get("extended") else ""),
         "Completed": f"{day(receipt['completed_at'])}, {in_time}",
         "Examples found": receipt["found"],
         "Request": code(receipt["erasure"]),
+        "Steps": "<br>".join(step(event) for event in receipt.get("trail", [])),
         "Person": f"{code(receipt.get('subject_token', ''))}<br>a hash that only the holder of the secret key can make",
     }
     chain = {"This receipt's hash": code(receipt["sha256"]), "The one before it": code(receipt["previous"])}
@@ -46,14 +53,51 @@ def of(receipt: dict[str, Any]) -> str:
         f'<p class="statement">{escape(str(receipt["statement"]))}</p>',
         table(facts.items()),
         *(section(model) for model in receipt["models"]),
-        f"<section><h2>What the words mean</h2>{table(WORDS.items())}</section>" if receipt["models"] else "",
+        f"<section><h2>What the words mean</h2>{table(words(receipt['models']))}</section>"
+        if receipt["models"]
+        else "",
         "<section><h2>How to check this receipt</h2>",
         "<p>It names nobody. Its hash covers every word of it and the hash of the receipt before it, so that a receipt "
         "which is missing or altered shows: <code>amend receipts verify</code>.</p>",
         f"{table(chain.items())}</section>",
     ]
-    head = f'<meta charset="utf-8"><title>Receipt of erasure {receipt["number"]}</title><style>{STYLE}</style>'
+    return document(f"Receipt of erasure {receipt['number']}", parts)
+
+
+def letter(refusal: dict[str, Any]) -> str:
+    """The page of a refusal: what a person must be told of it (GDPR Art. 12(4))."""
+    late = ", after the month that the law allows" if refusal["late"] else ""
+    facts = {
+        "Received": day(refusal["received_at"]),
+        "Refused": f"{day(refusal['refused_at'])}{late}",
+        "Examples": f"{refusal['examples']}, which are used again" if refusal["examples"] else "",
+        "Request": code(refusal["erasure"]),
+    }
+    parts = [
+        "<h1>Your request to be erased was refused</h1>",
+        f'<p class="statement">{escape(refusal["reason"])}</p>',
+        table(facts.items()),
+        f"<section><h2>What you can do</h2><p>{escape(refusal['rights'])}</p></section>",
+    ]
+    return document(f"Refusal of request {refusal['erasure']}", parts)
+
+
+def document(title: str, parts: Iterable[str]) -> str:
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
     return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>'
+
+
+def step(event: dict[str, str]) -> str:
+    """What somebody did about the request."""
+    return escape(f"{event['what']} by {event['by']}, ") + day(event["at"])
+
+
+def words(models: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+    """The words that this receipt uses: of a network it says nothing that holds for other models alone."""
+    kinds = {(model.get("certificate") or {}).get("kind") for model in models}
+    unused = {"Bound"} if "bound" not in kinds else set()
+    unused |= {"Measured"} if "measured" not in kinds else set()
+    return [(word, meaning) for word, meaning in WORDS.items() if word not in unused]
 
 
 def section(model: dict[str, Any]) -> str:
@@ -71,10 +115,16 @@ def section(model: dict[str, Any]) -> str:
         counts = [counted(n, what) for what, n in model["deleted"].items() if n and what != "versions"]
         facts["Deleted"] = escape(", ".join(counts)) or "nothing was left to delete"
         if gone := model["deleted"].get("versions"):
-            facts["Gone"] = f"{counted(gone, 'versions')} that knew the person"
+            which = ranges((model.get("versions") or {}).get("purged", []))
+            facts["Gone"] = f"{counted(gone, 'versions')} that knew the person{which and f': {which}'}"
     if model.get("kept_until"):
         facts["Kept for a while"] = (
             f"versions that knew the person, until {day(model['kept_until'])} by the model's policy"
+        )
+    for entry in (model.get("versions") or {}).get("stay", []):
+        numbers = ranges(entry["versions"])
+        facts["Versions that stay"] = "<br>".join(
+            filter(None, (facts.get("Versions that stay"), escape(f"{numbers}: {entry['why']}")))
         )
     left = (f"{what}: {n or 'none left'}" for what, n in model.get("checked", {}).items())
     facts["Looked for again"] = "<br>".join(f'<span class="gone">{escape(line)}</span>' for line in left)
@@ -118,6 +168,20 @@ def measured(audit: dict[str, Any]) -> dict[str, str]:
             if audit.get("expected_named") is not None:
                 told["Forgotten"] += f" ({audit['expected_named']:.1%} would be, had they never been seen)"
     return told
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """
+    >>> ranges([1, 2, 3, 5])
+    '1-3, 5'
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def counted(number: int, what: str) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from core.erasure.tables import Erasure, ErasureState, Part
+from core.erasure.tables import Erasure, ErasureState, Event, EventKind, Part
 from core.models.spec import PLAIN, Strict
 
 Text = Annotated[str, Field(min_length=1, max_length=200, pattern=PLAIN)]
@@ -24,6 +24,19 @@ class NewErasure(Strict):
     received_at: AwareDatetime | None = Field(
         None, description="When the person asked, if that was earlier.", ge=datetime(1970, 1, 1, tzinfo=UTC)
     )
+    hold: bool | None = Field(
+        None,
+        description="Only take the examples out of force, until somebody approves or refuses the request. "
+        "Default: the setting AMEND_ERASURE_HOLD.",
+    )
+
+
+class NewErasures(Strict):
+    """Several people who shall be forgotten, each as in a request of its own."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"requests": [{"subject": "user-7"}, {"subject": "b"}]}]})
+
+    requests: list[NewErasure] = Field(min_length=1)
 
 
 class Because(Strict):
@@ -53,6 +66,14 @@ class PartAnswer(BaseModel):
     error: ErasureError | None
 
 
+class EventAnswer(BaseModel):
+    """Something that was done about the request."""
+
+    what: EventKind
+    by: str = Field(description="The id of the key.")
+    at: datetime
+
+
 class ErasureAnswer(BaseModel):
     """A request to be forgotten, and where it stands."""
 
@@ -64,8 +85,27 @@ class ErasureAnswer(BaseModel):
     completed_at: datetime | None
     extension: str | None = Field(description="Why the due date was moved.")
     refusal: str | None = Field(description="Why it was refused.")
+    trail: list[EventAnswer] = Field(description="Who did what about it, and when.")
     models: list[PartAnswer]
     receipt: str | None
+
+
+class ErasuresAnswer(BaseModel):
+    """Requests, in the order they were filed; one person named twice has one."""
+
+    items: list[ErasureAnswer]
+
+
+class RefusalAnswer(BaseModel):
+    """What a person must be told whose request was refused."""
+
+    erasure: str
+    received_at: datetime
+    refused_at: datetime
+    late: bool = Field(description="Whether that was after the due date.")
+    reason: str
+    examples: int = Field(description="About the person; they are in force again.")
+    rights: str = Field(description="To complain, and to go to court.")
 
 
 class RetriedAnswer(BaseModel):
@@ -97,7 +137,7 @@ class ReplayedAnswer(BaseModel):
     erasures: list[str] = Field(description="Erasures that are carried out again.")
 
 
-def described(erasure: Erasure, parts: list[Part], moment: datetime) -> ErasureAnswer:
+def described(erasure: Erasure, parts: list[Part], events: list[Event], moment: datetime) -> ErasureAnswer:
     ended = erasure.state in (ErasureState.COMPLETED, ErasureState.REFUSED)
     values: dict[str, Any] = {
         name: getattr(erasure, name)
@@ -106,8 +146,22 @@ def described(erasure: Erasure, parts: list[Part], moment: datetime) -> ErasureA
     return ErasureAnswer(
         **values,
         overdue=not ended and erasure.due_at < moment,
+        trail=[EventAnswer(what=event.kind, by=event.by, at=event.at) for event in events],
         models=[of_part(part) for part in parts],
         receipt=f"/v1/erasures/{erasure.id}/receipt" if erasure.receipt else None,
+    )
+
+
+def refusal_of(erasure: Erasure, parts: list[Part], rights: str) -> RefusalAnswer:
+    assert erasure.completed_at is not None
+    return RefusalAnswer(
+        erasure=erasure.id,
+        received_at=erasure.received_at,
+        refused_at=erasure.completed_at,
+        late=erasure.completed_at > erasure.due_at,
+        reason=erasure.refusal or "",
+        examples=sum(len(part.restricted) for part in parts),
+        rights=rights,
     )
 
 

@@ -63,7 +63,9 @@ def add(name: str, kind: str, body: bytes, caller: Caller, context: Context, wri
 def added(model: Known, kind: str, body: bytes, caller: Caller, context: Context, write: Writing) -> Response:
     settings = context.settings
     # parsed before the lock is taken: other writers of the model need not wait for that
-    reader = BodyReader(model.spec, settings.max_batch, settings.max_body_bytes, settings.secret)
+    reader = BodyReader(
+        model.spec, settings.max_batch, settings.max_body_bytes, settings.secret, settings.caseless_subjects
+    )
     batch = formats.read(reader, kind, body)
     storage.prepare(batch, context.database.sqlite)
 

@@ -29,6 +29,8 @@ class Reader:
     max_batch: int
     max_bytes: int
     secret: bytes
+    caseless: bool = False
+    """Whether subjects are the same whatever their case."""
 
     @cached_property
     def inputs(self) -> Inputs:
@@ -45,7 +47,7 @@ class Reader:
         given = subjects if any(subjects) or "" in subjects else None
         if given is not None:
             check_text([s if s is not None else "-" for s in given], "subject", "subject_invalid")
-        hashes = subject_hashes(subjects, self.secret) if given is not None else [None] * len(ids)
+        hashes = subject_hashes(subjects, self.secret, self.caseless) if given is not None else [None] * len(ids)
         chosen = splits if splits.count(None) == len(splits) else [SPLITS[s] for s in splits]
         return Batch(ids, hashes, x, y, chosen)
 

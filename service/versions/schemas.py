@@ -103,7 +103,7 @@ class VersionAnswer(BaseModel):
     certificate: CertificateAnswer | None
     cost: CostAnswer
     spec: SpecAnswer = Field(description="As it was made.")
-    sha256: str
+    sha256: str | None = Field(description="Of its file; null once it is purged.")
     mlflow: MlflowAnswer | None
     created_at: datetime
 
@@ -212,8 +212,9 @@ class SideBySideAnswer(BaseModel):
 
 
 def of_version(version: Version, spec: dict[str, Any]) -> VersionAnswer:
-    own = VersionAnswer.model_fields.keys() - {"version", "spec"}
-    return VersionAnswer(version=version.number, spec=SpecAnswer(**spec), **{n: getattr(version, n) for n in own})
+    own = VersionAnswer.model_fields.keys() - {"version", "spec", "sha256"}
+    values: dict[str, Any] = {name: getattr(version, name) for name in own}
+    return VersionAnswer(version=version.number, spec=SpecAnswer(**spec), sha256=version.sha256 or None, **values)
 
 
 def of_side(version: Version, spec: dict[str, Any]) -> SideAnswer:

@@ -154,6 +154,26 @@ def test_a_job_is_waited_for_cancelled_and_not_waited_for_longer_than_asked(clie
     assert caught.value.job == client.job(job.id)
 
 
+def test_a_person_is_looked_up_held_and_refused(client: Client, house: House) -> None:
+    name = house.new_model()
+    person = f"person of {name}"
+    client.add_examples(name, columns(3, subject=[person, person, None]))
+    [held] = client.erase_all([person], hold=True)
+    assert (held.state, held.trail[0].what) == ("held", "filed")
+    assert [(found.model, found.examples) for found in client.look_up(person)] == [(name, 2)]
+    assert [(line["model"], line["id"], line["in_force"]) for line in client.export(person)] == [
+        (name, "e0", False),
+        (name, "e1", False),
+    ]
+    assert client.refuse_erasure(held.id, "kept by law").state == "refused"
+    assert client.refusal(held).reason == "kept by law"
+    assert client.refusal_page(held).startswith("<!doctype html>")
+    counts = client.model(name).counts
+    assert counts.train + counts.holdout == 3
+    again = client.erase(person, hold=True)
+    assert client.wait_for_erasure(client.approve_erasure(again.id)).state == "completed"
+
+
 def test_a_person_is_erased_and_the_receipt_checked(client: Client, house: House) -> None:
     name = house.new_model()
     person = f"person of {name}"

@@ -1,4 +1,4 @@
-"""A second service with small limits, for tests of what is too much."""
+"""A second service with small limits, for tests of what is too much, and with what is off elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         "AMEND_MAX_CONNECTIONS": str(CONNECTIONS),
         "AMEND_CLIENT_PATIENCE": str(PATIENCE),
     }
-    stack = Stack(tmp_path_factory.mktemp("small"), **limits)
+    others = {"AMEND_CASELESS_SUBJECTS": "true", "AMEND_ERASURE_HOLD": "true"}
+    stack = Stack(tmp_path_factory.mktemp("small"), **limits, **others)
     try:
         yield stack.start()
     finally:

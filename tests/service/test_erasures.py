@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from core.erasure import deleting, requests
+from core.erasure.requests import months_after
 from core.jobs.tables import JobKind
 from core.ledger.tables import Example
 from core.versions.store import Store
@@ -36,6 +37,7 @@ def test_an_erasure_is_received_and_can_be_looked_up(stack: Stack, api: httpx.Cl
         "completed_at": None,
         "extension": None,
         "refusal": None,
+        "trail": [{"what": "filed", "by": erasure["trail"][0]["by"], "at": erasure["trail"][0]["at"]}],
         "models": [{**part, "error": None}],
         "receipt": None,
     }
@@ -148,12 +150,28 @@ def test_refused_is_the_end_and_says_why(stack: Stack, api: httpx.Client) -> Non
 
 
 def test_the_due_date_moves_once_by_two_months(stack: Stack, api: httpx.Client) -> None:
-    id = opened(stack, api, received_at="2023-12-31T08:00:00Z")["id"]
-    answer = act(api, id, "extend", reason="many requests").json()
-    assert (answer["due_at"], answer["extension"]) == ("2024-03-31T08:00:00Z", "many requests")
-    refused(act(api, id, "extend", reason="more"), 409, "erasure_extended")
-    leap = opened(stack, api, received_at="2023-11-30T08:00:00Z")["id"]
-    assert act(api, leap, "extend", reason="many").json()["due_at"] == "2024-02-29T08:00:00Z"
+    asked = opened(stack, api)
+    answer = act(api, asked["id"], "extend", reason="many requests").json()
+    moved = months_after(datetime.fromisoformat(asked["received_at"]), 3)
+    assert (datetime.fromisoformat(answer["due_at"]), answer["extension"]) == (moved, "many requests")
+    refused(act(api, asked["id"], "extend", reason="more"), 409, "erasure_extended")
+
+
+def test_a_request_that_is_late_stays_late(stack: Stack, api: httpx.Client) -> None:
+    late = opened(stack, api, received_at=LONG_AGO)
+    refused(act(api, late["id"], "extend", reason="many"), 409, "erasure_late")
+    assert show(api, late["id"]) == late
+
+
+def test_an_extension_after_the_first_month_of_an_earlier_request_does_not_count(
+    stack: Stack, api: httpx.Client
+) -> None:
+    person = somebody()
+    known(stack, api, person)
+    id = ask(api, person)["id"]
+    act(api, id, "extend", reason="many").raise_for_status()
+    joined = ask(api, person, received_at=LONG_AGO)
+    assert (joined["id"], joined["due_at"], joined["overdue"]) == (id, "2020-02-29T12:00:00Z", True)
 
 
 def test_what_failed_says_why_and_is_tried_again(stack: Stack, api: httpx.Client) -> None:

@@ -71,6 +71,8 @@ def test_the_contracts_endpoints_are_all_there(document: dict[str, Any]) -> None
         POST /v1/erasures | GET /v1/erasures | GET /v1/erasures/{id} | POST /v1/erasures/{id}/retry
         POST /v1/erasures/{id}/refuse | GET /v1/erasures/{id}/receipt | GET /v1/receipts/verify
         POST /v1/models/{name}/hold | POST /v1/models/{name}/resume | GET /v1/models/{name}/versions/{a}/compare/{b}
+        POST /v1/erasures/{id}/approve | GET /v1/erasures/{id}/refusal | POST /v1/erasures/batch
+        POST /v1/subjects/lookup | POST /v1/subjects/export
         GET /healthz | GET /readyz | GET /metrics
     """
     there = {f"{m.upper()} {path}" for path, entry in document["paths"].items() for m in METHODS if m in entry}

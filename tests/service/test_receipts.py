@@ -87,7 +87,9 @@ def test_the_page_escapes_whatever_it_shows() -> None:
     figures = {**FIGURES, "words": evil, "sha256": evil, "database": evil, "deleted": {evil: 1}, "checked": {evil: 0}}
     body = dict.fromkeys(("statement", "erasure", "sha256", "previous"), evil)
     times = dict.fromkeys(("received_at", "due_at", "completed_at"), evil)
-    shown = page.of({**body, **times, "number": 1, "found": 1, "models": [{**figures, "model": evil, "examples": 1}]})
+    shown = page.of(
+        {**body, **times, "late": False, "number": 1, "found": 1, "models": [{**figures, "model": evil, "examples": 1}]}
+    )
     assert "<script" not in shown
     assert "&lt;script" in shown
 
@@ -113,7 +115,7 @@ SHOWN = {
 def test_the_page_shows_every_way_to_forget(figures: dict[str, Any]) -> None:
     times = dict.fromkeys(("received_at", "due_at", "completed_at"), "2026-03-01T12:30:15.123456+00:00")
     model = {"model": "churn", "examples": 2, **figures}
-    body = {"number": 1, "erasure": "e", "found": 2, "statement": "Done.", "models": [model]}
+    body = {"number": 1, "late": False, "erasure": "e", "found": 2, "statement": "Done.", "models": [model]}
     shown = page.of({**body, **times, "previous": "0" * 64, "sha256": "ef" * 32})
     assert "Model churn" in shown
     assert "None" not in shown
@@ -124,6 +126,9 @@ def test_the_page_says_of_a_network_what_was_measured_and_speaks_of_no_bound() -
     assert "0.2 on examples never seen" in shown["Measured"]
     assert "50.0% are still predicted" in shown["Forgotten"]
     assert "bound" not in str(shown).lower()
+    whole = page.words([{"certificate": MEASURED}])
+    assert "Measured" in dict(whole)
+    assert "bound" not in str(whole).lower()
 
 
 def test_an_untouched_chain_is_valid(stack: Stack, api: httpx.Client) -> None:

@@ -147,3 +147,43 @@ def test_a_broken_chain_fails_the_command_and_lists_the_flaws(stand_in: StandIn)
     assert result.stderr == "amend: the chain of 6 receipts is not valid\n"
     as_json = stand_in.run("receipts", "verify", "--json")
     assert (as_json.exit_code, json.loads(as_json.stdout)["flaws"]) == (1, flaws)
+
+
+def test_a_request_is_held_approved_and_refused_with_a_letter(stand_in: StandIn, tmp_path: Path) -> None:
+    trail = [{"what": "filed", "by": "k1", "at": "2026-03-01T09:00:00Z"}]
+    held = erasure("held", part("held"), trail=trail)
+    stand_in.answer(held, held, erasure("received"), {"reason": "no"}, b"<!doctype html>")
+    shown = stand_in.run("erasures", "ask", "user-7", "--hold").stdout
+    assert ["filed", "k1"] in [line.split()[:2] for line in shown.splitlines()]
+    assert stand_in.run("erasures", "ask", "user-7", "--no-hold").exit_code == 0
+    assert stand_in.run("erasures", "approve", "e1").exit_code == 0
+    assert json.loads(stand_in.run("erasures", "refusal", "e1").stdout) == {"reason": "no"}
+    letter = tmp_path / "letter.html"
+    assert stand_in.run("erasures", "refusal", "e1", "--html", str(letter)).exit_code == 0
+    assert letter.read_bytes() == b"<!doctype html>"
+    assert [asked.json()["hold"] for asked in stand_in.asked[:2]] == [True, False]
+    assert [asked.path for asked in stand_in.asked[2:4]] == ["/v1/erasures/e1/approve", "/v1/erasures/e1/refusal"]
+
+
+def test_people_in_a_file_are_filed_at_once(stand_in: StandIn) -> None:
+    stand_in.answer({"items": [erasure("held"), erasure("held")]}, status=202)
+    result = stand_in.run("erasures", "file", "-", "--hold", stdin="user-7\n\nuser 8 \n")
+    assert result.exit_code == 0, result.stderr
+    [asked] = stand_in.asked
+    people = [{"subject": "user-7", "hold": True}, {"subject": "user 8", "hold": True}]
+    assert (asked.path, asked.json()) == ("/v1/erasures/batch", {"requests": people})
+    assert len(result.stdout.splitlines()) == 3
+
+
+def test_a_person_is_looked_up_and_their_examples_written(stand_in: StandIn, tmp_path: Path) -> None:
+    found = {"models": [{"model": "churn", "examples": 3}]}
+    stand_in.answer(found, found, {"models": []}, b'{"id": "a"}\n', b'{"id": "a"}\n')
+    assert stand_in.run("subjects", "lookup", "user-7").stdout.splitlines()[-1].split() == ["churn", "3"]
+    assert json.loads(stand_in.run("subjects", "lookup", "user-7", "--json").stdout) == found
+    assert stand_in.run("subjects", "lookup", "user-7").stdout == "No model has an example about this person.\n"
+    assert stand_in.run("subjects", "export", "user-7").stdout == '{"id": "a"}\n'
+    file = tmp_path / "user-7.ndjson"
+    assert stand_in.run("subjects", "export", "user-7", "--to", str(file)).exit_code == 0
+    assert file.read_bytes() == b'{"id": "a"}\n'
+    assert {asked.path for asked in stand_in.asked} == {"/v1/subjects/lookup", "/v1/subjects/export"}
+    assert all(asked.json() == {"subject": "user-7"} for asked in stand_in.asked)

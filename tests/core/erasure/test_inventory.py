@@ -53,6 +53,7 @@ def test_every_column_that_can_hold_bytes_of_a_person_is_known() -> None:
         "erasure_parts.error",
         "erasure_parts.figures",
         "erasure_parts.positions",
+        "erasure_parts.restricted",
         "jobs.error",
         "jobs.message",
         "keys.models",
@@ -75,6 +76,7 @@ def test_every_column_that_can_hold_bytes_of_a_person_is_known() -> None:
         "versions.memory",
         "versions.metrics",
         "versions.mlflow",
+        "versions.mlflow_folder",
     }
 
 

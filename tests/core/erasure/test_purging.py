@@ -5,31 +5,30 @@ from __future__ import annotations
 from sqlalchemy import delete, select
 
 from core.database import Database
-from core.erasure import purging, requests
+from core.erasure import purging
 from core.erasure.tables import Part
 from core.jobs.tables import Job
 from core.ledger import holdout
 from core.ledger.tables import Example
 from core.models.table import Model
 from core.versions.store import Store
-from tests.core.erasure.people import ask, change, give, parts, somebody
+from tests.core.erasure.people import ask, give, parts, somebody
 from tests.core.ledger.plain import Row, add, new_model, remove
 
 MANY = 40_000
 """More than the parameters of one statement on SQLite."""
 
 
-def test_examples_of_a_refused_erasure_stay_however_many_they_are(database: Database) -> None:
+def test_examples_of_a_held_erasure_stay_however_many_they_are(database: Database) -> None:
     model, person = new_model(database), somebody()
     give(database, model, person, "a", "b")
     give(database, model, somebody(), "c")
-    id = ask(database, person).id
-    change(database, id, lambda session, erasure: requests.refuse(session, erasure, "kept by law"))
+    id = ask(database, person, hold=True).id
     remove(database, model, ["c"])
     with database.write() as session:
         session.execute(delete(Job).where(Job.model_id == model.id))  # while any waits, nothing is deleted
         part = session.get_one(Part, (id, model.id))
-        part.positions = [*part.positions, *range(1000, 1000 + MANY)]
+        part.restricted = [*part.restricted, *range(1000, 1000 + MANY)]
     with database.write() as session:
         found = session.get_one(Model, model.id)
         assert purging.something_removed(session, found)

@@ -11,8 +11,8 @@ from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 
 from core.database import Database
-from core.erasure import requests
-from core.erasure.requests import token_of
+from core.erasure import decisions, requests
+from core.erasure.requests import months_after, token_of
 from core.erasure.tables import Erasure, ErasureState, Receipt
 from core.errors import Conflict, NotFound
 from core.jobs import leases
@@ -104,7 +104,7 @@ def test_a_request_after_the_end_is_another_one(database: Database) -> None:
     second = ask(database, person)
     assert second.id != first.id
     assert second.token == first.token
-    change(database, second.id, lambda session, erasure: requests.refuse(session, erasure, "no"))
+    change(database, second.id, lambda session, erasure: decisions.refuse(session, erasure, "no", "key"))
     assert ask(database, person).id not in (first.id, second.id)
 
 
@@ -187,7 +187,7 @@ def test_a_failure_is_told_and_tried_again(database: Database) -> None:
     assert shown(database, id).state is FAILED
     assert parts(database, id)[one.name].error == {"code": "solver_failed", "detail": "no luck"}
     give(database, one, person, "c")
-    change(database, id, requests.retry)
+    change(database, id, lambda session, erasure: requests.retry(session, erasure, "key"))
     part = parts(database, id)[one.name]
     assert (part.state, part.error, part.examples) == (ErasureState.RECEIVED, None, 2)
     assert shown(database, id).state is ErasureState.RECEIVED
@@ -211,7 +211,7 @@ def test_what_failed_after_the_examples_were_deleted_is_tried_again(database: Da
         for row in session.scalars(select(Example).where(Example.model_id == model.id)):
             session.delete(row)
     fail(database, model)
-    change(database, id, requests.retry)
+    change(database, id, lambda session, erasure: requests.retry(session, erasure, "key"))
     assert (shown(database, id).state, parts(database, id)[model.name].positions) == (ErasureState.RECEIVED, [1])
 
 
@@ -220,7 +220,7 @@ def test_an_erasure_that_has_not_failed_cannot_be_tried_again(database: Database
     give(database, model, person, "a")
     for id in (ask(database, person).id, unknown(database)):
         with pytest.raises(Conflict, match="has not failed"):
-            change(database, id, requests.retry)
+            change(database, id, lambda session, erasure: requests.retry(session, erasure, "key"))
 
 
 def test_an_erasure_is_not_left_without_a_job(database: Database) -> None:
@@ -241,14 +241,14 @@ def test_a_refused_erasure_is_over(database: Database) -> None:
     model, person = new_model(database), somebody()
     give(database, model, person, "a")
     id = ask(database, person, reason="asked by mail").id
-    change(database, id, lambda session, erasure: requests.refuse(session, erasure, "kept by law"))
+    change(database, id, lambda session, erasure: decisions.refuse(session, erasure, "kept by law", "key"))
     erasure = shown(database, id)
     assert (erasure.state, erasure.refusal) == (ErasureState.REFUSED, "kept by law")
     assert (erasure.subject, erasure.reason, erasure.receipt) == (None, None, None)
     for act in (
-        lambda session, erasure: requests.refuse(session, erasure, "again"),
-        lambda session, erasure: requests.extend(session, erasure, "later"),
-        requests.retry,
+        lambda session, erasure: decisions.refuse(session, erasure, "again", "key"),
+        lambda session, erasure: decisions.extend(session, erasure, "later", "key"),
+        lambda session, erasure: requests.retry(session, erasure, "key"),
     ):
         with pytest.raises(Conflict):
             change(database, id, act)
@@ -259,13 +259,13 @@ def test_a_refused_erasure_is_over(database: Database) -> None:
 def test_the_due_date_moves_once_to_three_months_after_the_request(database: Database) -> None:
     model, person = new_model(database), somebody()
     give(database, model, person, "a")
-    erasure = ask(database, person, received_at=datetime(2025, 11, 30, 12, tzinfo=UTC))
-    assert erasure.due_at == datetime(2025, 12, 30, 12, tzinfo=UTC)
-    change(database, erasure.id, lambda session, found: requests.extend(session, found, "many requests"))
+    erasure = ask(database, person)
+    assert erasure.due_at == months_after(erasure.received_at, 1)
+    change(database, erasure.id, lambda session, found: decisions.extend(session, found, "many requests", "key"))
     moved = shown(database, erasure.id)
-    assert (moved.due_at, moved.extension) == (datetime(2026, 2, 28, 12, tzinfo=UTC), "many requests")
+    assert (moved.due_at, moved.extension) == (months_after(erasure.received_at, 3), "many requests")
     with pytest.raises(Conflict, match="once"):
-        change(database, erasure.id, lambda session, found: requests.extend(session, found, "again"))
+        change(database, erasure.id, lambda session, found: decisions.extend(session, found, "again", "key"))
 
 
 @pytest.mark.parametrize("id", ["none", "\0", "", "x" * 36])

@@ -1,0 +1,97 @@
+"""Figures as coarse as it takes that nobody can tell a single row from them.
+
+Two versions' figures on holdouts that differ in one row tell that row: loss times count of the one, less loss times
+count of the other. A mean of n rows moves by at most its standard error (times n / (n - 1)) when one of them goes,
+whichever it is, since n times the standard error is the length of the vector of deviations. So a grid of two standard
+errors hides any row, and little is lost that the rows could prove. A share moves by 1 / n: one standard error will do.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+ERROR = "_se"
+ROWS = "rows"
+TINY = 1e-12
+SHARES = ("accuracy", "calibration", "disagreement")
+"""Figures to which a row can add 1 / rows at the most."""
+
+
+def step_above(least: float) -> float:
+    """The smallest of 1, 2 and 5 times a power of ten that is not smaller.
+
+    >>> step_above(0.013), step_above(0.2), step_above(7.0)
+    (0.02, 0.2, 10.0)
+    """
+    power = math.floor(math.log10(least))
+    steps = (float(f"{digit}e{power}") for digit in (1, 2, 5, 10))
+    return next((step for step in steps if step >= least * (1 - 1e-9)), float(f"1e{power + 1}"))
+
+
+def on_grid(value: float, step: float) -> float:
+    """
+    >>> on_grid(0.94251, 0.02), on_grid(12.3, 5.0)
+    (0.94, 10.0)
+    """
+    return float(f"{round(value / step) * step:.12g}")
+
+
+def significant(value: float, digits: int) -> float:
+    """
+    >>> significant(0.012345, 2), significant(1234.5, 1)
+    (0.012, 1000.0)
+    """
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else value
+
+
+def coarse(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Metrics of a version on such grids, and their standard errors rounded up.
+
+    >>> coarse({"rows": 400, "accuracy": 0.9425, "accuracy_se": 0.0116, "loss": 0.1519, "loss_se": 0.0231})
+    {'rows': 400, 'accuracy': 0.94, 'accuracy_se': 0.02, 'loss': 0.15, 'loss_se': 0.05}
+    """
+    rows = max(1, metrics.get(ROWS) or 1)
+    found: dict[str, Any] = {}
+    for name, value in metrics.items():
+        if name.endswith(ERROR) and name.removesuffix(ERROR) in metrics:
+            continue
+        if name == ROWS or not isinstance(value, (int, float)) or not math.isfinite(value):
+            found[name] = value
+            continue
+        error = metrics.get(f"{name}{ERROR}", metrics.get(f"accuracy{ERROR}") if name == "calibration" else None)
+        error = error or 0.0
+        least = max(error, 4 / rows) if name in SHARES else max(2 * error, 2 * abs(value) / rows)
+        found[name] = on_grid(value, step_above(max(least, TINY)))
+        if f"{name}{ERROR}" in metrics:
+            found[f"{name}{ERROR}"] = step_above(max(error, TINY))
+    return found
+
+
+def coarse_pair(figures: dict[str, Any], errors: dict[str, Any]) -> dict[str, Any]:
+    """The same for a comparison of two versions, on grids that the standard errors of one of them make."""
+    rows = {ROWS: figures.get(ROWS)}
+    found = dict(figures)
+    for name, sides in figures.items():
+        if isinstance(sides, dict) and "adapted" in sides and name != "cost":
+            error = {f"{name}{ERROR}": errors.get(f"{name}{ERROR}")}
+            found[name] = {
+                side: coarse({**rows, name: sides[side], **error})[name] for side in ("adapted", "retrained")
+            }
+    if isinstance(figures.get("disagreement"), (int, float)):
+        names = ("disagreement", f"disagreement{ERROR}")
+        found |= coarse({**rows, **{name: figures.get(name) for name in names}})
+    if isinstance(figures.get("weight_distance"), (int, float)):
+        found["weight_distance"] = significant(figures["weight_distance"], 2)
+    return found
+
+
+def coarse_certificate(certificate: dict[str, Any] | None, digits: int = 2) -> dict[str, Any]:
+    """A certificate to few digits."""
+    found: dict[str, Any] = {}
+    for name, value in (certificate or {}).items():
+        if isinstance(value, dict):
+            found[name] = coarse_certificate(value, digits)
+        else:
+            found[name] = significant(value, digits) if isinstance(value, float) else value
+    return found

@@ -1,0 +1,103 @@
+"""What is stored about a person, for their right of access (GDPR Art. 15) and to take it with them (Art. 20).
+
+The person is named in the body alone: addresses stand in logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response, StreamingResponse
+
+from core.erasure import lookup
+from core.errors import Invalid
+from core.ledger.batch import subject_hash
+from core.models.spec import PLAIN, Strict
+from service.auth import Eraser, Guarded
+from service.context import Context, Shared
+from service.examples.endpoints import PAGE_NUMBERS, shown
+from service.examples.schemas import ExampleAnswer
+from service.inputs import inputs_of
+from service.problems import documented
+
+router = APIRouter(prefix="/v1/subjects", tags=["Erasure"], route_class=Guarded)
+
+LINES = "application/x-ndjson"
+
+
+class Person(Strict):
+    """Whom it is about."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"subject": "user-7"}]})
+
+    subject: Annotated[str, Field(min_length=1, max_length=200, pattern=PLAIN)]
+
+
+class HoldingAnswer(BaseModel):
+    """A model that has examples about the person."""
+
+    model: str
+    examples: int = Field(description="In force, held back by a request, or removed and not deleted yet.")
+
+
+class LookupAnswer(BaseModel):
+    """Where the person is known; only models that the key can see."""
+
+    models: list[HoldingAnswer]
+
+
+class ExportedExample(ExampleAnswer):
+    """One line of an export."""
+
+    model: str
+    in_force: bool
+
+
+def hashed(person: Person, context: Context) -> bytes:
+    if not person.subject.isprintable():
+        raise Invalid.at(("subject",), "request_invalid", "must be printable text")
+    return subject_hash(person.subject, context.settings.secret, context.settings.caseless_subjects)
+
+
+@router.post("/lookup", response_model=LookupAnswer, responses=documented())
+def look_up_subject(body: Person, caller: Eraser, context: Shared) -> LookupAnswer:
+    """Which models have how many examples about a person."""
+    with context.database.read() as session:
+        found = lookup.models_of(session, hashed(body, context), caller.models)
+        return LookupAnswer(models=[HoldingAnswer(model=model.name, examples=count) for model, count in found])
+
+
+@router.post(
+    "/export",
+    response_class=Response,
+    responses={200: {"content": {LINES: {"schema": {"type": "string"}}}}, **documented()},
+)
+def export_subject(body: Person, caller: Eraser, context: Shared) -> StreamingResponse:
+    """All examples about a person, as NDJSON: `{"model", "id", "x", "y", "split", "position", "in_force"}` a line."""
+    subject = hashed(body, context)
+    with context.database.read() as session:
+        found = [(model.id, model.name, model.spec) for model, _ in lookup.models_of(session, subject, caller.models)]
+
+    def lines() -> Iterator[bytes]:
+        for model_id, name, spec in found:
+            yield from exported(context, subject, model_id, name, spec)
+
+    return StreamingResponse(lines(), media_type=LINES)
+
+
+def exported(context: Context, subject: bytes, model_id: int, name: str, spec: dict[str, Any]) -> Iterator[bytes]:
+    """A model's lines, read a page at a time: nobody's memory must hold all images of a person."""
+    most, after = max(1, PAGE_NUMBERS // inputs_of(spec).width), 0
+    while True:
+        with context.database.read() as session:
+            rows = lookup.examples_of(session, subject, model_id, after, most)
+        for row in rows:
+            example = shown(row, spec).model_dump()
+            line = ExportedExample(**example, model=name, in_force=row.removed is None)
+            yield line.model_dump_json().encode() + b"\n"
+        if len(rows) < most:
+            return
+        after = rows[-1].position

@@ -1,0 +1,52 @@
+"""What MLflow keeps for good tells no row of the holdout."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from mlflow import MlflowClient
+
+from core.versions.rounding import coarse
+from tests.core.tracking.scene import NewScene, cloud
+from tests.core.tracking.shown import Shown
+
+
+def test_no_figure_in_mlflow_tells_what_a_row_of_the_holdout_lost(
+    new_scene: NewScene, server: str, client: MlflowClient
+) -> None:
+    scene = new_scene()
+    scene.add(*cloud(300))
+    scene.adapt()
+    for seed in (1, 2):
+        scene.add(*cloud(2, seed))
+        scene.adapt()
+    scene.retrain()
+    scene.publish(server)
+    shown = Shown(client, scene.name)
+    exact = [value for v in scene.versions for value in (v.metrics["loss"], (v.evaluation or {})["frozen"]["loss"])]
+    told = [run.data.metrics["holdout/loss"] for run in shown.runs().values()]
+    for line in shown.lines():
+        told += shown.points(line, "loss/holdout").values()
+    assert len(set(told)) < len(set(exact))
+    assert not set(told) & set(exact)
+    rows = scene.versions[-1].metrics["rows"]
+    step = min(abs(a - b) for a, b in combinations(set(told), 2)) if len(set(told)) > 1 else 1.0
+    assert step * rows > 1, "a step of the grid is more than a row of this cloud loses"
+
+
+@pytest.mark.parametrize("outlier", [1.0, 30.0, 1000.0])
+def test_a_row_moves_a_mean_by_less_than_a_step_whatever_it_is(outlier: float) -> None:
+    losses = np.append(np.random.default_rng(0).exponential(0.2, 399), outlier)
+
+    def figures(values: Any) -> dict[str, float]:
+        error = float(values.std() / np.sqrt(len(values)))
+        return coarse({"rows": len(values), "loss": float(values.mean()), "loss_se": error})
+
+    with_it = figures(losses)
+    moved = abs(losses.mean() - losses[:-1].mean())
+    steps = 2 * losses.std() / np.sqrt(len(losses))
+    assert moved < steps * 0.51
+    assert with_it["loss"] != float(losses.mean())

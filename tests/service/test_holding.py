@@ -1,0 +1,200 @@
+"""Erasures that wait for a decision: held, approved, refused. No worker runs here, so nothing is carried out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import httpx
+
+from core.erasure import deleting, requests
+from core.jobs import schedule
+from core.jobs.tables import JobKind
+from core.ledger.tables import Change
+from core.models import catalog
+from core.versions.store import Store
+from tests.service.expect import add, listed, paged, refused, rows
+from tests.service.people import act, ask, known, opened, show, somebody
+from tests.stack import Stack
+
+LONG_AGO = "2020-01-31T12:00:00Z"
+
+
+def jobs(api: httpx.Client, name: str, **wanted: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = api.get("/v1/jobs", params={"model": name, **wanted}).json()["items"]
+    return found
+
+
+def test_a_held_request_takes_the_examples_out_of_force_and_does_nothing_else(stack: Stack, api: httpx.Client) -> None:
+    person = somebody()
+    name = known(stack, api, person)
+    erasure = ask(api, person, hold=True)
+    assert (erasure["state"], erasure["models"][0]["state"], erasure["receipt"]) == ("held", "held", None)
+    assert [row["id"] for row in listed(api, name)] == ["e2", "e3", "e4", "e5"]
+    assert jobs(api, name) == []
+    assert erasure["id"] in {held["id"] for held in paged(api, "/v1/erasures", state="held")}
+    again = ask(api, person, hold=False)  # it is the same request, and waits for a decision still
+    assert (again["id"], again["state"], jobs(api, name)) == (erasure["id"], "held", [])
+
+
+def test_a_person_whom_nobody_knows_waits_for_the_decision_too(api: httpx.Client) -> None:
+    erasure = ask(api, somebody(), hold=True)
+    assert (erasure["state"], erasure["models"]) == ("held", [])
+    assert act(api, erasure["id"], "approve").json()["state"] == "completed"
+
+
+def test_what_is_held_is_due_a_month_after_it_was_received(stack: Stack, api: httpx.Client) -> None:
+    erasure = opened(stack, api, hold=True, received_at=LONG_AGO)
+    assert (erasure["due_at"], erasure["overdue"]) == ("2020-02-29T12:00:00Z", True)
+    assert erasure["id"] in {late["id"] for late in paged(api, "/v1/erasures", overdue=True)}
+
+
+def test_an_approved_request_is_carried_out_with_what_came_meanwhile(stack: Stack, api: httpx.Client) -> None:
+    person = somebody()
+    name = known(stack, api, person)
+    id = ask(api, person, hold=True)["id"]
+    add(api, name, [{**row, "subject": person} for row in rows(1, "later")])
+    answer = act(api, id, "approve").json()
+    assert (answer["state"], answer["models"][0]["examples"]) == ("received", 3)
+    assert len(jobs(api, name, kind=JobKind.ERASE)) == 1
+    refused(act(api, id, "approve"), 409, "erasure_not_held")
+
+
+def test_what_comes_about_the_person_while_the_request_is_held_is_restricted_by_the_tick(
+    stack: Stack, api: httpx.Client
+) -> None:
+    person = somebody()
+    name = known(stack, api, person)
+    id = ask(api, person, hold=True)["id"]
+    add(api, name, [{**row, "subject": person} for row in rows(1, "later")])
+    requests.restrict_held(stack.database)
+    assert [row["id"] for row in listed(api, name)] == ["e2", "e3", "e4", "e5"]
+    assert (show(api, id)["state"], show(api, id)["models"][0]["examples"]) == ("held", 3)
+    assert jobs(api, name) == []
+    act(api, id, "refuse", reason="no").raise_for_status()
+    assert len(listed(api, name)) == 7
+
+
+def test_a_refused_request_puts_the_examples_back_as_new_changes(stack: Stack, api: httpx.Client) -> None:
+    person = somebody()
+    name = known(stack, api, person)
+    stack.train(name)
+    before = {row["id"]: row for row in listed(api, name)}
+    id = ask(api, person, hold=True)["id"]
+    assert len(listed(api, name)) == 4
+    answer = act(api, id, "refuse", reason="kept by law").json()
+    assert (answer["state"], answer["refusal"], answer["models"][0]["state"]) == ("refused", "kept by law", "refused")
+    back = {row["id"]: row for row in listed(api, name)}
+    assert {id: {**row, "position": 0} for id, row in back.items()} == {
+        id: {**row, "position": 0} for id, row in before.items()
+    }
+    assert (back["e0"]["position"], back["e1"]["position"]) == (9, 10)
+    model = api.get(f"/v1/models/{name}").json()
+    assert (model["head"], model["counts"]["train"]) == (10, 6)
+    assert [job["kind"] for job in jobs(api, name)] == ["adapt"]
+    with stack.database.read() as session:
+        kinds = [session.get_one(Change, (model_id(stack, name), last)).kind for last in (6, 8, 10)]
+    assert kinds == ["added", "removed", "added"]
+    again = ask(api, person)  # they are still theirs
+    assert again["models"][0]["examples"] == 4
+
+
+def model_id(stack: Stack, name: str) -> int:
+    with stack.database.read() as session:
+        return catalog.find(session, name, None).id
+
+
+def test_a_request_that_was_not_held_can_be_refused_until_something_is_deleted(stack: Stack, api: httpx.Client) -> None:
+    person = somebody()
+    name = known(stack, api, person)
+    act(api, ask(api, person)["id"], "refuse", reason="no").raise_for_status()
+    assert len(listed(api, name)) == 6
+
+
+def test_an_example_whose_id_was_given_to_another_one_stays_out(stack: Stack, api: httpx.Client) -> None:
+    person = somebody()
+    name = known(stack, api, person)
+    id = ask(api, person, hold=True)["id"]
+    add(api, name, [{"id": "e0", "x": [9, 9], "y": 1}])
+    act(api, id, "refuse", reason="no").raise_for_status()
+    assert {row["id"]: row["x"] for row in listed(api, name)}["e0"] == [9, 9]
+    assert len(listed(api, name)) == 6
+
+
+def test_an_example_that_was_removed_before_the_request_stays_out(stack: Stack, api: httpx.Client) -> None:
+    person = somebody()
+    name = known(stack, api, person)
+    api.post(f"/v1/models/{name}/removals", json={"ids": ["e0"]}).raise_for_status()
+    id = ask(api, person, hold=True)["id"]
+    act(api, id, "refuse", reason="no").raise_for_status()
+    assert {row["id"] for row in listed(api, name)} == {"e1", "e2", "e3", "e4", "e5"}
+
+
+def test_who_did_what_is_kept_by_the_id_of_the_key(stack: Stack, api: httpx.Client) -> None:
+    with stack.client(stack.key("erase")) as other:
+        mine, theirs = (key_id(client) for client in (api, other))
+        asked = opened(stack, api, hold=True)
+        act(other, asked["id"], "extend", reason="many").raise_for_status()
+        act(api, asked["id"], "approve").raise_for_status()
+        answer = act(other, asked["id"], "refuse", reason="no").json()
+    told = [(event["what"], event["by"]) for event in answer["trail"]]
+    assert told == [("filed", mine), ("extended", theirs), ("approved", mine), ("refused", theirs)]
+    moments = [datetime.fromisoformat(event["at"]) for event in answer["trail"]]
+    assert moments == sorted(moments)
+    assert moments[-1] <= datetime.now(UTC)
+
+
+def key_id(client: httpx.Client) -> str:
+    return client.headers["authorization"].split("_")[1]
+
+
+def test_the_receipt_tells_the_trail(api: httpx.Client) -> None:
+    erasure = ask(api, somebody(), hold=True)
+    done = act(api, erasure["id"], "approve").json()
+    receipt = api.get(done["receipt"]).json()
+    assert [event["what"] for event in receipt["trail"]] == ["filed", "approved"]
+    page = api.get(done["receipt"], headers={"Accept": "text/html"}).text
+    assert f"approved by {key_id(api)}" in page
+
+
+def test_a_model_that_is_deleted_while_the_request_is_held_is_no_obstacle(stack: Stack, api: httpx.Client) -> None:
+    one, two = (opened(stack, api, hold=True) for _ in range(2))
+    for erasure in (one, two):
+        assert api.delete(f"/v1/models/{erasure['models'][0]['model']}").status_code == 204
+        assert show(api, erasure["id"])["state"] == "held"
+    assert act(api, one["id"], "refuse", reason="no").json()["state"] == "refused"
+    act(api, two["id"], "approve").raise_for_status()
+    deleting.complete(stack.database, Store(stack.settings.artifacts), mlflow=False)  # as the tick does
+    assert show(api, two["id"])["state"] == "completed"
+
+
+def test_a_held_removal_alone_makes_nothing_due(stack: Stack, api: httpx.Client) -> None:
+    person = somebody()
+    name = stack.model(policy={"adapt": {"after_changes": 2, "every": "1s"}, "retrain": {"every": "1s"}})
+    add(api, name, [{**row, "subject": person} if i < 3 else row for i, row in enumerate(rows(6))])
+    stack.train(name)
+    ask(api, person, hold=True)
+
+    def due(seconds: float) -> list[JobKind]:
+        with stack.database.read() as session:
+            model = catalog.find(session, name, None)
+            moment = datetime.fromtimestamp(datetime.now(UTC).timestamp() + seconds, UTC)
+            return [kind for kind, _ in schedule.wanted(session, model, moment)]
+
+    assert due(3600) == []
+    add(api, name, rows(1, "later"))
+    assert due(3600) == [JobKind.ADAPT, JobKind.RETRAIN]
+    add(api, name, rows(1, "again"))
+    assert JobKind.ADAPT in due(0)
+
+
+def test_a_refusal_is_a_letter_to_print(stack: Stack, api: httpx.Client) -> None:
+    asked = opened(stack, api, received_at=LONG_AGO)
+    place = f"/v1/erasures/{asked['id']}/refusal"
+    refused(api.get(place), 404, "refusal_not_found")
+    act(api, asked["id"], "refuse", reason="kept by <law>").raise_for_status()
+    told = api.get(place).json()
+    assert (told["erasure"], told["reason"], told["late"]) == (asked["id"], "kept by <law>", True)
+    page = api.get(place, headers={"Accept": "text/html"})
+    assert page.headers["content-type"].startswith("text/html")
+    for words in ("kept by &lt;law&gt;", "complaint", "supervisory authority", "court"):
+        assert words in page.text
