@@ -32,10 +32,11 @@ from core.kprior.state import State, align
 from core.kprior.survey import Survey
 from core.kprior.training import Result
 
-STAGES = (0.5, 1.0)
-"""Of the budget, after which the network is audited."""
-SOFT, TEMPERATURE = 0.1, 4.0
-"""The weight of the old network's soft labels, and their temperature."""
+STAGES, NEW_BODY_STAGES = (0.6, 1.0), (1.0,)
+"""Of the budget, after which the network is audited; a new architecture needs all of it."""
+SOFT, TEMPERATURE = 0.2, 4.0
+"""The weight of the old network's soft labels, and their temperature. They hold weights where they were: a new
+architecture, which begins elsewhere, learns from true labels alone."""
 PUSH, PUSHED = 0.5, 32
 """The weight of a removed row against a retained one, and how many there are in a minibatch at the most."""
 
@@ -105,7 +106,8 @@ def descend_in_stages(
 ) -> tuple[Tensor, Audit, bool]:
     """The new weights, what was measured of them, and whether nobody told it to stop."""
     predictor = survey.predictor
-    grows = survey.added_count > 0 or predictor is not survey.state.predictor
+    new_body = predictor is not survey.state.predictor
+    grows = survey.added_count > 0 or new_body
     w = transplant(survey.state, predictor)
     step_loss, size = step_loss_of(survey, cost)
     spent, last = cost.backward_passes, survey.yardstick.before
@@ -117,7 +119,7 @@ def descend_in_stages(
             progress(min(1.0, (visits - spent) / whole), f"adapting: {visits} of at most {survey.budget} examples seen")
 
     begun = 0.0
-    for stage in STAGES:
+    for stage in NEW_BODY_STAGES if new_body else STAGES:
         steps = max(1, int((stage - begun) * whole / size))
         solution = descend(
             w,
@@ -170,7 +172,7 @@ def step_loss_of(survey: Survey, cost: Cost) -> tuple[Callable[[Tensor], tuple[T
             z = torch.cat([z, z_removed[chosen]])
         f = predictor.outputs_of_encoded(w, z, training=True)
         loss = (rows.weight * family.loss(y, f[:size])).mean()
-        if kept:
+        if kept and predictor is state.predictor:
             with torch.no_grad():
                 taught = state.predictor.outputs_of_encoded(state.w, z[:kept].to(state.w)).to(z)
                 soft = family.mean((taught + tilt) / TEMPERATURE)

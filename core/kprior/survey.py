@@ -25,11 +25,12 @@ from core.kprior.objective.forgetting import class_counts, tilt_of
 from core.kprior.objective.tasks import Change, Task
 from core.kprior.objective.transfer import new_regularizer, successor
 from core.kprior.solvers import Training, Watch
-from core.kprior.solvers.budget import BATCH, RATE, descend
+from core.kprior.solvers.budget import BATCH, descend
 from core.kprior.state import State
 
 PER_ADDED, LEAST, EPOCHS = 3, 8_000, 8
 """Visits more for each added row; never fewer than so many in all; but for that no more than so many epochs."""
+RATE = 3e-3
 NEW_BODY = 2
 """A changed architecture has so many times the budget, and the rate."""
 ADDED_SHARE = 0.25
