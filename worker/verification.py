@@ -98,9 +98,13 @@ def how(session: Session, model: Model, version: Version | None) -> dict[str, An
         near = f"within {certificate['bound']:.3g} of a retrain without this data{perturbed}"
         if certificate.get("relative") is not None:  # of a length of zero there is no share
             near += f" ({certificate['relative']:.2%} of the weights' length)"
+        near += "; its weights are those of the data that is left, whatever it had learnt before"
         told["tolerance"] = Policy.model_validate(model.policy).tolerance.relative_bound
     else:
-        near = "how near to a retrain without this data was measured, not proven: see the certificate and the audit"
+        near = (
+            "how near to a retrain without this data was measured, not proven: see the certificate and the audit; "
+            "its weights came from weights that knew this data, and may hold traces that nothing measured"
+        )
     by = " by a descent on all examples that are left" if version.method == "warm" else ""
     return {"method": "adapted", "words": f"adapted{by}; {near}", **told}
 
