@@ -56,6 +56,8 @@ REQUESTS: dict[str, Callable[[Stack, httpx.Client], Request]] = {
     "make_predictions": lambda stack, api: (f"/v1/models/{trained(stack, api)}/predictions", {"inputs": [[1, 2]]}),
     "issue_key": lambda stack, api: ("/v1/keys", {"name": "repeated", "scopes": ["read"]}),
     "ask_for_erasure": lambda stack, api: ("/v1/erasures", {"subject": somebody()}),
+    "ask_for_erasures": lambda stack, api: ("/v1/erasures/batch", {"requests": [{"subject": somebody()}]}),
+    "approve_erasure": lambda stack, api: (f"/v1/erasures/{opened(stack, api, hold=True)['id']}/approve", None),
     "extend_erasure": lambda stack, api: (f"/v1/erasures/{opened(stack, api)['id']}/extend", {"reason": "many"}),
     "refuse_erasure": lambda stack, api: (f"/v1/erasures/{opened(stack, api)['id']}/refuse", {"reason": "no"}),
     "retry_erasure": lambda stack, api: (f"/v1/erasures/{failed(stack, api)['id']}/retry", None),
@@ -65,12 +67,16 @@ REQUESTS: dict[str, Callable[[Stack, httpx.Client], Request]] = {
 """A request to each POST that would answer otherwise, or do something more, a second time."""
 
 
+READING = ("look_up_subject", "export_subject")
+"""They change nothing: a repetition reads again, and an answer about a person is not kept."""
+
+
 def key() -> dict[str, str]:
     return {"Idempotency-Key": uuid.uuid4().hex}
 
 
 def test_every_post_takes_an_idempotency_key(stack: Stack, api: httpx.Client) -> None:
-    posts = [operation for operation in operations(api) if operation.method == "post"]
+    posts = [op for op in operations(api) if op.method == "post" and op.id not in READING]
     for operation in posts:
         headers = [p["name"].lower() for p in operation.described["parameters"] if p["in"] == "header"]
         assert "idempotency-key" in headers, operation.id

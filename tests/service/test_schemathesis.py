@@ -18,7 +18,7 @@ from tests.service.expect import METHODS, add, rows
 from tests.service.people import ask, failed, opened, somebody
 from tests.stack import Stack
 
-EXAMPLES = os.environ.get("AMEND_TEST_EXAMPLES", "12")
+EXAMPLES = os.environ.get("AMEND_TEST_EXAMPLES", "6")
 """Made-up requests of each operation and kind; more for a long search."""
 
 PROMISED = (

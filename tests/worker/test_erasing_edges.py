@@ -13,7 +13,7 @@ from core.database import now
 from core.jobs.tables import Job, JobKind, JobState
 from tests.worker.house import House, fitted, problem
 from tests.worker.people import PERSON, ask, ended, erased, known, near, rows, states
-from tests.worker.test_failures import POISON, curve
+from tests.worker.test_failures import POISON, curve, store
 from tests.worker.test_overtaking import DEGREE, DIM, N, filled, held
 from tests.worker.truth import TARGETS, examples_of, fit
 
@@ -144,7 +144,7 @@ def test_an_erasure_whose_adaptation_fails_says_why_and_can_be_tried_again(house
     house.add_examples(name, x[:20], y[:20], split="train", subject=f"person of {name}")
     house.add_examples(name, x[20:], y[20:], first=20, split="train")
     house.adapted(name)
-    house.add_examples(name, POISON, np.array([1]), first=200, split="train")
+    store(house, name, POISON, np.array([1]), 200, "train")
     id = ask(house, f"person of {name}")
     erasure = ended(house, id)
     assert (erasure["state"], erasure["receipt"]) == ("failed", None)

@@ -12,7 +12,7 @@ from core.models import catalog
 from core.versions.tables import Version
 from tests.worker.house import House, fitted, problem
 from tests.worker.people import PERSON, erased, filled_rows, known, near, rows, states
-from tests.worker.test_failures import POISON, curve
+from tests.worker.test_failures import POISON, curve, store
 
 
 def promoting(house: House, name: str, version: int) -> tuple[int, str | None]:
@@ -113,7 +113,7 @@ def test_deleting_removed_examples_is_not_kept_from_it_by_an_adaptation_that_fai
         house.post(f"/v1/models/{name}/adaptations")
         job = house.remove(name, range(10))["job"]
     house.ended(job)
-    house.add_examples(name, POISON, np.array([1]), first=200, split="train")
+    store(house, name, POISON, np.array([1]), 200, "train")
     house.wait_until(lambda: len(rows(house, name)) == 191, 10)
     time.sleep(2)
     assert len(house.get(f"/v1/jobs?model={name}&kind=erase")["items"]) <= 2

@@ -18,6 +18,7 @@ from sqlalchemy import select
 from core.jobs.tables import Job, JobKind
 from core.models import catalog
 from tests.worker.house import House, problem
+from tests.worker.test_failures import POISON, store
 
 OFF = {"after_changes": None, "every": None}
 TICKS = 0.8
@@ -146,13 +147,11 @@ def test_each_due_time_is_met_once(watched: House) -> None:
 
 
 POWERS = {"input": {"kind": "vector", "dim": 1}, "architecture": {"kind": "linear", "degree": 10}}
-POISON = np.array([[3e37]], np.float32)
-"""Its tenth power is beyond all numbers."""
 
 
 def test_a_failed_adaptation_is_not_tried_again_until_something_changes(watched: House) -> None:
     with trained(watched, {"adapt": {**OFF, "after_changes": 1}}, scale=0.25, **POWERS) as name:
-        watched.add_examples(name, POISON, np.array([1]), first=100, split="train")
+        store(watched, name, POISON, np.array([1]), 100, "train")
         watched.wait_until(lambda: len(jobs(watched, name, "adapt")) == 2, 10)
         watched.wait_until(lambda: jobs(watched, name, "adapt")[0]["state"] == "failed", 10)
         time.sleep(TICKS)

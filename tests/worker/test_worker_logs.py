@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.worker.house import House, problem
+from tests.worker.test_failures import POISON, store
 
 REQUEST = "asked-for-by-a-test"
 
@@ -24,15 +25,17 @@ def test_lines_of_a_job_carry_the_id_of_the_request_that_made_it_due(house: Hous
 
 
 def test_no_log_holds_values_ids_or_subjects(house: House) -> None:
-    x = np.array([[7654321.0], [3e37], [1.0], [2.0]], np.float32)
+    x = np.array([[7654321.0], [2.5], [1.0], [2.0]], np.float32)
     name = house.new_model(input={"kind": "vector", "dim": 1}, architecture={"kind": "linear", "degree": 10})
     rows = [
         {"id": f"telltale-{i}", "subject": f"somebody-{i}", "x": a.tolist(), "y": i % 2, "split": "train"}
         for i, a in enumerate(x)
     ]
     house.post(f"/v1/models/{name}/examples", {"examples": rows})
+    store(house, name, POISON, np.array([1]), 4, "train")
     assert house.adapted(name)["state"] == "failed"
-    house.post(f"/v1/models/{name}/removals", {"subjects": ["somebody-0", "somebody-1"]})
+    house.post(f"/v1/models/{name}/removals", {"subjects": ["somebody-0"]})
+    house.post(f"/v1/models/{name}/removals", {"ids": ["e4"]})
     house.adapted(name)
     house.settled(name)
     for log in house.folder.glob("*.log"):
