@@ -24,10 +24,11 @@ A first version, the next one without one of its examples, and how far from a re
 """
 
 from core.kprior.adaptation import adapt
-from core.kprior.certificate.certificate import Certificate, Measurement, certify, refine
+from core.kprior.certificate.certificate import Certificate, Measurement
 from core.kprior.certificate.certified_removal import Removal
 from core.kprior.certificate.membership import membership_auc
 from core.kprior.certificate.network import Audit
+from core.kprior.certificate.refinement import certify, refine
 from core.kprior.cost import Cost
 from core.kprior.data.drawing import Draw, draw_from
 from core.kprior.data.examples import Data, Examples

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from core.kprior.anchor import Anchor
 from core.kprior.anchored import hessian_of, recentre
-from core.kprior.certificate.certificate import certificate_of, is_dense
+from core.kprior.certificate.dense import certificate_of, is_dense
 from core.kprior.cost import Cost
 from core.kprior.curvature import Curvature, Full, curvature_for, is_wide
 from core.kprior.data.drawing import Draw

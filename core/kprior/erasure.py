@@ -20,7 +20,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from core.kprior.certificate.certificate import Measurement, is_dense, refine, within
+from core.kprior.certificate.certificate import Measurement, within
+from core.kprior.certificate.dense import is_dense
+from core.kprior.certificate.refinement import refine
 from core.kprior.data.examples import Data, Examples
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.state import State

@@ -9,8 +9,9 @@ import torch
 
 from core.kprior.anchor import Anchor
 from core.kprior.anchored import Anchored, hessian_of
-from core.kprior.certificate.certificate import Certificate, certificate_of, certify_anchored, is_dense, within
+from core.kprior.certificate.certificate import Certificate, within
 from core.kprior.certificate.certified_removal import Removal
+from core.kprior.certificate.dense import certificate_of, certify_anchored, is_dense
 from core.kprior.cost import Cost
 from core.kprior.curvature import glm_hessian, is_wide
 from core.kprior.data.encoded import EncodedData

@@ -25,7 +25,7 @@ from core.kprior import (
     refine,
     train,
 )
-from core.kprior.certificate.certificate import certify_anchored, certify_by_gradients
+from core.kprior.certificate.dense import certify_anchored, certify_by_gradients
 from core.kprior.curvature import Full
 from core.kprior.data.examples import concatenate
 from core.kprior.measurement import measure

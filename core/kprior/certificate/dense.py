@@ -1,0 +1,140 @@
+"""The certificate of a GLM whose Hessian fits: without a pass, by gradients alone, or by a pass that moves the anchor."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from torch import Tensor
+
+from core.kprior.anchored import Anchored, hessian_of
+from core.kprior.certificate.anchored import AnchoredBound, bound_from, hessian_blur
+from core.kprior.certificate.bounds import prediction_bound
+from core.kprior.certificate.certificate import Certificate, Measurement, check_count, within
+from core.kprior.cost import Cost
+from core.kprior.curvature import Full
+from core.kprior.data.examples import Data, Examples
+from core.kprior.data.partitioned import accumulate
+from core.kprior.measurement import measure
+from core.kprior.memory.memory import MemoryPolicy
+from core.kprior.model.gauge import shift_directions, without_shift
+from core.kprior.passes.rounding import EPSILON, matrix_rounding
+from core.kprior.passes.statistics import Statistics
+from core.kprior.solvers import Training
+from core.kprior.state import State
+
+SPREAD = 0.7
+
+
+def is_dense(state: State) -> bool:
+    """Whether a state is a GLM that carries its whole curvature."""
+    return state.predictor.linear and isinstance(state.curvature, Full)
+
+
+def certify_anchored(state: State, memory: Examples, look_at: Data = ()) -> Certificate:
+    """The certificate of a dense GLM without a pass: its relative bound is infinite where none can be given."""
+    here = Anchored.of(state, memory)
+    return certificate_of(here, here.bound(state.w), state.w, 0, look_at)
+
+
+def certificate_of(here: Anchored, bound: AnchoredBound, w: Tensor, passes: int, look_at: Data = ()) -> Certificate:
+    """A dense GLM's bound in all the ways that people ask for it."""
+    prediction = None
+    if math.isfinite(bound.radius):
+        prediction = prediction_bound(here.predictor, w, bound.step, bound.radius, here.factor, look_at)
+    size = float(w.norm())
+    relative = bound.distance / size if size > 0 else (0.0 if bound.distance == 0 else math.inf)
+    return Certificate("bound", bound.gradient_norm, passes, bound.distance, relative, prediction)
+
+
+def certify_by_gradients(
+    state: State, memory: Examples, data: Data, tolerance: float, rounds: int, look_at: Data
+) -> Measurement:
+    """Passes that gather the gradient alone, and steps by the anchor's Hessian, which stays where it is.
+
+    For a model of many weights such a pass costs a small part of one that gathers curvature. It knows, too, how far the
+    outputs have moved from the anchor: beyond SPREAD the anchor has little to say, and it is given up.
+    """
+    cost, predictor = Cost(), state.predictor
+    with cost.timed():
+        here = Anchored.of(state, memory)
+        regularizer, anchor, c = here.regularizer, here.anchor, predictor.family.self_concordance
+        w, certificate = state.w, Certificate("bound", math.inf, 0, math.inf, math.inf)
+        near = here.spread(w) <= SPREAD  # where examples at hand have moved further, so have others
+        while near and cost.data_passes < rounds:
+            seen = accumulate(data, Statistics(predictor, w, slope=True, careful=True, origin=anchor.w))
+            check_count(state, seen.count)
+            cost.backward_passes += seen.count
+            cost.data_passes += 1
+            k = seen.gradient + regularizer.gradient(w)
+            error = 4 * EPSILON * (seen.rounding + float((regularizer.delta * w).abs().sum()))
+            bound = bound_from(anchor, regularizer, c, here.factor, k, c * seen.spread, error=error)
+            certificate = certificate_of(here, bound, w, cost.data_passes, look_at)
+            if within(certificate, tolerance) or not seen.spread <= SPREAD:
+                break
+            # after the step the gradient is what curvature changed on the way: no pass is needed to bound that
+            size = float((here.factor.T @ bound.step).norm())
+            spread = c * (seen.spread + math.sqrt(anchor.peak) * size)
+            w = without_shift(w + bound.step, shift_directions(predictor, regularizer.delta))
+            blur = hessian_blur(anchor, regularizer)
+            if not (spread < 50 and blur < 0.5):
+                break
+            rest = math.expm1(spread - math.log1p(-blur)) * size
+            scale = anchor.mass + float(regularizer.delta.sum())
+            error = 2 * error + matrix_rounding(scale, predictor.size) * float(bound.step.norm())
+            bound = bound_from(anchor, regularizer, c, here.factor, 0 * k, spread, rest=rest, error=error)
+            certificate = certificate_of(here, bound, w, cost.data_passes, look_at)
+            if within(certificate, tolerance):
+                break
+    return Measurement(certificate, replace(state, w=w), memory, None, None, cost)
+
+
+def certify_dense(
+    state: State,
+    memory: Examples,
+    data: Data,
+    look_at: Data,
+    passes: int,
+    cost: Cost,
+    policy: MemoryPolicy | None,
+    afresh: bool,
+    seed: int,
+) -> Measurement:
+    """Move the anchor to the weights, and from there to the minimum of the anchored objective."""
+    predictor, w = state.predictor, state.w
+    known = is_dense(state) and not afresh
+    near = hessian_of(predictor, state.regularizer, state.anchor) if known else None
+    size = max(1, len(state.memory)) if policy is None else policy.size(state.count)
+    measured = measure(
+        predictor,
+        state.regularizer,
+        w,
+        data,
+        size,
+        policy or MemoryPolicy(),
+        "full",
+        cost,
+        seed=seed,
+        generation=state.memory.generation,
+        near=near,
+    )
+    check_count(state, measured.count)
+    value = measured.value + float(state.regularizer.value(w))
+    unknown = Certificate("bound", math.inf, passes, math.inf, math.inf)
+    if not measured.anchor.finite or not math.isfinite(value):
+        # counts overflow where a model is far off: half the weights, as often as it takes, are finite again
+        return Measurement(unknown, state, memory, replace(state, w=w / 2), unknown, cost, math.inf)
+    surrogate = None if state.surrogate is None else measured.surrogate
+    exact = replace(state, anchor=measured.anchor, memory=measured.memory, surrogate=surrogate)
+    if measured.anchor.smallest == 0:
+        certificate = replace(unknown, gradient_norm=float(exact.gradient.norm()))
+        return Measurement(certificate, exact, measured.rows, None, None, cost, value)
+    here = Anchored.of(exact, measured.rows)
+    bound = here.bound(w)
+    certificate = certificate_of(here, bound, w, passes, look_at)
+    try:
+        there = here.solve(w, Training(), Cost())
+    except ArithmeticError:
+        there = w + 0.01 * bound.step  # a direction of descent: the next pass will tell
+    refined = certificate_of(here, here.bound(there), there, passes, look_at)
+    return Measurement(certificate, exact, measured.rows, replace(exact, w=there), refined, cost, value)

@@ -1,0 +1,206 @@
+"""Certificates by passes over the retained data, and refinement until they are good enough."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from core.kprior.certificate.bounds import prediction_bound_by_length
+from core.kprior.certificate.certificate import Certificate, Measurement, within
+from core.kprior.certificate.dense import certify_anchored, certify_by_gradients, certify_dense, is_dense
+from core.kprior.cost import Cost
+from core.kprior.curvature import is_wide
+from core.kprior.data.examples import Data, Examples
+from core.kprior.memory.memory import MemoryPolicy
+from core.kprior.state import State
+from core.kprior.wide import refine_wide
+
+GRADIENT_SIZE = 200
+"""Weights from which on a pass for the gradient alone is tried first."""
+WIDE_PASSES = 60
+"""Passes that a wide model's refinement may take: each costs a small part of one that gathers curvature."""
+
+
+def certify(
+    state: State,
+    memory: Examples,
+    data: Data,
+    *,
+    look_at: Data = (),
+    passes: int = 1,
+    policy: MemoryPolicy | None = None,
+    afresh: bool = False,
+    seed: int = 0,
+) -> Measurement:
+    """How far a GLM can be from its retrain, by one pass over the retained data.
+
+    Parameters
+    ----------
+    state
+        The model in question.
+    memory
+        The rows that the state's memory refers to. A dense GLM's is chosen anew, by the `policy`.
+    data
+        All examples that the state stands for.
+    look_at
+        Examples (the holdout) whose predictions are bounded, too.
+    passes
+        What the certificate calls the number of passes so far.
+    policy
+        Of the new memory; without one it stays as large as it was.
+    afresh
+        Use nothing that the state knows of leverages, by one more pass.
+    seed
+        Of the choice of memory.
+
+    Returns
+    -------
+    Measurement
+        The certificate, the state with what was measured, and a step towards the retrain.
+
+    Raises
+    ------
+    ValueError
+        For a network, or if the state stands for another number of examples.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from dataclasses import replace
+    >>> from core.kprior import Examples, certify, train
+    >>> spec = {"input": {"kind": "vector", "dim": 1}, "target": {"kind": "binary"}}
+    >>> spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
+    >>> x = torch.linspace(-2, 2, 40)[:, None].double()
+    >>> data = [Examples(torch.arange(40), x, (x > torch.sin(9 * x)).double())]
+    >>> base = train(spec, data)
+    >>> off = replace(base.state, w=base.state.w + 0.01)  # by 0.0141: the bound covers it
+    >>> found = certify(off, base.memory, data)
+    >>> 0.0141 < found.certificate.bound < 0.015, found.refined_certificate.bound < 1e-3
+    (True, True)
+    """
+    if not state.predictor.linear:
+        raise ValueError("no bound exists for a network: it is measured when it is adapted with drawn rows")
+    cost = Cost()
+    with cost.timed():
+        if is_wide(state.predictor):
+            result = certify_wide(state, memory, data, look_at, cost)
+        else:
+            result = certify_dense(state, memory, data, look_at, passes, cost, policy, afresh, seed)
+    return replace(result, cost=cost)
+
+
+def refine(
+    state: State,
+    memory: Examples,
+    data: Data,
+    *,
+    tolerance: float,
+    rounds: int = 3,
+    look_at: Data = (),
+    policy: MemoryPolicy | None = None,
+    forced: bool = False,
+    afresh: bool = False,
+    seed: int = 0,
+) -> Measurement:
+    """Bring the relative bound of a GLM below the tolerance by as few passes as it takes.
+
+    Parameters
+    ----------
+    state, memory, data
+        As for `certify`.
+    tolerance
+        Of bound / |w|.
+    rounds
+        Passes at most; a wide model may take more, since its passes cost less.
+    look_at
+        Examples (the holdout) whose predictions are bounded, too.
+    policy
+        Of the new memory; without one it stays as large as it was.
+    forced
+        Make a pass even where the anchor's sums are enough.
+    afresh
+        Use nothing but the weights of the state: its sums are measured first of all.
+    seed
+        Of the choice of memory.
+
+    Returns
+    -------
+    Measurement
+        Whose state is the refined one. Its certificate says whether the tolerance was met.
+
+    Raises
+    ------
+    ValueError
+        As `certify`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from dataclasses import replace
+    >>> from core.kprior import Examples, refine, train
+    >>> spec = {"input": {"kind": "vector", "dim": 1}, "target": {"kind": "binary"}}
+    >>> spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
+    >>> x = torch.linspace(-2, 2, 40)[:, None].double()
+    >>> data = [Examples(torch.arange(40), x, (x > torch.sin(9 * x)).double())]
+    >>> base = train(spec, data)
+    >>> off = replace(base.state, w=base.state.w + 0.1)
+    >>> found = refine(off, base.memory, data, tolerance=1e-6)
+    >>> found.certificate.relative <= 1e-6, torch.allclose(found.state.w, base.state.w)
+    (True, True)
+    """
+    if rounds < 1:
+        raise ValueError("rounds must be at least 1")
+    cost, best = Cost(), None
+    if is_wide(state.predictor):
+        with cost.timed():
+            most = max(rounds, WIDE_PASSES)
+            return certify_wide(state, memory, data, look_at, cost, tolerance=tolerance, rounds=most)
+    if is_dense(state) and not forced:
+        with cost.timed():
+            free = certify_anchored(state, memory, look_at)
+        if within(free, tolerance):
+            return Measurement(free, state, memory, None, None, cost)
+    spent = 0
+    if is_dense(state) and state.anchor.exact and not forced and state.predictor.size >= GRADIENT_SIZE and rounds > 1:
+        nearer = certify_by_gradients(state, memory, data, tolerance, rounds - 1, look_at)
+        cost, spent, state = cost + nearer.cost, nearer.cost.data_passes, nearer.state
+        if within(nearer.certificate, tolerance):
+            return replace(nearer, cost=cost)
+    for passes in range(spent + 1, rounds + 1):
+        first = afresh and passes == 1
+        asked = {"look_at": look_at, "passes": passes, "policy": policy, "afresh": first, "seed": seed}
+        measured = certify(state, memory, data, **asked)  # type: ignore[arg-type]
+        cost = cost + measured.cost
+        if best is not None and not measured.value <= best.value + 1e-9 * abs(best.value):
+            # the step went too far: most of the way back
+            state, memory = replace(best.state, w=best.state.w + (state.w - best.state.w) / 8), best.memory
+            continue
+        best = measured
+        refined, there = measured.refined, measured.refined_certificate
+        if refined is None or there is None:
+            return replace(measured, cost=cost)
+        if within(there, tolerance) or passes == rounds:
+            if within(measured.certificate, tolerance) and not within(there, tolerance):
+                return replace(measured, refined=None, refined_certificate=None, cost=cost)
+            return Measurement(there, refined, measured.memory, None, None, cost)
+        state, memory = refined, measured.memory
+    assert best is not None
+    return replace(best, cost=cost)
+
+
+def certify_wide(
+    state: State,
+    memory: Examples,
+    data: Data,
+    look_at: Data,
+    cost: Cost,
+    *,
+    tolerance: float = math.inf,
+    rounds: int = 1,
+) -> Measurement:
+    """Passes for the gradient alone, until the bound is within the tolerance or the rounds are spent."""
+    moved, found = refine_wide(state, memory, data, tolerance, rounds, cost)
+    prediction = prediction_bound_by_length(state.predictor, found.w, found.bound, look_at)
+    relative = found.relative
+    certificate = Certificate("bound", found.gradient_norm, found.passes, found.bound, relative, prediction)
+    return Measurement(certificate, moved, memory, None, None, cost)
