@@ -1,4 +1,4 @@
-"""The certificate of a GLM whose Hessian fits: without a pass, by gradients alone, or by a pass that moves the anchor."""
+"""The certificate of a GLM whose Hessian fits: without a pass, by gradients alone, or by moving the anchor."""
 
 from __future__ import annotations
 
