@@ -73,9 +73,9 @@ def record_champion(service: Service, name: str, x: np.ndarray, y: np.ndarray) -
     from core.ledger.digest import EMPTY, changed
     from core.models import catalog
     from core.settings import Settings
+    from core.tables.versions import VersionKind
     from core.versions import history
     from core.versions.store import Store
-    from core.versions.tables import VersionKind
 
     os.environ.update(service.environment)
     settings = Settings()

@@ -15,7 +15,7 @@ from rich.table import Table
 from sqlalchemy import func, select
 
 from bench.turnaround import DIM, SILENT, filled, finished
-from core.jobs.tables import Worker
+from core.tables.jobs import Worker
 from tests import servers
 from tests.stack import Stack
 

@@ -11,9 +11,9 @@ from sqlalchemy.orm import Session
 from core.database import Database
 from core.errors import AmendError, Invalid
 from core.keys import keyring
-from core.keys.table import Scope
-from core.marks import secret_matches
+from core.metadata import secret_matches
 from core.settings import Settings, from_environment, write_private
+from core.tables.keys import Scope
 from core.versions.store import Store
 from migrations import runner
 

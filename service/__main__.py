@@ -11,11 +11,11 @@ import uvicorn
 
 from core.database import Database
 from core.errors import AmendError
-from core.marks import secret_matches, subjects_match
+from core.metadata import secret_matches, subjects_match
 from core.settings import from_environment
-from core.versions import marker
+from core.versions import store_identity
+from core.versions.orphans import sweep
 from core.versions.store import Store
-from core.versions.sweeping import sweep
 from migrations import runner
 
 
@@ -31,7 +31,7 @@ def main() -> None:
         if not subjects_match(session, settings.caseless_subjects):
             sys.exit("AMEND_CASELESS_SUBJECTS is not as it was when the first subjects came: some would not be found.")
     store = Store(settings.artifacts)
-    marker.begin(database, store)
+    store_identity.begin(database, store)
     sweep(database, store)
     database.close()
     if settings.processes > 1:
@@ -51,7 +51,7 @@ def main() -> None:
         access_log=False,
         server_header=False,
         proxy_headers=False,  # nothing here asks who is behind a proxy
-        http="service.protocol:LimitedProtocol",
+        http="service.http.protocol:LimitedProtocol",
         ws="none",
         timeout_graceful_shutdown=10,
     )

@@ -21,17 +21,18 @@ from starlette.types import ASGIApp
 
 from core import logs
 from core.settings import Settings
-from service import keys, operations, problems, removals, subjects
+from service import keys, operations, removals, subjects
 from service.context import Context
 from service.erasures import endpoints as erasures
 from service.examples import endpoints as examples
-from service.express import Express
+from service.http import problems
+from service.http.fast_path import Express
+from service.http.middleware import Limited, MonotonicReads, Observed
 from service.jobs import endpoints as jobs
-from service.middleware import Limited, MonotonicReads, Observed
 from service.models import endpoints as models
 from service.openapi import document_of
 from service.predictions import endpoints as predictions
-from service.predictions.champions import Champions
+from service.predictions.version_cache import VersionCache
 from service.versions import endpoints as versions
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -88,7 +89,7 @@ def build(settings: Settings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.context = Context(settings)
-        app.state.champions = Champions(app.state.context)
+        app.state.champions = VersionCache(app.state.context)
         tell_when_stopping(app.state.context)
         forgetting = asyncio.create_task(app.state.champions.keep_forgetting())
         gc.freeze()  # what is there by now stays: looking through it for garbage costs a tenth of a second each time

@@ -14,9 +14,9 @@ from fastapi import Depends, Request
 from core.database import Database
 from core.errors import NotFound, Unavailable
 from core.settings import Settings
-from core.versions import marker
+from core.versions import store_identity
 from core.versions.store import Store
-from service.courier import Courier
+from service.outbox_sender import OutboxSender
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -74,7 +74,7 @@ class Context:
         """The process was told to end: whoever waits should answer now."""
         self.database = Database(settings)
         self.store = Store(settings.artifacts)
-        self.courier = Courier(self.database, settings.broker)
+        self.outbox_sender = OutboxSender(self.database, settings.broker)
         self.callers: Recent[bytes, Any] = Recent(settings.cache_seconds)
         self.models: Recent[str, Known] = Recent(settings.cache_seconds)
         self.champions: Recent[Any, Any] = Recent(settings.cache_seconds)
@@ -82,7 +82,7 @@ class Context:
     @cached_property
     def store_mark(self) -> str:
         """By which the database knows its store."""
-        return marker.mark(self.database, self.store)
+        return store_identity.mark(self.database, self.store)
 
     def file(self, name: str, sha256: str) -> bytes:
         """The file of a version that is in use, as the database says."""
@@ -93,7 +93,7 @@ class Context:
             raise Unavailable("version_missing", message) from error
 
     def close(self) -> None:
-        self.courier.close()
+        self.outbox_sender.close()
         self.database.close()
 
 
@@ -107,4 +107,4 @@ async def give_context(request: Request) -> Context:
     return context_of(request)
 
 
-Shared = Annotated[Context, Depends(give_context)]
+ContextDep = Annotated[Context, Depends(give_context)]

@@ -12,16 +12,16 @@ from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from core.keys import keyring
-from core.keys.table import Key, Scope
 from core.models.spec import Strict, Text
-from service.auth import Admin, Guarded
-from service.context import Shared
+from core.tables.keys import Key, Scope
+from service.context import ContextDep
+from service.http.auth import Admin, AuthenticatedRoute
+from service.http.pages import After, Limit, Page, page_of
+from service.http.problems import documented
+from service.http.unit_of_work import Write
 from service.models.schemas import ModelName
-from service.pages import After, Limit, Page, page_of
-from service.problems import documented
-from service.writing import Write
 
-router = APIRouter(prefix="/v1/keys", tags=["Keys"], route_class=Guarded)
+router = APIRouter(prefix="/v1/keys", tags=["Keys"], route_class=AuthenticatedRoute)
 
 
 class NewKey(Strict):
@@ -70,7 +70,7 @@ def issue_key(body: NewKey, caller: Admin, write: Write) -> Response:
 
 
 @router.get("", response_model=Page[KeyAnswer], responses=documented())
-def list_keys(caller: Admin, context: Shared, limit: Limit = 100, after: After = None) -> Page[KeyAnswer]:
+def list_keys(caller: Admin, context: ContextDep, limit: Limit = 100, after: After = None) -> Page[KeyAnswer]:
     """The keys in use."""
     caller.require_all_models()
     with context.database.read() as session:
@@ -81,7 +81,9 @@ def list_keys(caller: Admin, context: Shared, limit: Limit = 100, after: After =
 
 
 @router.delete("/{id}", status_code=204, response_class=Response, responses=documented(404))
-def revoke_key(id: Annotated[str, Path(max_length=20, pattern="^[a-z0-9]+$")], caller: Admin, context: Shared) -> None:
+def revoke_key(
+    id: Annotated[str, Path(max_length=20, pattern="^[a-z0-9]+$")], caller: Admin, context: ContextDep
+) -> None:
     """Revoke a key. Other processes go on accepting it for a second at most."""
     caller.require_all_models()
     with context.database.write() as session:

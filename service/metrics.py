@@ -14,10 +14,10 @@ from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 
 from core.database import Database, now
-from core.erasure.tables import PENDING, Erasure, ErasureState
-from core.jobs.tables import Job, JobState, Outbox, Worker
-from core.models.table import Model
-from core.versions.tables import Version
+from core.tables.erasures import PENDING, Erasure, ErasureState
+from core.tables.jobs import Job, JobState, Outbox, Worker
+from core.tables.models import Model
+from core.tables.versions import Version
 
 OURS = CollectorRegistry()
 REQUESTS = Counter("amend_requests", "Requests by route and status.", ["method", "route", "status"], registry=OURS)

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from service import problems
+from service.http import problems
 
 
 def document_of(app: FastAPI) -> dict[str, Any]:

@@ -17,13 +17,13 @@ from starlette.responses import JSONResponse, Response
 
 from core.database import now
 from core.errors import Unavailable
-from core.jobs.tables import Worker
+from core.tables.jobs import Worker
 from core.tracking import publisher
-from core.versions import marker
+from core.versions import store_identity
 from service import metrics
-from service.auth import Reader
-from service.context import Context, Shared
-from service.problems import documented
+from service.context import Context, ContextDep
+from service.http.auth import Reader
+from service.http.problems import documented
 
 router = APIRouter(tags=["Operations"])
 
@@ -65,9 +65,9 @@ def database(context: Context) -> str:
 
 def store(context: Context) -> str:
     try:
-        marker.check(context.store, context.store_mark)
+        store_identity.check(context.store, context.store_mark)
     except Unavailable as error:
-        if error.code == marker.FOREIGN:
+        if error.code == store_identity.FOREIGN:
             raise LookupError(error.detail) from None
         raise
     return "answers"
@@ -125,7 +125,7 @@ async def health() -> Health:
 
 
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness, "description": "Not ready"}})
-async def readiness(context: Shared) -> Response:
+async def readiness(context: ContextDep) -> Response:
     """Whether database, store, broker, worker and MLflow are there, and which is not."""
     checks = (database, store, broker, worker, mlflow)
     parts = await asyncio.gather(*(looked_at(check, context) for check in checks))
@@ -145,7 +145,7 @@ async def readiness(context: Shared) -> Response:
         **documented(),
     },
 )
-def show_metrics(caller: Reader, context: Shared) -> Response:
+def show_metrics(caller: Reader, context: ContextDep) -> Response:
     """Figures for Prometheus."""
     caller.require_all_models()
     figures = metrics.page(context.database, context.settings.worker_silence)

@@ -15,17 +15,17 @@ from core.errors import Invalid, NotFound
 from core.jobs import queue
 from core.ledger import append
 from core.ledger.batch import subject_hash
-from core.ledger.tables import Example, Removal
 from core.models import catalog
 from core.models.spec import PLAIN, Strict
-from service.auth import Guarded, Reader, Remover
-from service.context import Shared
+from core.tables.ledger import Example, Removal
+from service.context import ContextDep
 from service.examples.reader import too_many
+from service.http.auth import AuthenticatedRoute, Reader, Remover
+from service.http.problems import documented
+from service.http.unit_of_work import Write
 from service.models.endpoints import Name
-from service.problems import documented
-from service.writing import Write
 
-router = APIRouter(prefix="/v1/models/{name}/removals", tags=["Removal of data"], route_class=Guarded)
+router = APIRouter(prefix="/v1/models/{name}/removals", tags=["Removal of data"], route_class=AuthenticatedRoute)
 
 Text = Annotated[str, Field(min_length=1, max_length=200, pattern=PLAIN)]
 
@@ -72,7 +72,7 @@ class RemovalAnswer(BaseModel):
 
 
 @router.post("", status_code=202, response_model=RemovedAnswer, responses=documented(404, 409, 413))
-def remove_examples(name: Name, body: NewRemoval, caller: Remover, context: Shared, write: Write) -> Response:
+def remove_examples(name: Name, body: NewRemoval, caller: Remover, context: ContextDep, write: Write) -> Response:
     """Remove examples, and have the model forget them."""
     names = body.ids or body.subjects or []
     if len(names) > context.settings.max_batch:
@@ -100,7 +100,7 @@ def remove_examples(name: Name, body: NewRemoval, caller: Remover, context: Shar
 
 @router.get("/{id}", response_model=RemovalAnswer, responses=documented(404))
 def show_removal(
-    name: Name, id: Annotated[str, PathParameter(max_length=36)], caller: Reader, context: Shared
+    name: Name, id: Annotated[str, PathParameter(max_length=36)], caller: Reader, context: ContextDep
 ) -> RemovalAnswer:
     """One removal."""
     with context.database.read() as session:

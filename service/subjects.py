@@ -16,14 +16,14 @@ from core.erasure import lookup
 from core.errors import Invalid
 from core.ledger.batch import subject_hash
 from core.models.spec import PLAIN, Strict
-from service.auth import Eraser, Guarded
-from service.context import Context, Shared
+from service.context import Context, ContextDep
 from service.examples.endpoints import PAGE_NUMBERS, shown
 from service.examples.schemas import ExampleAnswer
-from service.inputs import inputs_of
-from service.problems import documented
+from service.http.auth import AuthenticatedRoute, Eraser
+from service.http.problems import documented
+from service.parsing.inputs import inputs_of
 
-router = APIRouter(prefix="/v1/subjects", tags=["Erasure"], route_class=Guarded)
+router = APIRouter(prefix="/v1/subjects", tags=["Erasure"], route_class=AuthenticatedRoute)
 
 LINES = "application/x-ndjson"
 
@@ -63,7 +63,7 @@ def hashed(person: Person, context: Context) -> bytes:
 
 
 @router.post("/lookup", response_model=LookupAnswer, responses=documented())
-def look_up_subject(body: Person, caller: Eraser, context: Shared) -> LookupAnswer:
+def look_up_subject(body: Person, caller: Eraser, context: ContextDep) -> LookupAnswer:
     """Which models have how many examples about a person."""
     with context.database.read() as session:
         found = lookup.models_of(session, hashed(body, context), caller.models)
@@ -75,7 +75,7 @@ def look_up_subject(body: Person, caller: Eraser, context: Shared) -> LookupAnsw
     response_class=Response,
     responses={200: {"content": {LINES: {"schema": {"type": "string"}}}}, **documented()},
 )
-def export_subject(body: Person, caller: Eraser, context: Shared) -> StreamingResponse:
+def export_subject(body: Person, caller: Eraser, context: ContextDep) -> StreamingResponse:
     """All examples about a person, as NDJSON: `{"model", "id", "x", "y", "split", "position", "in_force"}` a line."""
     subject = hashed(body, context)
     with context.database.read() as session:

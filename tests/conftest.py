@@ -1,4 +1,4 @@
-"""What tests of running parts share. Each test that asks for `stack` or `house` runs on SQLite and on PostgreSQL."""
+"""What tests of running parts share. Each test that asks for `stack` or `deployment` runs on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from tests.servers import PostgresServer, RedisServer
 
 if TYPE_CHECKING:  # they load torch, which the process that hands out the tests does without
     from tests.stack import Stack
-    from tests.worker.house import House
+    from tests.worker.deployment import Deployment
 
 gc.disable()  # looking for garbage while modules are loaded takes seconds
 
 BACKENDS = ("sqlite", "postgresql")
 LONG = ("endurance", "client", "production", "worker", "service")
-ORDER = ("tests/core/kprior", "house", "mlflow", "dashboard", *(f"tests/{name}" for name in LONG), "stack")
+ORDER = ("tests/core/kprior", "deployment", "mlflow", "dashboard", *(f"tests/{name}" for name in LONG), "stack")
 """The mathematics first, which is soon done. Then what takes long, so that the last test is not a long one."""
 SHARED = {
     "tests/service/": "stack",
     "tests/client/test_service": "stack",
     **{f"tests/endurance/test_{name}": "stack" for name in ("forks", "load", "outbox", "recording", "uploads")},
     "tests/worker/test_dashboard": "dashboard",
-    "tests/worker/": "house",
-    "tests/client/test_operations": "house",
-    "tests/test_readme": "house",
+    "tests/worker/": "deployment",
+    "tests/client/test_operations": "deployment",
+    "tests/test_readme": "deployment",
     "tests/core/tracking/": "mlflow",
 }
 """Where tests share something that takes long to start."""
@@ -128,23 +128,25 @@ def redis() -> Iterator[RedisServer]:
 
 
 @pytest.fixture(scope="session", params=BACKENDS)
-def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def deployment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """Service, broker, worker and scheduler, shared by all tests of a backend."""
-    from tests.worker.house import House
+    from tests.worker.deployment import Deployment
 
-    folder = tmp_path_factory.mktemp(f"house-{request.param}")
+    folder = tmp_path_factory.mktemp(f"deployment-{request.param}")
     if request.param == "postgresql":
         postgres: PostgresServer = request.getfixturevalue("postgres")
         broker: RedisServer = request.getfixturevalue("redis")
-        house = House(folder, postgres.create_database(f"house{uuid.uuid4().hex}"), AMEND_BROKER_URL=broker.url)
+        deployment = Deployment(
+            folder, postgres.create_database(f"deployment{uuid.uuid4().hex}"), AMEND_BROKER_URL=broker.url
+        )
     else:
-        house = House(folder)
-        house.add("worker.broker")
+        deployment = Deployment(folder)
+        deployment.add("worker.broker")
     try:
-        house.start()
-        house.add("worker")
-        house.add("worker.scheduler")
-        house.wait_until(house.ready)
-        yield house
+        deployment.start()
+        deployment.add("worker")
+        deployment.add("worker.scheduler")
+        deployment.wait_until(deployment.ready)
+        yield deployment
     finally:
-        house.stop()
+        deployment.stop()

@@ -22,9 +22,9 @@ from core.ledger.digest import EMPTY, changed
 from core.ledger.specs import spec_at
 from core.models import catalog
 from core.settings import Settings
+from core.tables.versions import VersionKind
 from core.versions import history
 from core.versions.store import Store
-from core.versions.tables import VersionKind
 from tests.nursery import fork
 from tests.servers import free_port
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.stack import Stack
-from tests.worker.house import House
+from tests.worker.deployment import Deployment
 
 ROOT = Path(__file__).parent.parent
 README, GUIDE, MATHEMATICS = ROOT / "README.md", ROOT / "docs" / "api.md", ROOT / "docs" / "mathematics.md"
@@ -25,11 +25,11 @@ def blocks(page: Path, language: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("house", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("page", [README, GUIDE, MATHEMATICS], ids=lambda page: page.name)
-def test_the_python_examples_run(page: Path, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AMEND_URL", house.url)
-    monkeypatch.setenv("AMEND_KEY", house.admin_key)
+def test_the_python_examples_run(page: Path, deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMEND_URL", deployment.url)
+    monkeypatch.setenv("AMEND_KEY", deployment.admin_key)
     for block in blocks(page, "python"):
         exec(compile(block, str(page), "exec"), {})
 

@@ -15,9 +15,9 @@ from core.database import Database, now
 from core.errors import AmendError
 from core.jobs.messages import TRACKING
 from core.jobs.queue import QUEUES
-from core.jobs.tables import Worker
 from core.settings import Settings, from_environment
-from core.versions import marker
+from core.tables.jobs import Worker
+from core.versions import store_identity
 from core.versions.store import Store
 from migrations import runner
 
@@ -31,7 +31,7 @@ def main() -> None:
     database = Database(settings)
     if problem := runner.problem(database):
         sys.exit(problem)
-    marker.begin(database, Store(settings.artifacts))
+    store_identity.begin(database, Store(settings.artifacts))
     database.close()
     gc.disable()  # looking for garbage while modules are loaded takes a third of a second
     from worker.app import app

@@ -18,7 +18,7 @@ from core.errors import Unavailable
 from core.jobs import messages
 from core.settings import Settings
 from core.tracking import publisher
-from core.versions import marker
+from core.versions import store_identity
 from core.versions.store import Store
 
 log = structlog.get_logger("worker")
@@ -46,7 +46,7 @@ class Context:
     @cached_property
     def store_mark(self) -> str:
         """By which the database knows its store."""
-        return marker.mark(self.database, self.store)
+        return store_identity.mark(self.database, self.store)
 
     @property
     def device(self) -> torch.device:

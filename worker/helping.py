@@ -14,13 +14,13 @@ from core.errors import AmendError
 from core.jobs import stretches
 from core.jobs.leases import Lost
 from core.jobs.queue import QUEUES
-from core.jobs.tables import Stretch
 from core.kprior.data.codec import pack, unpack
 from core.kprior.passes.accumulator import Accumulator, accumulator_of
 from core.ledger import passes
 from core.ledger.digest import Digest
-from core.versions import history, marker
-from core.versions.sweeping import put_noted, remove_noted
+from core.tables.jobs import Stretch
+from core.versions import history, store_identity
+from core.versions.orphans import put_noted, remove_noted
 from worker.context import Context
 from worker.heartbeat import HandedBack, Heartbeat
 from worker.sharing import LOOK, Kept, tools
@@ -33,7 +33,7 @@ LINGER = 1.0
 
 def help_out(context: Context, job_id: str) -> None:
     """Add up stretches of a job's passes, as long as there are some and no job waits for this process."""
-    marker.check(context.store, context.store_mark)
+    store_identity.check(context.store, context.store_mark)
     helper, last = Helper(context, job_id), time.monotonic()
     served = [name.strip() for name in context.settings.queues.split(",") if name.strip()] or QUEUES
     while not context.stopping():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.erasure.tables import Erasure, ErasureState, Part
+from core.tables.erasures import Erasure, ErasureState, Part
 
 
 class Outdated(Exception):

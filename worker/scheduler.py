@@ -26,12 +26,12 @@ from core.erasure.receipts import file_missing
 from core.erasure.requests import restrict_held
 from core.errors import AmendError
 from core.jobs import messages, schedule, stretches
-from core.jobs.tables import Worker
 from core.settings import Settings, from_environment
-from core.tracking.tables import Entry
-from core.versions import marker
+from core.tables.jobs import Worker
+from core.tables.tracking import TrackingEvent
+from core.versions import store_identity
+from core.versions.orphans import sweep
 from core.versions.store import Store
-from core.versions.sweeping import sweep
 from migrations import runner
 
 log = structlog.get_logger("scheduler")
@@ -46,7 +46,7 @@ def main() -> None:
     database = Database(settings)
     if problem := runner.problem(database):
         sys.exit(problem)
-    marker.begin(database, Store(settings.artifacts))
+    store_identity.begin(database, Store(settings.artifacts))
     celery = messages.sender(settings.broker)
     over = threading.Event()
 
@@ -69,12 +69,12 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
 
     def tell_mlflow() -> None:
         with database.read() as session:
-            waiting = session.scalar(select(Entry.id).limit(1)) is not None
+            waiting = session.scalar(select(TrackingEvent.id).limit(1)) is not None
         if waiting and settings.mlflow_url:
             messages.send_track(celery)
 
     def tend_store() -> None:
-        marker.mark(database, store)
+        store_identity.mark(database, store)
         sweep(database, store)
         file_missing(database, store)
 

@@ -21,17 +21,17 @@ from torch import Tensor
 from core.database import now
 from core.errors import AmendError, NotFound, Unavailable
 from core.jobs import stretches
-from core.jobs.tables import Stretch, Worker
 from core.kprior import Data, Examples
 from core.kprior.data.codec import Tensors, pack, unpack
 from core.kprior.data.partitioned import PartitionedData
 from core.kprior.passes.accumulator import A, Accumulator, add_chunks, add_shards, config_of
 from core.ledger.passes import Pass
+from core.tables.jobs import Stretch, Worker
 from core.versions import history
-from core.versions.sweeping import put_noted, remove_noted
+from core.versions.orphans import put_noted, remove_noted
+from worker.attempt import JobAttempt, Progress
 from worker.context import PATIENCE, Context
 from worker.outdated import Outdated, knows_erased
-from worker.task import Progress, Task
 
 log = structlog.get_logger("worker")
 
@@ -78,8 +78,8 @@ class Kept:
 class Reading(PartitionedData):
     """The examples of a pass."""
 
-    def __init__(self, task: Task, data: Pass, progress: Progress, phrase: str) -> None:
-        self.task, self.data, self.progress, self.phrase = task, data, progress, phrase
+    def __init__(self, attempt: JobAttempt, data: Pass, progress: Progress, phrase: str) -> None:
+        self.attempt, self.data, self.progress, self.phrase = attempt, data, progress, phrase
         self.kept = Kept()
         self.helpers: set[str] = set()
         """Who helped with the last pass, and will be waiting for the next one."""
@@ -87,7 +87,7 @@ class Reading(PartitionedData):
         """When others were last called for help."""
 
     def shards(self) -> Sequence[Data]:
-        return [Reading(self.task, part, self.progress, self.phrase) for part in self.data.shards()]
+        return [Reading(self.attempt, part, self.progress, self.phrase) for part in self.data.shards()]
 
     def rows(self, key: Tensor) -> Examples:
         return self.data.rows(key)
@@ -99,18 +99,18 @@ class Reading(PartitionedData):
 
     def has_helpers(self, total: Accumulator) -> bool:
         seconds = len(self.data.span) * (READING + MULTIPLYING * total.work)
-        enough = seconds > self.task.context.settings.share_seconds
+        enough = seconds > self.attempt.context.settings.share_seconds
         return enough and len(self.data.shards()) > 1 and self.others() > 0
 
     def require_nobody_erased(self) -> None:
         """Outdated if the pass would read somebody who is being erased: what comes of it could not be recorded."""
-        with self.task.context.database.read() as session:
+        with self.attempt.context.database.read() as session:
             if knows_erased(session, self.data.model_id, self.data.values["at"]):
                 raise Outdated
 
     def others(self) -> int:
         """How many processes of workers there are besides this one."""
-        context = self.task.context
+        context = self.attempt.context
         with context.database.read() as session:
             alive = Worker.seen_at > now() - timedelta(seconds=context.settings.worker_silence)
             workers = session.scalar(select(func.count()).select_from(Worker).where(alive)) or 0
@@ -128,8 +128,8 @@ class Asker:
     """One pass that is shared."""
 
     def __init__(self, reading: Reading, total: Accumulator) -> None:
-        self.reading, self.total, self.task = reading, total, reading.task
-        self.database, self.store = self.task.context.database, self.task.context.store
+        self.reading, self.total, self.attempt = reading, total, reading.attempt
+        self.database, self.store = self.attempt.context.database, self.attempt.context.store
         self.parts = reading.data.shards()
         self.own: dict[int, Tensors] = {}
         """Sums of stretches that were added up here, until it is their turn."""
@@ -138,15 +138,15 @@ class Asker:
         """For which stretch of another's there is nothing to do but wait, and since when."""
 
     def add_parts(self) -> None:
-        folder = history.folder_of(self.task.model_id)
-        question = put_noted(self.database, self.store, folder, self.question(), self.task.owner)
+        folder = history.folder_of(self.attempt.model_id)
+        question = put_noted(self.database, self.store, folder, self.question(), self.attempt.owner)
         try:
-            stretches.note(self.database, self.task.job_id, self.task.owner, question, len(self.parts))
+            stretches.note(self.database, self.attempt.job_id, self.attempt.owner, question, len(self.parts))
             while self.merged < len(self.parts):
                 self.go_on()
         finally:
             with suppress(AmendError, OSError):  # what cannot be deleted now is litter, and swept away later
-                files = stretches.strike(self.database, self.task.job_id, self.task.owner)
+                files = stretches.strike(self.database, self.attempt.job_id, self.attempt.owner)
                 remove_noted(self.database, self.store, [question.file, *files])
 
     def question(self) -> bytes:
@@ -154,16 +154,16 @@ class Asker:
         asked, tensors = config_of(self.total)
         spans = [[part.span.start, part.span.stop] for part in self.parts]
         where = {"model": data.model_id, "spec": data.spec, "at": data.values["at"], "spans": spans}
-        how = {"tools": tools(self.task.context), "threads": torch.get_num_threads()}
+        how = {"tools": tools(self.attempt.context), "threads": torch.get_num_threads()}
         return pack({**where, **how, "asked": asked}, tensors)
 
     def go_on(self) -> None:
         """Add up a stretch, if one is left, and merge what is there by now."""
         self.call()
-        number = stretches.take_own(self.database, self.task.job_id, self.task.owner)
+        number = stretches.take_own(self.database, self.attempt.job_id, self.attempt.owner)
         if number is not None:
             self.own[number] = self.sums(number)
-        found = stretches.listed(self.database, self.task.job_id, self.task.owner)
+        found = stretches.listed(self.database, self.attempt.job_id, self.attempt.owner)
         self.left = sum(stretch.owner is None for stretch in found.values())
         before = self.merged
         while self.merged < len(self.parts) and (sums := self.ready(found)) is not None:
@@ -185,7 +185,7 @@ class Asker:
         try:
             return unpack(self.store.get(stretch.file, stretch.sha256))[1]
         except (NotFound, Unavailable) as error:
-            log.warning("the sums of a helper are gone or damaged", job=self.task.job_id, exc_info=error)
+            log.warning("the sums of a helper are gone or damaged", job=self.attempt.job_id, exc_info=error)
             return self.sums(self.merged)
 
     def tired(self, stretch: Stretch) -> bool:
@@ -206,7 +206,7 @@ class Asker:
         return add_chunks(watched(), one).sums()
 
     def tell(self, found: dict[int, Stretch]) -> None:
-        self.reading.helpers |= {stretch.owner for stretch in found.values() if stretch.owner} - {self.task.owner}
+        self.reading.helpers |= {stretch.owner for stretch in found.values() if stretch.owner} - {self.attempt.owner}
         workers = 1 + len(self.reading.helpers)
         count = f"stretch {self.merged} of {len(self.parts)}, {workers} worker{'s' if workers > 1 else ''}"
         self.reading.progress(self.merged / len(self.parts), f"{self.reading.phrase}, {count}")
@@ -219,4 +219,4 @@ class Asker:
         missing = min(self.reading.others(), self.left - 1) - len(self.reading.helpers)
         self.reading.helpers = set()
         if missing > 0:
-            self.task.context.call_for_help(self.task.job_id, self.task.queue, missing)
+            self.attempt.context.call_for_help(self.attempt.job_id, self.attempt.queue, missing)

@@ -28,7 +28,7 @@ from core.kprior.objective.objective import Objective
 from core.kprior.solvers import Progress, Solution, Solve, Watch, solve
 from worker.heartbeat import HandedBack
 from worker.sharing import MULTIPLYING
-from worker.subject import Subject
+from worker.versions.snapshot import ModelSnapshot
 
 log = structlog.get_logger("worker")
 
@@ -39,9 +39,9 @@ Frame = tuple[dict[str, Any], Tensors]
 Members = list["subprocess.Popen[bytes]"]
 
 
-def solver_of(subject: Subject) -> Solve:
+def solver_of(snapshot: ModelSnapshot) -> Solve:
     """How a model is trained: a network whose epochs are long in as many processes as there are devices for it."""
-    devices, settings = subject.context.training_devices, subject.context.settings
+    devices, settings = snapshot.context.training_devices, snapshot.context.settings
 
     def solve_(
         objective: Objective,
@@ -51,13 +51,13 @@ def solver_of(subject: Subject) -> Solve:
         progress: Progress | None,
         watch: Watch | None,
     ) -> Solution:
-        epoch = 6.0 * objective.predictor.size * subject.count * MULTIPLYING
+        epoch = 6.0 * objective.predictor.size * snapshot.count * MULTIPLYING
         if objective.predictor.linear or len(devices) == 1 or epoch <= settings.share_seconds:
             return solve(objective, start, training, cost, progress, watch)
-        asked = question(subject, objective, start, training)
+        asked = question(snapshot, objective, start, training)
         try:
             with started(devices, asked) as members:
-                return Watcher(subject, members, start, progress, watch).solution(cost)
+                return Watcher(snapshot, members, start, progress, watch).solution(cost)
         except Unavailable as error:  # memory, a driver, a member that was killed: one process may do all the same
             log.warning("the network is trained by one process, since several could not", reason=error.detail)
             return solve(objective, start, training, cost, progress, watch)
@@ -65,9 +65,9 @@ def solver_of(subject: Subject) -> Solve:
     return solve_
 
 
-def question(subject: Subject, objective: Objective, start: Tensor, training: Training) -> Frame:
+def question(snapshot: ModelSnapshot, objective: Objective, start: Tensor, training: Training) -> Frame:
     """All that a member needs to know: it reads the examples itself."""
-    where = {"model": subject.model_id, "spec": subject.spec, "at": subject.at, "training": asdict(training)}
+    where = {"model": snapshot.model_id, "spec": snapshot.spec, "at": snapshot.at, "training": asdict(training)}
     tensors = {"start": start, "delta": objective.delta, "linear": objective.linear}
     return where, tensors | join_groups({"encoder": objective.predictor.encoder.state_dict()})
 
@@ -111,9 +111,9 @@ class Watcher:
     """Waits for what the first member says, and for nothing once one is lost."""
 
     def __init__(
-        self, subject: Subject, members: Members, start: Tensor, progress: Progress | None, watch: Watch | None
+        self, snapshot: ModelSnapshot, members: Members, start: Tensor, progress: Progress | None, watch: Watch | None
     ) -> None:
-        self.subject, self.members, self.start = subject, members, start
+        self.snapshot, self.members, self.start = snapshot, members, start
         self.progress, self.watch = progress, watch
         self.said: SimpleQueue[Frame | None] = SimpleQueue()
         self.passes = 0
@@ -158,7 +158,7 @@ class Watcher:
         self.lost()
 
     def lost(self) -> None:
-        if self.subject.context.stopping():
+        if self.snapshot.context.stopping():
             raise HandedBack  # a signal to all processes, these included
         raise Unavailable("training_lost", "A process that trained the network together with others was lost.")
 

@@ -7,11 +7,11 @@ from sqlalchemy.orm import Session
 from core.database import now
 from core.erasure import trail
 from core.erasure.requests import months_after, newest, parts_of, resolve
-from core.erasure.tables import PENDING, Erasure, ErasureState, EventKind, Part
 from core.errors import Conflict
 from core.jobs import queue
 from core.ledger import append
-from core.models.table import Model
+from core.tables.erasures import PENDING, Erasure, ErasureState, EventKind, Part
+from core.tables.models import Model
 
 BEGUN = (ErasureState.PURGING, ErasureState.COMPLETED)
 

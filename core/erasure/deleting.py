@@ -7,10 +7,10 @@ from sqlalchemy.orm import Session
 
 from core.database import Database
 from core.erasure import purging, receipts, requests
-from core.erasure.tables import OPEN, Erasure, ErasureState, Part
-from core.ledger.tables import Example
-from core.models.table import Model
-from core.tracking.tables import Entry, EntryKind
+from core.tables.erasures import OPEN, Erasure, ErasureState, Part
+from core.tables.ledger import Example
+from core.tables.models import Model
+from core.tables.tracking import TrackingEvent, TrackingEventKind
 from core.versions.history import folder_of
 from core.versions.store import Store
 
@@ -48,6 +48,8 @@ def looked(session: Session, store: Store, part: Part, mlflow: bool) -> dict[str
     rows = session.scalar(select(func.count()).where(Example.model_id == part.model_id)) or 0
     found = {"examples of the model": rows, "files of the model": len(store.names(folder_of(part.model_id)))}
     if mlflow or (part.figures or {}).get("in_mlflow"):
-        untold = select(func.count()).where(Entry.model_id == part.model_id, Entry.kind == EntryKind.DELETED)
+        untold = select(func.count()).where(
+            TrackingEvent.model_id == part.model_id, TrackingEvent.kind == TrackingEventKind.DELETED
+        )
         found["deletions that MLflow has still to make"] = session.scalar(untold) or 0
     return found

@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from core.erasure.tables import Part
-from core.versions.tables import Comparison, Version, VersionState
+from core.tables.erasures import Part
+from core.tables.versions import Comparison, Version, VersionState
 
 FIRST = 1
 """The version that later ones are held against, had nothing been done."""

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from core.ledger.tables import Example
-from core.models.table import Model
+from core.tables.ledger import Example
+from core.tables.models import Model
 
 WHOLE = func.length(Example.x) > 0
 """Of some removed examples nothing is left but their position."""

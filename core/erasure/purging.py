@@ -16,16 +16,16 @@ from sqlalchemy.orm import Session
 
 from core.database import Database, now, rows_changed
 from core.erasure.fates import doomed, drop_figures, forget_figures
-from core.erasure.tables import Erasure, ErasureState, Part
 from core.errors import Unavailable
-from core.jobs.tables import Job, JobKind, JobState
 from core.ledger.append import few
-from core.ledger.tables import Example, HoldoutSample
-from core.marks import Litter, Mark
+from core.metadata import Metadata, OrphanFile
 from core.models.policy import Policy, duration
-from core.models.table import Model
+from core.tables.erasures import Erasure, ErasureState, Part
+from core.tables.jobs import Job, JobKind, JobState
+from core.tables.ledger import Example, HoldoutSample
+from core.tables.models import Model
+from core.tables.versions import Version, VersionState
 from core.versions.store import Store
-from core.versions.tables import Version, VersionState
 
 PURGED = {
     "examples": "rows of the person are deleted",
@@ -80,7 +80,7 @@ def discard(session: Session, version: Version) -> None:
     version.state, version.purge_at = VersionState.PURGED, None
     version.sha256 = ""
     drop_figures(version)
-    session.merge(Litter(path=version.file))
+    session.merge(OrphanFile(path=version.file))
 
 
 def overdue_versions(session: Session, model_id: int) -> list[Version]:
@@ -211,22 +211,22 @@ def size_of(database: Database) -> int:
 
 def due_to_tidy(session: Session) -> None:
     """Have the database tidied once this transaction is committed, by us or by whoever comes after us."""
-    session.merge(Mark(name=TIDY, value=now().isoformat().encode()))
+    session.merge(Metadata(name=TIDY, value=now().isoformat().encode()))
 
 
 def tidy_if_due(database: Database) -> None:
     """Tidy the database, if somebody meant to and could not."""
     with database.read() as session:
-        mark = session.get(Mark, TIDY)
+        mark = session.get(Metadata, TIDY)
     if mark is None:
         return
     done = tidy(database, rewrite=not mark.value.endswith(REWRITTEN_ONCE))
     with database.write() as session:
-        ours = (Mark.name == TIDY, Mark.value == mark.value)  # not what became due meanwhile
+        ours = (Metadata.name == TIDY, Metadata.value == mark.value)  # not what became due meanwhile
         if done:
-            session.execute(delete(Mark).where(*ours))
+            session.execute(delete(Metadata).where(*ours))
         elif not mark.value.endswith(REWRITTEN_ONCE):
-            session.execute(update(Mark).where(*ours).values(value=mark.value + REWRITTEN_ONCE))
+            session.execute(update(Metadata).where(*ours).values(value=mark.value + REWRITTEN_ONCE))
 
 
 def looked(

@@ -17,9 +17,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.database import Database
-from core.erasure.tables import Erasure, Receipt
 from core.errors import NotFound, Unavailable
-from core.marks import Mark
+from core.metadata import Metadata
+from core.tables.erasures import Erasure, Receipt
 from core.versions.store import Store
 
 FOLDER = "receipts"
@@ -37,7 +37,7 @@ def hash_of(body: dict[str, Any]) -> str:
 def append(session: Session, erasure_id: str, content: dict[str, Any]) -> Receipt:
     """The next receipt of the chain."""
     # whoever writes a receipt waits here for whoever writes one already
-    session.get_one(Mark, "receipts", with_for_update=True)
+    session.get_one(Metadata, "receipts", with_for_update=True)
     last = session.scalar(select(Receipt).order_by(Receipt.number.desc()).limit(1))
     number = last.number + 1 if last else 1
     body = {"number": number, "erasure": erasure_id, **content, "previous": last.sha256 if last else START}

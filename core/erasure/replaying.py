@@ -7,9 +7,9 @@ from sqlalchemy.orm import Session
 
 from core.erasure import receipts
 from core.erasure.requests import receive, token_of
-from core.erasure.tables import Receipt
 from core.errors import Conflict
-from core.ledger.tables import Example
+from core.tables.erasures import Receipt
+from core.tables.ledger import Example
 from core.versions.store import Store
 
 

@@ -15,14 +15,14 @@ from sqlalchemy.orm import Session
 from core.database import Database, inserting, now
 from core.erasure import receipts, trail
 from core.erasure.statement import told
-from core.erasure.tables import OPEN, PENDING, Erasure, ErasureState, EventKind, Part
 from core.errors import Conflict, NotFound
 from core.jobs import queue
-from core.jobs.tables import JobKind
 from core.ledger import append
-from core.ledger.tables import Example
-from core.models.table import Model
-from core.versions.tables import Version
+from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, EventKind, Part
+from core.tables.jobs import JobKind
+from core.tables.ledger import Example
+from core.tables.models import Model
+from core.tables.versions import Version
 
 
 def months_after(moment: datetime, months: int) -> datetime:

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from core.erasure import trail
-from core.erasure.tables import Erasure, Part
+from core.tables.erasures import Erasure, Part
 
 
 def told(session: Session, erasure: Erasure, parts: list[Part]) -> dict[str, object]:

@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from core.erasure.tables import Erasure, Event, EventKind
+from core.tables.erasures import Erasure, Event, EventKind
 
 
 def note(session: Session, erasure: Erasure, kind: EventKind, by: str) -> None:

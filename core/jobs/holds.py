@@ -12,12 +12,12 @@ from sqlalchemy.orm import Session
 
 from core.database import now
 from core.jobs import queue, schedule
-from core.jobs.tables import JobKind
-from core.ledger.tables import Change, ChangeKind, Removal
-from core.models.table import Model
-from core.tracking.tables import EntryKind, tell
+from core.tables.jobs import JobKind
+from core.tables.ledger import Change, ChangeKind, Removal
+from core.tables.models import Model
+from core.tables.tracking import TrackingEventKind, tell
+from core.tables.versions import Version
 from core.versions import history
-from core.versions.tables import Version
 
 NOT_PROMOTED = "not promoted: the model is held"
 
@@ -26,7 +26,7 @@ def hold(session: Session, model: Model, why: str, by: str) -> None:
     """Stop what is done by itself. A model that is held already stays so, for the reason it has."""
     if model.held_at is None:
         model.held_at, model.held_why, model.held_by = now(), why, by
-        tell(session, model, EntryKind.ALIASES)
+        tell(session, model, TrackingEventKind.ALIASES)
 
 
 def promote_by_hand(session: Session, model: Model, version: Version, by: str) -> None:
@@ -48,7 +48,7 @@ def resume(session: Session, model: Model, request_id: str | None) -> str | None
     if model.held_at is None:
         return None
     model.held_at = model.held_why = model.held_by = None
-    tell(session, model, EntryKind.ALIASES)
+    tell(session, model, TrackingEventKind.ALIASES)
     tip = session.get(Version, (model.id, model.tip)) if model.tip else None
     if tip is None or model.train_count == 0:
         return None

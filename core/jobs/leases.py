@@ -15,11 +15,11 @@ from sqlalchemy.orm import Session
 from core.database import Database, now, rows_changed
 from core.erasure.requests import note_failure
 from core.errors import Conflict
-from core.jobs.queue import announce
-from core.jobs.tables import ENDED, Job, JobKind, JobState, in_state
-from core.models.table import Model
-from core.tracking.tables import EntryKind, tell
-from core.versions.tables import Version
+from core.jobs.queue import enqueue_message
+from core.tables.jobs import ENDED, Job, JobKind, JobState, in_state
+from core.tables.models import Model
+from core.tables.tracking import TrackingEventKind, tell
+from core.tables.versions import Version
 
 LONGEST = 500
 """Characters of a job's message."""
@@ -114,11 +114,11 @@ def end(session: Session, job: Job, model: Model, state: JobState, message: str)
     if job.kind is JobKind.ERASE and state is not JobState.SUCCEEDED:
         note_failure(session, model, job.error or {"code": "job_ended", "detail": f"The job was {state}."})
     if job.kind is not JobKind.ERASE:  # it makes no version: there is nothing to show
-        tell(session, model, EntryKind.JOB, job.id)
+        tell(session, model, TrackingEventKind.JOB, job.id)
     waiting = (Job.model_id == model.id, Job.kind == job.kind, in_state(JobState.QUEUED))
     following = session.scalar(select(Job).where(*waiting))
     if following is not None:
-        announce(session, following)
+        enqueue_message(session, following)
 
 
 def release(session: Session, job: Job, message: str, pause: float = 0.0) -> None:
@@ -126,7 +126,7 @@ def release(session: Session, job: Job, message: str, pause: float = 0.0) -> Non
     job.lease_owner, job.lease_until = None, now() + timedelta(seconds=pause)
     job.message = message[:LONGEST]
     if pause == 0:
-        announce(session, job)
+        enqueue_message(session, job)
 
 
 def give_up_attempt(session: Session, job: Job, model: Model, error: dict[str, str], most: int, pause: float) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from core.database import Database, now
-from core.jobs.tables import Job, Outbox
+from core.tables.jobs import Job, Outbox
 
 MANY = 1000
 Send = Callable[[str, str], None]

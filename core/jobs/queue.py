@@ -8,10 +8,10 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.jobs.tables import Job, JobKind, JobState, Outbox, in_state
 from core.ledger.specs import spec_at
-from core.models.table import Model
-from core.versions.tables import Version
+from core.tables.jobs import Job, JobKind, JobState, Outbox, in_state
+from core.tables.models import Model
+from core.tables.versions import Version
 
 QUEUES = ("quick", "long", "quick-gpu", "long-gpu")
 """Adaptations are quick, training from scratch is long; jobs on networks have queues of their own, for GPUs."""
@@ -46,11 +46,11 @@ def due(
     )
     session.add(job)
     session.flush()
-    announce(session, job)
+    enqueue_message(session, job)
     return job
 
 
-def announce(session: Session, job: Job) -> None:
+def enqueue_message(session: Session, job: Job) -> None:
     """Have the workers told of a job once the transaction is committed."""
     session.add(Outbox(job_id=job.id))
     session.info["announced"] = True

@@ -15,16 +15,16 @@ from sqlalchemy.orm import Session, aliased
 from core.database import Database, now
 from core.erasure.purging import something_removed
 from core.erasure.requests import open_parts
-from core.erasure.tables import OPEN, ErasureState, Part
 from core.errors import AmendError
 from core.jobs import outbox, queue
 from core.jobs.outbox import Send
-from core.jobs.tables import Job, JobKind, JobState, Outbox
 from core.ledger.append import few
-from core.ledger.tables import Change, Example
 from core.models.policy import Policy, duration
-from core.models.table import Model
-from core.versions.tables import Version, VersionKind
+from core.tables.erasures import OPEN, ErasureState, Part
+from core.tables.jobs import Job, JobKind, JobState, Outbox
+from core.tables.ledger import Change, Example
+from core.tables.models import Model
+from core.tables.versions import Version, VersionKind
 
 HELD = ErasureState.HELD
 

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, aliased
 
 from core.database import Database, now, rows_changed
 from core.jobs.leases import Lost
-from core.jobs.tables import Job, JobState, Stretch
+from core.tables.jobs import Job, JobState, Stretch
 from core.versions.store import Stored
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from core.database import now
 from core.errors import Invalid, NotFound
-from core.keys.table import Key, Scope
+from core.tables.keys import Key, Scope
 
 FORM = re.compile(r"amend_([a-z0-9]{8,20})_([A-Za-z0-9_-]{20,100})")
 RARELY = timedelta(minutes=1)

@@ -15,10 +15,10 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.database import Database, settle_early
 from core.errors import Conflict, NotFound
-from core.ledger import conversation, storage
+from core.ledger import bulk, postgres
 from core.ledger.batch import Batch
-from core.ledger.tables import ChangeKind, Example, Removal
-from core.models.table import Model
+from core.tables.ledger import ChangeKind, Example, Removal
+from core.tables.models import Model
 
 FEW = 5_000
 """Values in one IN (...): far below what either database refuses."""
@@ -56,7 +56,7 @@ class Removed:
 
 def lock(session: Session, model_id: int) -> Held:
     """Hold a model that is known already until the end of the transaction, as `catalog.find` does with less haste."""
-    share = storage.share(session, model_id)
+    share = bulk.share(session, model_id)
     if share is None:
         raise NotFound("model_not_found", "There is no such model.")
     return Held(model_id, {"holdout": share})
@@ -69,12 +69,12 @@ def add_new(session: Session, model_id: int, share: float, batch: Batch) -> Adde
     or its holdout share is another.
     """
     holdout = batch.holdouts(share)
-    counts = storage.counts_of(holdout)
-    last = storage.advance(session, model_id, len(batch), ChangeKind.ADDED.value, counts, share=share)
+    counts = bulk.counts_of(holdout)
+    last = bulk.advance(session, model_id, len(batch), ChangeKind.ADDED.value, counts, share=share)
     if last is None:
         return None
     first = last - len(batch) + 1
-    storage.insert(session, model_id, first, batch, holdout)
+    bulk.insert(session, model_id, first, batch, holdout)
     settle_early(session)  # the next writer of the model need not wait for the disk, too
     return Added(len(batch), 0, first, last)
 
@@ -85,7 +85,7 @@ def add_alone(database: Database, model_id: int, share: float, batch: Batch) -> 
         with database.write() as session:
             return add_new(session, model_id, share, batch)
     with database.alone() as connection:
-        last = conversation.append(connection, model_id, share, batch, batch.holdouts(share))
+        last = postgres.append(connection, model_id, share, batch, batch.holdouts(share))
     return None if last is None else Added(len(batch), 0, last - len(batch) + 1, last)
 
 
@@ -209,7 +209,7 @@ def record(
     """Take the next `size` positions for one kind of change, and count what is in force; the last of them."""
     counts = {"train": train, "holdout": holdout, "removed": removed}
     session.flush()
-    last = storage.advance(session, model.id, size, kind.value, counts, value)
+    last = bulk.advance(session, model.id, size, kind.value, counts, value)
     assert last is not None, "the model is locked"
     session.refresh(model)
     return last

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from core.database import Database
 from core.kprior import Examples
 from core.kprior.data.examples import concatenate
-from core.ledger import storage
+from core.ledger import bulk
 from core.ledger.append import few
 from core.ledger.passes import IN_FORCE, NOT_REMOVED, WHOLE, Layout
 
@@ -46,7 +46,7 @@ class LedgerDraw:
             rows = rows.take(torch.from_numpy(generator.permutation(len(rows))))
             parts.append(rows)
             found += len(rows)
-        rows = concatenate(parts) if parts else self.layout.examples(storage.block_of([], self.layout.dtype))
+        rows = concatenate(parts) if parts else self.layout.examples(bulk.block_of([], self.layout.dtype))
         return rows.take(torch.arange(min(count, len(rows))))
 
     @cached_property
@@ -55,7 +55,7 @@ class LedgerDraw:
         where = f"model_id = :model AND holdout = :holdout AND position <= :since AND {IN_FORCE} AND {WHOLE}"
         values = {"model": self.model_id, "holdout": False, "since": self.since, "at": self.at}
         with self.database.read() as session:
-            return np.sort(storage.positions(session, where, values))
+            return np.sort(bulk.positions(session, where, values))
 
     def _guess(self, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
         """Random positions, all different, of which about that many can be drawn, and some more."""
@@ -67,5 +67,5 @@ class LedgerDraw:
         where = f"holdout = :holdout AND {NOT_REMOVED} AND {WHOLE}"
         values = {"holdout": False, "at": self.at}
         with self.database.read() as session:
-            block = storage.select_at(session, self.model_id, positions, where, values, self.layout.dtype)
+            block = bulk.select_at(session, self.model_id, positions, where, values, self.layout.dtype)
         return self.layout.examples(block)

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from core.database import Database
 from core.kprior import Examples
 from core.kprior.memory.sampling import uniform
-from core.ledger import storage
+from core.ledger import bulk
 from core.ledger.append import few
 from core.ledger.passes import IN_FORCE, NOT_REMOVED, WHOLE, Layout
-from core.ledger.tables import HoldoutSample
-from core.models.table import Model
+from core.tables.ledger import HoldoutSample
+from core.tables.models import Model
 
 SEED = 2**40
 """Above the seeds that choose memories: what is looked at must not be what is remembered."""
@@ -73,7 +73,7 @@ class SampledRows:
         for some in few(self.rows.tolist(), self.layout.chunk):
             with self.database.read() as session:
                 there = f"{NOT_REMOVED} AND {WHOLE}"
-                block = storage.select_at(session, self.model_id, some, there, {"at": self.at}, self.layout.dtype)
+                block = bulk.select_at(session, self.model_id, some, there, {"at": self.at}, self.layout.dtype)
             if len(block):
                 yield self.layout.examples(block)
 
@@ -131,13 +131,13 @@ def brought_to(database: Database, model_id: int, sample: Sample, at: int, holdo
     if len(sample.rows):
         with database.read() as session:
             went = f"{ours} AND removed > :since AND removed <= :at"
-            gone = storage.positions(session, went, {**values, "since": sample.position})
+            gone = bulk.positions(session, went, {**values, "since": sample.position})
         sample = sample.with_rows(np.setdiff1d(sample.rows, gone))
     for after in range(sample.position, at, WINDOW):
         with database.read() as session:
             came = f"{ours} AND position > :after AND position <= :until AND {IN_FORCE}"
             window = {"after": after, "until": min(after + WINDOW, at)}
-            new = storage.positions(session, came, {**values, **window})
+            new = bulk.positions(session, came, {**values, **window})
         sample = sample.with_rows(np.concatenate([sample.rows, new]))
     return replace(sample, position=at)
 

@@ -21,7 +21,7 @@ from core.database import Database
 from core.kprior import Data, Examples
 from core.kprior.data.examples import concatenate
 from core.kprior.data.partitioned import PartitionedData
-from core.ledger import storage
+from core.ledger import bulk
 from core.ledger.append import few
 from core.models.spec import shape_of
 
@@ -54,7 +54,7 @@ class Layout:
         most = CHUNK_BYTES // row
         self.chunk = max(1, min(most, max(CHUNK_ROWS, most // 4)))
 
-    def examples(self, block: storage.Block) -> Examples:
+    def examples(self, block: bulk.Block) -> Examples:
         """Tensors of a block: inputs in their shape, targets in the family's mean space."""
         y = torch.from_numpy(block.y)
         y = torch.nn.functional.one_hot(y.long(), self.classes).double() if self.classes else y[:, None]
@@ -90,7 +90,7 @@ class Pass(PartitionedData):
             until = min(after + self.layout.chunk, self.span.stop)
             with self.database.read() as session:
                 values = {**self.values, "after": after, "until": until}
-                block = storage.select(session, self.where, values, self.layout.dtype)
+                block = bulk.select(session, self.where, values, self.layout.dtype)
             if len(block):
                 yield self.layout.examples(block)
 
@@ -147,5 +147,5 @@ def by_position(session: Session, model_id: int, spec: dict[str, Any], positions
     layout = Layout(spec)
     parts = []
     for some in few(sorted(set(positions))):
-        parts.append(layout.examples(storage.select_at(session, model_id, some, WHOLE, {}, layout.dtype)))
-    return concatenate(parts) if parts else layout.examples(storage.block_of([], layout.dtype))
+        parts.append(layout.examples(bulk.select_at(session, model_id, some, WHOLE, {}, layout.dtype)))
+    return concatenate(parts) if parts else layout.examples(bulk.block_of([], layout.dtype))

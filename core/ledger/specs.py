@@ -9,8 +9,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.errors import Conflict, Invalid, NotFound
-from core.ledger.tables import Change, ChangeKind
-from core.models.table import Model
+from core.tables.ledger import Change, ChangeKind
+from core.tables.models import Model
 
 
 def spec_at(session: Session, model_id: int, spec: dict[str, Any], at: int) -> dict[str, Any]:

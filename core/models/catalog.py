@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from core.errors import Conflict, Invalid, NotFound
-from core.models.table import Model
+from core.tables.models import Model
 
 NAME = r"^[a-z0-9_-]{1,63}$"
 

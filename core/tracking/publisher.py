@@ -16,14 +16,14 @@ import httpx
 import structlog
 from sqlalchemy import delete, select, update
 
-from core import leases
+from core import mutex
 from core.database import Database, now
 from core.errors import Unavailable
-from core.tracking.tables import Entry
+from core.tables.tracking import TrackingEvent
 from core.versions.store import Store
 
 if TYPE_CHECKING:
-    from core.tracking.telling import Teller
+    from core.tracking.handlers import Teller
 
 USER = "amend"
 """Our name at an MLflow that `amend up` or docker-compose.yml starts."""
@@ -61,7 +61,7 @@ class Holding:
     def __call__(self, at_once: bool = False) -> None:
         if not at_once and time.monotonic() < self.extended + LEASE_SECONDS / 4:
             return
-        if not leases.take(self.database, LEASE, self.owner, LEASE_SECONDS):
+        if not mutex.take(self.database, LEASE, self.owner, LEASE_SECONDS):
             raise LeaseLost
         self.extended = time.monotonic()
 
@@ -78,7 +78,7 @@ def publish(database: Database, store: Store, url: str, owner: str, seconds: flo
         hold()
         require(url)
         os.environ.update(ENVIRONMENT)
-        from core.tracking.telling import Teller
+        from core.tracking.handlers import Teller
 
         teller, end = Teller(database, store, url, hold), time.monotonic() + seconds
         while time.monotonic() < end and (entry := following(database, last)) is not None:
@@ -89,14 +89,14 @@ def publish(database: Database, store: Store, url: str, owner: str, seconds: flo
     except LeaseLost:
         return told
     finally:
-        leases.give_back(database, LEASE, owner)
+        mutex.give_back(database, LEASE, owner)
     return told
 
 
-def following(database: Database, last: int) -> Entry | None:
+def following(database: Database, last: int) -> TrackingEvent | None:
     """The entry after another."""
     with database.read() as session:
-        return session.scalar(select(Entry).where(Entry.id > last).order_by(Entry.id).limit(1))
+        return session.scalar(select(TrackingEvent).where(TrackingEvent.id > last).order_by(TrackingEvent.id).limit(1))
 
 
 def require(url: str) -> None:
@@ -121,9 +121,9 @@ def sign_in(password: str) -> None:
         os.environ.update(MLFLOW_TRACKING_USERNAME=USER, MLFLOW_TRACKING_PASSWORD=password)
 
 
-def tell(database: Database, teller: Teller, entry: Entry, url: str) -> bool:
+def tell(database: Database, teller: Teller, entry: TrackingEvent, url: str) -> bool:
     """Tell one entry and delete it; False if MLflow refused it."""
-    from core.tracking.server import described, unanswered
+    from core.tracking.mlflow_client import described, unanswered
 
     try:
         teller.tell(entry)
@@ -136,11 +136,11 @@ def tell(database: Database, teller: Teller, entry: Entry, url: str) -> bool:
         refused(database, entry, error)
         return False
     with database.write() as session:
-        session.execute(delete(Entry).where(Entry.id == entry.id))
+        session.execute(delete(TrackingEvent).where(TrackingEvent.id == entry.id))
     return True
 
 
-def refused(database: Database, entry: Entry, error: Exception) -> None:
+def refused(database: Database, entry: TrackingEvent, error: Exception) -> None:
     """Note that an entry was not taken; give up after some attempts, so that others are not kept waiting."""
     from mlflow.exceptions import MlflowException
 
@@ -150,9 +150,9 @@ def refused(database: Database, entry: Entry, error: Exception) -> None:
     about = {"entry": entry.id, "kind": entry.kind.value, "model": entry.model, "job": entry.job_id}
     with database.write() as session:
         if entry.attempts + 1 >= MOST_ATTEMPTS:
-            session.execute(delete(Entry).where(Entry.id == entry.id))
+            session.execute(delete(TrackingEvent).where(TrackingEvent.id == entry.id))
             log.warning("mlflow_entry_given_up", **about, error=described, exc_info=error)
             return
-        row = update(Entry).where(Entry.id == entry.id)
-        session.execute(row.values(attempts=Entry.attempts + 1, error=described, tried_at=now()))
+        row = update(TrackingEvent).where(TrackingEvent.id == entry.id)
+        session.execute(row.values(attempts=TrackingEvent.attempts + 1, error=described, tried_at=now()))
     log.info("mlflow_entry_refused", **about, error=described)

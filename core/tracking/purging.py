@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from core import leases
+from core import mutex
 from core.database import Database
 from core.errors import AmendError, NotFound, Unavailable
+from core.tables.versions import Version, VersionState
+from core.tracking.lineage import Story
 from core.tracking.publisher import ENVIRONMENT, LEASE, Holding, LeaseLost, require
-from core.tracking.story import Story
-from core.versions.tables import Version, VersionState
 
 WAIT = 120.0
 """Seconds in which somebody who tells MLflow something should have finished."""
@@ -65,7 +65,7 @@ def alone(database: Database, owner: str) -> Iterator[Holding]:
     except LeaseLost:
         raise busy from None
     finally:
-        leases.give_back(database, LEASE, owner)
+        mutex.give_back(database, LEASE, owner)
 
 
 def forget(
@@ -80,23 +80,23 @@ def forget(
     """Delete the weights of some versions, and count in `gone` what there was."""
     require(url)
     os.environ.update(ENVIRONMENT)
-    from core.tracking import registry, server, weights
+    from core.tracking import artifacts, mlflow_client, registry
 
     try:
-        client = server.Client(url, hold)
+        client = mlflow_client.Client(url, hold)
         # first, so that loading by an alias works all the time; a version that somebody deleted by hand is no obstacle
-        server.or_none(registry.set_aliases, client, story)
+        mlflow_client.or_none(registry.set_aliases, client, story)
         for version in versions:
-            gone.update(weights.delete(client, url, story.model, version.number))
-            gone.update(weights.delete_noted(client, url, story.model, version))
+            gone.update(artifacts.delete(client, url, story.model, version.number))
+            gone.update(artifacts.delete_noted(client, url, story.model, version))
             unnote(database, version)
         if lost:
-            gone.update(weights.delete_lost(client, url, story))
+            gone.update(artifacts.delete_lost(client, url, story))
     except (AmendError, LeaseLost):
         raise
     except Exception as error:
-        if server.unanswered(error):
-            raise Unavailable("mlflow_unavailable", f"{server.described(error)} Try again later.") from error
+        if mlflow_client.unanswered(error):
+            raise Unavailable("mlflow_unavailable", f"{mlflow_client.described(error)} Try again later.") from error
         require(url)
         raise
 

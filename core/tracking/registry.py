@@ -12,10 +12,10 @@ from mlflow.models import Model as Described
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from core.kprior import State
-from core.tracking import packaging, words
-from core.tracking.server import MODEL_ID, or_none, ours
-from core.tracking.story import Story
-from core.versions.tables import Version
+from core.tables.versions import Version
+from core.tracking import descriptions, packaging
+from core.tracking.lineage import Story
+from core.tracking.mlflow_client import MODEL_ID, or_none, ours
 
 HELD = "amend.held"
 """The tag of a registered model that is held: since when, and why."""
@@ -29,7 +29,7 @@ def sweep_packages(prefix: str) -> None:
 
 def ensure(client: Any, story: Story) -> None:
     """The registered model of our model, with what there is to say of it now. One of an earlier model is deleted."""
-    name, said = story.model.name, words.of_model(story)
+    name, said = story.model.name, descriptions.of_model(story)
     found = or_none(client.get_registered_model, name)
     if found is not None and not ours(found.tags, story.model.id):
         client.delete_registered_model(name)
@@ -90,7 +90,7 @@ def register(client: Any, run_id: str, logged_model_id: str, version: Version, s
         f"models:/{logged_model_id}",
         run_id,
         tags,
-        description=words.of_version(version, story),
+        description=descriptions.of_version(version, story),
         model_id=logged_model_id,
         await_creation_for=0,
     )
@@ -106,12 +106,12 @@ def set_aliases(client: Any, story: Story) -> None:
     registered = or_none(client.get_registered_model, name)
     if registered is None or not ours(registered.tags, story.model.id):
         return
-    held, tagged = words.held(story.model), registered.tags.get(HELD)
+    held, tagged = descriptions.held(story.model), registered.tags.get(HELD)
     if held and held != tagged:
         client.set_registered_model_tag(name, HELD, held)
     elif tagged and not held:
         client.delete_registered_model_tag(name, HELD)
-    if registered.description != (said := words.of_model(story)):
+    if registered.description != (said := descriptions.of_model(story)):
         client.update_registered_model(name, said)
     holders = {"champion": story.champion, "challenger": story.challenger, "reference": story.reference}
     for alias, version in holders.items():

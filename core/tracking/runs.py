@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric, Param, RunTag
 
-from core.jobs.tables import Job, JobState
 from core.kprior import Predictor
 from core.kprior.curvature import is_wide
-from core.tracking import words
-from core.tracking.figures import COLOURS, colour
-from core.tracking.story import Story
+from core.tables.jobs import Job, JobState
+from core.tables.versions import Comparison, Version
+from core.tracking import descriptions
+from core.tracking.charts import COLOURS, colour
+from core.tracking.lineage import Story
 from core.versions.rounding import coarse, coarse_certificate, coarse_pair
-from core.versions.tables import Comparison, Version
 
 STATUS = {JobState.SUCCEEDED: "FINISHED", JobState.FAILED: "FAILED", JobState.CANCELLED: "KILLED"}
 NOTE = "mlflow.note.content"
@@ -36,12 +36,12 @@ def ensure(client: Any, experiment: str, job: Job, version: Version | None, stor
     tags = {"amend.job": job.id, "amend.model": story.model.name, "amend.kind": job.kind.value}
     tags["mlflow.runColor"] = COLOURS["frozen"] if version is None else colour(version)
     started = milliseconds(job.started_at or job.created_at)
-    return client.create_run(experiment, started, tags, words.name_of(job, version))
+    return client.create_run(experiment, started, tags, descriptions.name_of(job, version))
 
 
 def fill(client: Any, run: Any, job: Job, version: Version | None, story: Story) -> None:
     """Write what is known of a job to its run, and what its version stands for."""
-    tags: dict[str, Any] = {NOTE: words.of_job(job, version, story), "amend.request_id": job.request_id}
+    tags: dict[str, Any] = {NOTE: descriptions.of_job(job, version, story), "amend.request_id": job.request_id}
     if version is not None:
         tags |= {"amend.version": version.number, "amend.position": version.position, "amend.dataset": version.dataset}
     elif job.error:
@@ -115,8 +115,8 @@ def params(version: Version, spec: dict[str, Any], story: Story) -> dict[str, An
         "parent": version.parent,
         "method": version.method,
         "solver": solver(spec),
-        "architecture": words.architecture(spec["architecture"]),
-        "regularizer": words.architecture(spec["regularizer"]),
+        "architecture": descriptions.architecture(spec["architecture"]),
+        "regularizer": descriptions.architecture(spec["regularizer"]),
         "memory_size": version.memory.get("size"),
         "memory_fraction": version.memory.get("fraction"),
         "memory_select": memory.get("select"),

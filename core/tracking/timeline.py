@@ -6,11 +6,11 @@ from typing import Any
 
 from mlflow.entities import Metric
 
-from core.tracking import figures, words
+from core.tables.versions import Version, VersionKind
+from core.tracking import charts, descriptions
+from core.tracking.lineage import Story
 from core.tracking.runs import NOTE, fill_figures, milliseconds, points
-from core.tracking.story import Story
 from core.versions.rounding import coarse, coarse_certificate, coarse_pair
-from core.versions.tables import Version, VersionKind
 
 RUNS = ("adapted", "retrained", "frozen")
 
@@ -32,10 +32,10 @@ def fill(client: Any, experiment: str, version: Version, story: Story) -> dict[s
 def describe(client: Any, runs: dict[str, str], pictures: dict[str, bytes], story: Story) -> None:
     """Say what the three runs show altogether. `story` is the whole one, and the pictures are its newest."""
     for name, run_id in runs.items():
-        client.set_tag(run_id, NOTE, words.of_line(name, story))
+        client.set_tag(run_id, NOTE, descriptions.of_line(name, story))
         # finished, though more may come: a run that never ends looks as if it were stuck
         client.set_terminated(run_id, "FINISHED", milliseconds(story.versions[-1].created_at))
-    overview = {name: picture for name, picture in pictures.items() if name in figures.OVERVIEW}
+    overview = {name: picture for name, picture in pictures.items() if name in charts.OVERVIEW}
     fill_figures(client, runs["adapted"], overview)
 
 
@@ -46,7 +46,7 @@ def ensure(client: Any, experiment: str, story: Story) -> dict[str, str]:
     # the newest run is the first in every list and legend
     for i, name in enumerate(reversed(RUNS)):
         if name not in found:
-            tags = {"amend.line": name, "amend.model": story.model.name, "mlflow.runColor": figures.COLOURS[name]}
+            tags = {"amend.line": name, "amend.model": story.model.name, "mlflow.runColor": charts.COLOURS[name]}
             found[name] = client.create_run(experiment, start + i, tags, name).info.run_id
     return {name: found[name] for name in RUNS}
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
-from core.erasure.tables import OPEN, Erasure, Part
 from core.errors import Conflict, NotFound
 from core.models.policy import Policy
-from core.models.table import Model
-from core.tracking.tables import EntryKind, tell
+from core.tables.erasures import OPEN, Erasure, Part
+from core.tables.models import Model
+from core.tables.tracking import TrackingEventKind, tell
+from core.tables.versions import Promotion, Version, VersionKind, VersionState
 from core.versions.store import Stored
-from core.versions.tables import Promotion, Version, VersionKind, VersionState
 
 if TYPE_CHECKING:  # who promotes a version, or lists them, need not wait for torch
     from core.kprior import Cost, State
@@ -111,6 +111,6 @@ def promote(session: Session, model: Model, version: Version, by: str) -> Promot
     version.state, model.champion, model.tip = VersionState.CHAMPION, version.number, version.number
     promotion = Promotion(model_id=model.id, version=version.number, previous=previous, by=by)
     session.add(promotion)
-    tell(session, model, EntryKind.ALIASES)
+    tell(session, model, TrackingEventKind.ALIASES)
     session.flush()
     return promotion

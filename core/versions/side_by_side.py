@@ -12,9 +12,9 @@ from typing import Any
 from core.database import Database
 from core.kprior import State
 from core.ledger.holdout import SampledRows, as_sample, current
-from core.ledger.tables import HoldoutSample
 from core.models.policy import Policy
-from core.models.table import Model
+from core.tables.ledger import HoldoutSample
+from core.tables.models import Model
 from core.versions.comparison import PairedEvaluation, compare
 
 ROWS = 20_000

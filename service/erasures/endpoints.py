@@ -12,18 +12,17 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from core.database import now
 from core.erasure import decisions, receipts, replaying, requests, trail
 from core.erasure.requests import Filing
-from core.erasure.tables import PENDING, Erasure, ErasureState, Receipt
 from core.errors import Invalid, NotFound, TooLarge
 from core.ledger.batch import subject_hash
-from service.auth import Caller, Eraser, Guarded
-from service.context import Context, Shared
+from core.tables.erasures import PENDING, Erasure, ErasureState, Receipt
+from service.context import Context, ContextDep
 from service.erasures import page
 from service.erasures.schemas import (
-    Because,
     ChainAnswer,
     ErasureAnswer,
     ErasuresAnswer,
     FlawAnswer,
+    GivenReason,
     NewErasure,
     NewErasures,
     RefusalAnswer,
@@ -32,11 +31,12 @@ from service.erasures.schemas import (
     described,
     refusal_of,
 )
-from service.pages import After, Limit, Page, page_of
-from service.problems import documented
-from service.writing import Write, Writing
+from service.http.auth import AuthenticatedRoute, Caller, Eraser
+from service.http.pages import After, Limit, Page, page_of
+from service.http.problems import documented
+from service.http.unit_of_work import Write, Writing
 
-router = APIRouter(prefix="/v1", tags=["Erasure"], route_class=Guarded)
+router = APIRouter(prefix="/v1", tags=["Erasure"], route_class=AuthenticatedRoute)
 
 MOST = 1000
 """Requests that can be filed at once."""
@@ -44,7 +44,7 @@ MOST = 1000
 Id = Annotated[str, Path(description="The erasure's id.", max_length=36)]
 
 
-def officer(caller: Caller) -> Caller:
+def require_unrestricted(caller: Caller) -> Caller:
     """A person is erased everywhere or not at all: a key for some models cannot ask for that."""
     caller.require_all_models()
     return caller
@@ -55,12 +55,12 @@ def answered(session: Session, erasure: Erasure) -> ErasureAnswer:
 
 
 @router.post("/erasures", status_code=202, response_model=ErasureAnswer, responses=documented(409))
-def ask_for_erasure(body: NewErasure, caller: Eraser, context: Shared, write: Write) -> Response:
+def ask_for_erasure(body: NewErasure, caller: Eraser, context: ContextDep, write: Write) -> Response:
     """Have a person forgotten by all models. From this answer on nothing new is learnt from their examples.
 
     A second request for the same person joins the one that is open. Due in a month (GDPR Art. 12(3)).
     """
-    officer(caller)
+    require_unrestricted(caller)
     filing = filing_of(body, context, ())
 
     def begin(session: Session) -> ErasureAnswer:
@@ -84,9 +84,9 @@ def filing_of(body: NewErasure, context: Context, at: tuple[str | int, ...]) -> 
 
 
 @router.post("/erasures/batch", status_code=202, response_model=ErasuresAnswer, responses=documented(409, 413))
-def ask_for_erasures(body: NewErasures, caller: Eraser, context: Shared, write: Write) -> Response:
+def ask_for_erasures(body: NewErasures, caller: Eraser, context: ContextDep, write: Write) -> Response:
     """Have many people forgotten: a request for each, all of them or none. The answer is in the same order."""
-    officer(caller)
+    require_unrestricted(caller)
     if len(body.requests) > MOST:
         raise TooLarge(
             "batch_too_large", f"{len(body.requests)} requests; {MOST} are allowed at once. Send the rest after."
@@ -105,14 +105,14 @@ def ask_for_erasures(body: NewErasures, caller: Eraser, context: Shared, write: 
 @router.get("/erasures", response_model=Page[ErasureAnswer], responses=documented())
 def list_erasures(
     caller: Eraser,
-    context: Shared,
+    context: ContextDep,
     state: ErasureState | None = None,
     overdue: Annotated[bool | None, Query(description="Only those that are past their due date and not done.")] = None,
     limit: Limit = 100,
     after: After = None,
 ) -> Page[ErasureAnswer]:
     """Erasures, the newest first."""
-    officer(caller)
+    require_unrestricted(caller)
     query = select(Erasure)
     if state is not None:
         query = query.where(Erasure.state == state)
@@ -130,16 +130,16 @@ def list_erasures(
 
 
 @router.get("/erasures/{id}", response_model=ErasureAnswer, responses=documented(404))
-def show_erasure(id: Id, caller: Eraser, context: Shared) -> ErasureAnswer:
+def show_erasure(id: Id, caller: Eraser, context: ContextDep) -> ErasureAnswer:
     """One erasure."""
-    officer(caller)
+    require_unrestricted(caller)
     with context.database.read() as session:
         return answered(session, requests.find(session, id))
 
 
 def changed(id: str, caller: Caller, write: Writing, change: Any) -> Response:
     """Carry out a change of an erasure, and answer how it stands then."""
-    officer(caller)
+    require_unrestricted(caller)
 
     def act(session: Session) -> ErasureAnswer:
         erasure = requests.find(session, id)
@@ -172,14 +172,14 @@ def approve_erasure(id: Id, caller: Eraser, write: Write) -> Response:
 
 
 @router.post("/erasures/{id}/refuse", response_model=ErasureAnswer, responses=documented(404, 409))
-def refuse_erasure(id: Id, body: Because, caller: Eraser, write: Write) -> Response:
+def refuse_erasure(id: Id, body: GivenReason, caller: Eraser, write: Write) -> Response:
     """Refuse a request, with a reason. What it took out of force comes back, and the models follow."""
     by = caller.key_id
     return changed(id, caller, write, lambda session, erasure: decisions.refuse(session, erasure, body.reason, by))
 
 
 @router.post("/erasures/{id}/extend", response_model=ErasureAnswer, responses=documented(404, 409))
-def extend_erasure(id: Id, body: Because, caller: Eraser, write: Write) -> Response:
+def extend_erasure(id: Id, body: GivenReason, caller: Eraser, write: Write) -> Response:
     """Move the due date by two months, once and within the first month, with a reason (GDPR Art. 12(3))."""
     by = caller.key_id
     return changed(id, caller, write, lambda session, erasure: decisions.extend(session, erasure, body.reason, by))
@@ -188,7 +188,7 @@ def extend_erasure(id: Id, body: Because, caller: Eraser, write: Write) -> Respo
 @router.post("/erasures/retry", response_model=RetriedAnswer, responses=documented(409))
 def retry_failed_erasures(caller: Eraser, write: Write) -> Response:
     """Try again all erasures that failed."""
-    officer(caller)
+    require_unrestricted(caller)
 
     def act(session: Session) -> RetriedAnswer:
         receipts.require_all(session, write.context.store)
@@ -201,9 +201,9 @@ def retry_failed_erasures(caller: Eraser, write: Write) -> Response:
 
 
 @router.post("/erasures/replay", response_model=ReplayedAnswer, responses=documented(409))
-def replay_erasures(caller: Eraser, context: Shared, write: Write) -> Response:
+def replay_erasures(caller: Eraser, context: ContextDep, write: Write) -> Response:
     """After a restore from a backup: carry out again every erasure that the receipts know and the database does not."""
-    officer(caller)
+    require_unrestricted(caller)
 
     def act(session: Session) -> ReplayedAnswer:
         count, begun = replaying.replay(
@@ -222,11 +222,11 @@ def replay_erasures(caller: Eraser, context: Shared, write: Write) -> Response:
 def show_receipt(
     id: Id,
     caller: Eraser,
-    context: Shared,
+    context: ContextDep,
     accept: Annotated[str, Header(description="text/html: a page to print.")] = "application/json",
 ) -> Response:
     """The receipt: JSON, or with `Accept: text/html` a page that a person can read and print."""
-    officer(caller)
+    require_unrestricted(caller)
     with context.database.read() as session:
         erasure = requests.find(session, id)
         receipt = session.get(Receipt, erasure.receipt) if erasure.receipt else None
@@ -248,11 +248,11 @@ def show_receipt(
 def show_refusal(
     id: Id,
     caller: Eraser,
-    context: Shared,
+    context: ContextDep,
     accept: Annotated[str, Header(description="text/html: a letter to print.")] = "application/json",
 ) -> Response:
     """Why a request was refused, and what the person can do (GDPR Art. 12(4)): JSON, or a letter to print."""
-    officer(caller)
+    require_unrestricted(caller)
     with context.database.read() as session:
         erasure = requests.find(session, id)
         if erasure.state is not ErasureState.REFUSED:
@@ -264,9 +264,9 @@ def show_refusal(
 
 
 @router.get("/receipts/verify", response_model=ChainAnswer, responses=documented())
-def verify_receipts(caller: Eraser, context: Shared) -> ChainAnswer:
+def verify_receipts(caller: Eraser, context: ContextDep) -> ChainAnswer:
     """Walk the chain of receipts: one that is missing, altered or out of place is found."""
-    officer(caller)
+    require_unrestricted(caller)
     with context.database.read() as session:
         chain = receipts.chain(session)
         found = receipts.verify(session, context.store)

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from core.erasure.tables import Erasure, ErasureState, Event, EventKind, Part
 from core.models.spec import PLAIN, Strict
+from core.tables.erasures import Erasure, ErasureState, Event, EventKind, Part
 
 Text = Annotated[str, Field(min_length=1, max_length=200, pattern=PLAIN)]
 Reason = Annotated[str, Field(min_length=1, max_length=500, pattern=PLAIN)]
@@ -39,7 +39,7 @@ class NewErasures(Strict):
     requests: list[NewErasure] = Field(min_length=1)
 
 
-class Because(Strict):
+class GivenReason(Strict):
     """Why."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "required by law for another year"}]})

@@ -13,30 +13,30 @@ from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from core.errors import NotFound
-from core.ledger import append, storage
-from core.ledger.tables import Example
+from core.ledger import append, bulk
 from core.models import catalog
+from core.tables.ledger import Example
 from service import metrics
-from service.auth import Caller, Guarded, Ingester, Reader
-from service.context import Context, Known, Shared
+from service.context import Context, ContextDep, Known
 from service.examples import formats
 from service.examples.reader import Reader as BodyReader
 from service.examples.schemas import BODY, AddedAnswer, ExampleAnswer
-from service.inputs import inputs_of
+from service.http.auth import AuthenticatedRoute, Caller, Ingester, Reader
+from service.http.pages import After, Limit, Page, number, page_of
+from service.http.problems import documented
+from service.http.unit_of_work import Write, Writing
 from service.models.endpoints import Name
-from service.pages import After, Limit, Page, number, page_of
-from service.problems import documented
-from service.targets import Targets
+from service.parsing.inputs import inputs_of
+from service.parsing.targets import Targets
 from service.threads import work_on
-from service.writing import Write, Writing
 
-router = APIRouter(prefix="/v1/models/{name}/examples", tags=["Examples"], route_class=Guarded)
+router = APIRouter(prefix="/v1/models/{name}/examples", tags=["Examples"], route_class=AuthenticatedRoute)
 
 
 @router.post(
     "", status_code=201, response_model=AddedAnswer, responses=documented(404, 409, 413, 415), openapi_extra=BODY
 )
-async def add_examples(request: Request, name: Name, caller: Ingester, context: Shared, write: Write) -> Response:
+async def add_examples(request: Request, name: Name, caller: Ingester, context: ContextDep, write: Write) -> Response:
     """Add a batch of examples: JSON, NDJSON, CSV (header; columns id, subject, y, split and the features), an Arrow
     stream or Parquet (the same columns, or `x` as a list).
 
@@ -67,7 +67,7 @@ def added(model: Known, kind: str, body: bytes, caller: Caller, context: Context
         model.spec, settings.max_batch, settings.max_body_bytes, settings.secret, settings.caseless_subjects
     )
     batch = formats.read(reader, kind, body)
-    storage.prepare(batch, context.database.sqlite)
+    bulk.prepare(batch, context.database.sqlite)
 
     def store(session: Session, new: bool) -> AddedAnswer:
         stored = append.add_new(session, model.id, model.share, batch) if new else None
@@ -116,7 +116,7 @@ COLUMNS = (Example.id, Example.x, Example.y, Example.holdout, Example.position)
 
 @router.get("", response_model=Page[ExampleAnswer], responses=documented(404))
 def list_examples(
-    name: Name, caller: Reader, context: Shared, limit: Limit = 100, after: After = None
+    name: Name, caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None
 ) -> Page[ExampleAnswer]:
     """The examples in force, in the order they came. A page of large ones is shorter than `limit`."""
     with context.database.read() as session:
@@ -129,7 +129,7 @@ def list_examples(
 
 @router.get("/{id:path}", response_model=ExampleAnswer, responses=documented(404))
 def show_example(
-    name: Name, id: Annotated[str, Path(max_length=200, examples=["a1"])], caller: Reader, context: Shared
+    name: Name, id: Annotated[str, Path(max_length=200, examples=["a1"])], caller: Reader, context: ContextDep
 ) -> ExampleAnswer:
     """One example in force, by the caller's id."""
     with context.database.read() as session:

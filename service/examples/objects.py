@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from core.errors import AmendError, Invalid, Malformed
 from core.ledger.batch import Batch
-from service import json_items
 from service.examples.reader import WHERE, Reader, check_text
-from service.targets import Targets
+from service.parsing import json_items
+from service.parsing.targets import Targets
 
 LIFTED = secrets.randbelow(2**62)
 """What stands for an input that was cut out of a text: nothing that a caller could write there by chance."""

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from core.errors import Invalid, TooLarge
 from core.ledger.batch import Batch, Split, subject_hashes
-from service.inputs import Inputs, inputs_of
+from service.parsing.inputs import Inputs, inputs_of
 
 WHERE = "examples"
 LONGEST = 200

@@ -14,10 +14,10 @@ import pyarrow.parquet
 
 from core.errors import Invalid, Malformed
 from core.ledger.batch import Batch
-from service import columns
 from service.examples import arrow_sizes, parquet_sizes
 from service.examples.reader import SPLITS, WHERE, Reader
-from service.targets import Targets
+from service.parsing import columns
+from service.parsing.targets import Targets
 
 FRAGMENTS = 100_000
 """Columns of record batches that are kept apart: each costs more than the few numbers that may be in it."""

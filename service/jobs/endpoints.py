@@ -14,18 +14,18 @@ from starlette.responses import Response
 
 from core.errors import Conflict, Invalid, NotFound
 from core.jobs import leases, queue
-from core.jobs.tables import ENDED, Job, JobKind, JobState
 from core.models import catalog
-from core.models.table import Model
-from service.auth import Admin, Caller, Guarded, Reader
-from service.context import Context, Shared
+from core.tables.jobs import ENDED, Job, JobKind, JobState
+from core.tables.models import Model
+from service.context import Context, ContextDep
+from service.http.auth import Admin, AuthenticatedRoute, Caller, Reader
+from service.http.pages import After, Limit, Page, page_of
+from service.http.problems import documented
+from service.http.unit_of_work import Write, Writing
 from service.jobs.schemas import JobAnswer, described
 from service.models.endpoints import Name
-from service.pages import After, Limit, Page, page_of
-from service.problems import documented
-from service.writing import Write, Writing
 
-router = APIRouter(prefix="/v1", tags=["Work"], route_class=Guarded)
+router = APIRouter(prefix="/v1", tags=["Work"], route_class=AuthenticatedRoute)
 
 Id = Annotated[str, Path(description="The job's id.", max_length=36)]
 
@@ -72,7 +72,7 @@ async def show_job(
     request: Request,
     id: Id,
     caller: Reader,
-    context: Shared,
+    context: ContextDep,
     wait: Annotated[
         float, Query(ge=0, le=3600, description="Answer when the job ends, or after this many seconds.")
     ] = 0,
@@ -92,7 +92,7 @@ async def show_job(
 @router.get("/jobs", response_model=Page[JobAnswer], responses=documented(404))
 def list_jobs(
     caller: Reader,
-    context: Shared,
+    context: ContextDep,
     model: Annotated[str | None, Query(max_length=63)] = None,
     state: JobState | None = None,
     kind: JobKind | None = None,

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from core.jobs.tables import Job, JobKind, JobState
+from core.tables.jobs import Job, JobKind, JobState
 
 
 class JobError(BaseModel):

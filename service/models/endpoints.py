@@ -13,19 +13,22 @@ from core.erasure.requests import note_deletion
 from core.jobs import holds, queue
 from core.ledger import append
 from core.ledger.specs import spec_at, spec_changes, value_before
-from core.ledger.tables import ChangeKind
-from core.marks import Litter
+from core.metadata import OrphanFile
 from core.models import catalog
 from core.models.building import check_buildable
 from core.models.policy import patched
 from core.models.spec import check_removal
-from core.models.table import Model
-from core.tracking.tables import EntryKind, tell
+from core.tables.ledger import ChangeKind
+from core.tables.models import Model
+from core.tables.tracking import TrackingEventKind, tell
+from core.tables.versions import Version
 from core.versions.history import folder_of
-from core.versions.sweeping import sweep
-from core.versions.tables import Version
-from service.auth import Admin, Guarded, Reader
-from service.context import Shared
+from core.versions.orphans import sweep
+from service.context import ContextDep
+from service.http.auth import Admin, AuthenticatedRoute, Reader
+from service.http.pages import After, Limit, Page, number, page_of
+from service.http.problems import documented
+from service.http.unit_of_work import Write
 from service.models.schemas import (
     ChangeAnswer,
     ChangedAnswer,
@@ -38,11 +41,8 @@ from service.models.schemas import (
     ResumedAnswer,
     of_change,
 )
-from service.pages import After, Limit, Page, number, page_of
-from service.problems import documented
-from service.writing import Write
 
-router = APIRouter(prefix="/v1/models", tags=["Models"], route_class=Guarded)
+router = APIRouter(prefix="/v1/models", tags=["Models"], route_class=AuthenticatedRoute)
 
 Name = Annotated[str, Path(description="The model's name.", max_length=63, examples=["churn"])]
 
@@ -73,7 +73,7 @@ def described(session: Session, model: Model) -> ModelAnswer:
 
 
 @router.post("", status_code=201, response_model=ModelAnswer, responses=documented(409))
-def create_model(body: NewModel, caller: Admin, context: Shared, write: Write) -> Response:
+def create_model(body: NewModel, caller: Admin, context: ContextDep, write: Write) -> Response:
     """Create a model. It is trained by its first adaptation."""
     plain: dict[str, Any] = body.model_dump(mode="json")
     spec = {part: plain[part] for part in ("input", "target", "architecture", "regularizer")}
@@ -89,7 +89,7 @@ def create_model(body: NewModel, caller: Admin, context: Shared, write: Write) -
 
 
 @router.get("", response_model=Page[ModelAnswer], responses=documented())
-def list_models(caller: Reader, context: Shared, limit: Limit = 100, after: After = None) -> Page[ModelAnswer]:
+def list_models(caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None) -> Page[ModelAnswer]:
     """The models that this key can see, by name."""
     with context.database.read() as session:
         found = catalog.page(session, caller.models, after or "", limit + 1)
@@ -97,14 +97,14 @@ def list_models(caller: Reader, context: Shared, limit: Limit = 100, after: Afte
 
 
 @router.get("/{name}", response_model=ModelAnswer, responses=documented(404))
-def show_model(name: Name, caller: Reader, context: Shared) -> ModelAnswer:
+def show_model(name: Name, caller: Reader, context: ContextDep) -> ModelAnswer:
     """Spec, policy, counts, head position, champion and pending changes."""
     with context.database.read() as session:
         return described(session, catalog.find(session, name, caller.models))
 
 
 @router.patch("/{name}", response_model=ModelAnswer, responses=documented(404))
-def change_policy(name: Name, body: PolicyPatch, caller: Admin, context: Shared) -> ModelAnswer:
+def change_policy(name: Name, body: PolicyPatch, caller: Admin, context: ContextDep) -> ModelAnswer:
     """Change some fields of the policy; the others stay."""
     with context.database.write() as session:
         model = catalog.find(session, name, caller.models, lock=True)
@@ -113,16 +113,16 @@ def change_policy(name: Name, body: PolicyPatch, caller: Admin, context: Shared)
 
 
 @router.delete("/{name}", status_code=204, response_class=Response, responses=documented(404))
-def delete_model(name: Name, caller: Admin, context: Shared) -> None:
+def delete_model(name: Name, caller: Admin, context: ContextDep) -> None:
     """Delete a model and everything it owns: examples, versions, jobs, files."""
     with context.database.write() as session:
         model = catalog.find(session, name, caller.models, lock=True)
         folder = folder_of(model.id)
         append.forget_everything(session, model)
-        tell(session, model, EntryKind.DELETED)
+        tell(session, model, TrackingEventKind.DELETED)
         note_deletion(session, model)
         session.delete(model)
-        session.add(Litter(path=folder))
+        session.add(OrphanFile(path=folder))
         due_to_tidy(session)
     context.models.clear()
     # after the commit: files without a model are litter, a model without its files would be broken
@@ -157,7 +157,7 @@ def resume_model(name: Name, caller: Admin, write: Write) -> Response:
 
 @router.get("/{name}/changes", response_model=Page[ChangedAnswer], responses=documented(404))
 def list_changes(
-    name: Name, caller: Reader, context: Shared, limit: Limit = 100, after: After = None
+    name: Name, caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None
 ) -> Page[ChangedAnswer]:
     """Changes of regularizer and architecture, the newest first. Examples are not among them."""
     with context.database.read() as session:
@@ -172,7 +172,7 @@ def list_changes(
     response_model=ChangeAnswer,
     responses=documented(404, 409),
 )
-def change_model(name: Name, body: ModelChange, caller: Admin, context: Shared, write: Write) -> Response:
+def change_model(name: Name, body: ModelChange, caller: Admin, context: ContextDep, write: Write) -> Response:
     """Give the model another regularizer, another architecture, or both; or undo such a change by another one."""
 
     def change(session: Session) -> ChangeAnswer:

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from core.ledger.tables import Change, ChangeKind
 from core.models.catalog import NAME
 from core.models.policy import Policy
 from core.models.spec import Architecture, Input, Regularizer, Spec, Strict, Target, Training
+from core.tables.ledger import Change, ChangeKind
 
 ModelName = Annotated[str, Field(pattern=NAME, description="1-63 of a-z 0-9 - _", examples=["churn"])]
 

@@ -9,14 +9,14 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from service.auth import Guarded, Reader
-from service.context import Shared
+from service.context import ContextDep
+from service.http.auth import AuthenticatedRoute, Reader
+from service.http.problems import documented
+from service.http.unit_of_work import Write
 from service.models.endpoints import Name
-from service.predictions.answers import answer
-from service.problems import documented
-from service.writing import Write
+from service.predictions.predict import answer
 
-router = APIRouter(prefix="/v1/models/{name}/predictions", tags=["Predictions"], route_class=Guarded)
+router = APIRouter(prefix="/v1/models/{name}/predictions", tags=["Predictions"], route_class=AuthenticatedRoute)
 
 BODY: dict[str, Any] = {
     "requestBody": {
@@ -71,7 +71,7 @@ class PredictionsAnswer(BaseModel):
     responses=documented(404, 409, 413),
     openapi_extra=BODY,
 )
-async def make_predictions(request: Request, name: Name, caller: Reader, context: Shared, write: Write) -> Response:
+async def make_predictions(request: Request, name: Name, caller: Reader, context: ContextDep, write: Write) -> Response:
     """Predict with the champion, or with the version that is named."""
     made = await answer(await request.body(), name, caller, context, request.app.state.champions)
     if write.key is not None:

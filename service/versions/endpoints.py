@@ -12,21 +12,22 @@ from starlette.responses import Response
 
 from core.errors import Forbidden, NotFound
 from core.jobs import holds
-from core.keys.table import Scope
 from core.kprior import State
 from core.ledger.specs import spec_at, specs_at
 from core.models import catalog
-from core.models.table import Model
+from core.tables.keys import Scope
+from core.tables.models import Model
+from core.tables.versions import Comparison, Promotion, Version, VersionState
 from core.versions import history
 from core.versions.coefficients import coefficients
 from core.versions.comparison import weight_distance
 from core.versions.side_by_side import compare_on_holdout
-from core.versions.tables import Comparison, Promotion, Version, VersionState
-from service.auth import Admin, Caller, Downloader, Guarded, Reader
-from service.context import Shared
+from service.context import ContextDep
+from service.http.auth import Admin, AuthenticatedRoute, Caller, Downloader, Reader
+from service.http.pages import After, Limit, Page, number, page_of
+from service.http.problems import documented
+from service.http.unit_of_work import Write
 from service.models.endpoints import Name, held
-from service.pages import After, Limit, Page, number, page_of
-from service.problems import documented
 from service.versions.schemas import (
     ComparisonAnswer,
     PromotedAnswer,
@@ -39,9 +40,8 @@ from service.versions.schemas import (
     of_side,
     of_version,
 )
-from service.writing import Write
 
-router = APIRouter(prefix="/v1/models/{name}", tags=["Versions"], route_class=Guarded)
+router = APIRouter(prefix="/v1/models/{name}", tags=["Versions"], route_class=AuthenticatedRoute)
 
 LAST = 2**31 - 1
 """The largest number that a version can have."""
@@ -70,7 +70,7 @@ def require_weights(caller: Caller, model: Model) -> None:
 
 @router.get("/versions", response_model=Page[VersionAnswer], responses=documented(404))
 def list_versions(
-    name: Name, caller: Reader, context: Shared, limit: Limit = 100, after: After = None
+    name: Name, caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None
 ) -> Page[VersionAnswer]:
     """Versions, the newest first."""
     with context.database.read() as session:
@@ -81,7 +81,7 @@ def list_versions(
 
 
 @router.get("/versions/{n}", response_model=VersionAnswer, responses=documented(404))
-def show_version(name: Name, n: Number, caller: Reader, context: Shared) -> VersionAnswer:
+def show_version(name: Name, n: Number, caller: Reader, context: ContextDep) -> VersionAnswer:
     """One version."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
@@ -94,7 +94,7 @@ def show_version(name: Name, n: Number, caller: Reader, context: Shared) -> Vers
     response_model_by_alias=True,
     responses=documented(404, 409),
 )
-def compare_versions(name: Name, a: Number, b: Number, caller: Reader, context: Shared) -> SideBySideAnswer:
+def compare_versions(name: Name, a: Number, b: Number, caller: Reader, context: ContextDep) -> SideBySideAnswer:
     """Two versions side by side: specs, figures and predictions on the sample of the holdout, coefficients."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
@@ -145,7 +145,7 @@ def promote_version(name: Name, n: Number, caller: Admin, write: Write) -> Respo
         **documented(404, 409),
     },
 )
-def download_weights(name: Name, n: Number, caller: Downloader, context: Shared) -> Response:
+def download_weights(name: Name, n: Number, caller: Downloader, context: ContextDep) -> Response:
     """The version's state as a safetensors file. It takes the scope `weights`: more can be computed from weights than
     predictions tell. With certified removal it takes an admin key: the file holds the perturbation, and the promise
     holds only as long as nobody knows it.
@@ -164,7 +164,7 @@ def download_weights(name: Name, n: Number, caller: Downloader, context: Shared)
 
 @router.get("/promotions", response_model=Page[PromotionAnswer], responses=documented(404))
 def list_promotions(
-    name: Name, caller: Reader, context: Shared, limit: Limit = 100, after: After = None
+    name: Name, caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None
 ) -> Page[PromotionAnswer]:
     """What was champion when, the newest first."""
     with context.database.read() as session:
@@ -174,7 +174,7 @@ def list_promotions(
 
 @router.get("/comparisons", response_model=Page[ComparisonAnswer], responses=documented(404))
 def list_comparisons(
-    name: Name, caller: Reader, context: Shared, limit: Limit = 100, after: After = None
+    name: Name, caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None
 ) -> Page[ComparisonAnswer]:
     """Adapted versions next to full retrains at the same positions, the newest first."""
     with context.database.read() as session:

@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from core.tables.versions import Comparison, Promotion, Version, VersionKind, VersionState
 from core.versions.coefficients import Coefficient
 from core.versions.comparison import PairedEvaluation
 from core.versions.side_by_side import spec_differences
-from core.versions.tables import Comparison, Promotion, Version, VersionKind, VersionState
 from service.models.schemas import HeldAnswer
 
 

@@ -20,31 +20,31 @@ from client.operations import Operations
 from tests.client.clients import Connect
 from tests.client.lossy import Lossy, lossy
 from tests.servers import free_port
-from tests.worker.house import DIM, House, problem
+from tests.worker.deployment import DIM, Deployment, problem
 
 QUIET = {"adapt": {"after_changes": None, "every": None}, "retrain": {"every": None}, "memory": {"fraction": 0.5}}
 TARGET = {"kind": "binary"}
 INPUT = {"kind": "vector", "dim": DIM}
 
 # What the database is makes no difference to a client.
-pytestmark = pytest.mark.parametrize("house", ["sqlite"], indirect=True)
+pytestmark = pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 
 
 @pytest.fixture
-def client(connect: Connect, house: House) -> Client:
-    return connect(house.url, house.admin_key)
+def client(connect: Connect, deployment: Deployment) -> Client:
+    return connect(deployment.url, deployment.admin_key)
 
 
 @pytest.fixture
-def proxy(house: House) -> Iterator[Lossy]:
-    with lossy(house.port) as proxy:
+def proxy(deployment: Deployment) -> Iterator[Lossy]:
+    with lossy(deployment.port) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def shaky(connect: Connect, house: House, proxy: Lossy) -> Client:
+def shaky(connect: Connect, deployment: Deployment, proxy: Lossy) -> Client:
     """A client that goes through the proxy."""
-    return connect(proxy.url, house.admin_key, pauses=(0.01, 0.01, 0.01))
+    return connect(proxy.url, deployment.admin_key, pauses=(0.01, 0.01, 0.01))
 
 
 def columns(n: int, first: int = 0, **more: Any) -> dict[str, Any]:
@@ -52,8 +52,8 @@ def columns(n: int, first: int = 0, **more: Any) -> dict[str, Any]:
     return {"id": [f"e{first + i}" for i in range(n)], "x": x, "y": y, **more}
 
 
-def test_a_model_from_its_creation_to_its_deletion(client: Client, house: House) -> None:
-    name = house.new_model() + "x"
+def test_a_model_from_its_creation_to_its_deletion(client: Client, deployment: Deployment) -> None:
+    name = deployment.new_model() + "x"
     made = client.create_model(name, INPUT, TARGET, regularizer={"kind": "l2", "delta": 2.0}, policy=QUIET)
     assert (made.name, made.head, made.champion, made.policy["holdout"]) == (name, 0, None, 0.1)
     assert name in [model.name for model in client.models()]
@@ -119,11 +119,11 @@ def test_a_model_from_its_creation_to_its_deletion(client: Client, house: House)
 
 
 def test_a_frame_is_predicted_by_one_version_in_its_own_order(
-    client: Client, house: House, monkeypatch: pytest.MonkeyPatch
+    client: Client, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = pd.DataFrame({"age": [20, None, 60, 30] * 5, "plan": ["a", "b", "a", None] * 5, "y": [0, 1, 1, 0] * 5})
     described = [{"name": "plan", "type": "category", "values": ["a", "b"]}, {"name": "age", "type": "number"}]
-    name = house.new_model(input={"kind": "table", "columns": described}, policy={"holdout": 0})
+    name = deployment.new_model(input={"kind": "table", "columns": described}, policy={"holdout": 0})
     client.add_examples(name, frame.assign(id=[f"e{i}" for i in range(20)]))
     client.wait(client.adapt(name))
     rows = [{"age": None if np.isnan(a) else a, "plan": None if pd.isna(p) else p} for a, p, _ in frame.to_numpy()]
@@ -140,10 +140,12 @@ def test_a_frame_is_predicted_by_one_version_in_its_own_order(
         client.predict(name, frame.head(0))
 
 
-def test_a_job_is_waited_for_cancelled_and_not_waited_for_longer_than_asked(client: Client, house: House) -> None:
-    name = house.new_model()
+def test_a_job_is_waited_for_cancelled_and_not_waited_for_longer_than_asked(
+    client: Client, deployment: Deployment
+) -> None:
+    name = deployment.new_model()
     client.add_examples(name, columns(20))
-    with house.worker_held():
+    with deployment.worker_held():
         job = client.adapt(name)
         assert [found.id for found in client.jobs(model=name, state="queued")] == [job.id]
         with pytest.raises(TimeoutError, match=job.id):
@@ -154,8 +156,8 @@ def test_a_job_is_waited_for_cancelled_and_not_waited_for_longer_than_asked(clie
     assert caught.value.job == client.job(job.id)
 
 
-def test_a_person_is_looked_up_held_and_refused(client: Client, house: House) -> None:
-    name = house.new_model()
+def test_a_person_is_looked_up_held_and_refused(client: Client, deployment: Deployment) -> None:
+    name = deployment.new_model()
     person = f"person of {name}"
     client.add_examples(name, columns(3, subject=[person, person, None]))
     [held] = client.erase_all([person], hold=True)
@@ -174,8 +176,8 @@ def test_a_person_is_looked_up_held_and_refused(client: Client, house: House) ->
     assert client.wait_for_erasure(client.approve_erasure(again.id)).state == "completed"
 
 
-def test_a_person_is_erased_and_the_receipt_checked(client: Client, house: House) -> None:
-    name = house.new_model()
+def test_a_person_is_erased_and_the_receipt_checked(client: Client, deployment: Deployment) -> None:
+    name = deployment.new_model()
     person = f"person of {name}"
     client.add_examples(name, columns(40, subject=[person] * 2 + [None] * 38))
     client.wait(client.adapt(name))
@@ -196,10 +198,10 @@ def test_a_person_is_erased_and_the_receipt_checked(client: Client, house: House
     assert asked.id not in client.retry_erasures().retried
 
 
-def test_a_request_that_is_refused_ends_the_waiting(client: Client, house: House) -> None:
-    name = house.new_model()
+def test_a_request_that_is_refused_ends_the_waiting(client: Client, deployment: Deployment) -> None:
+    name = deployment.new_model()
     client.add_examples(name, columns(20, subject=[name] * 20))
-    with house.worker_held():
+    with deployment.worker_held():
         asked = client.erase(name)
         assert client.extend_erasure(asked.id, "many requests").extension == "many requests"
         assert client.refuse_erasure(asked.id, "kept by law").refusal == "kept by law"
@@ -207,12 +209,12 @@ def test_a_request_that_is_refused_ends_the_waiting(client: Client, house: House
         client.wait_for_erasure(asked.id)
 
 
-def test_a_key_is_issued_used_and_revoked(client: Client, connect: Connect, house: House) -> None:
-    name = house.new_model()
+def test_a_key_is_issued_used_and_revoked(client: Client, connect: Connect, deployment: Deployment) -> None:
+    name = deployment.new_model()
     issued = client.create_key("reader", ["read"], [name])
     listed = client.keys()
     assert issued.id in [key.id for key in listed]
-    reader = connect(house.url, issued.key)
+    reader = connect(deployment.url, issued.key)
     assert [model.name for model in reader.models()] == [name]
     with pytest.raises(Forbidden):
         reader.adapt(name)
@@ -225,12 +227,12 @@ def test_readiness_is_told(client: Client) -> None:
 
 
 def test_a_frame_and_a_generator_arrive_in_batches(
-    client: Client, house: House, monkeypatch: pytest.MonkeyPatch
+    client: Client, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batches, "ROWS", 10)
     table = {"kind": "table", "columns": [{"name": "a", "type": "number"}, {"name": "b", "type": "category"}]}
     table["columns"][1]["values"] = ["x", "y"]  # type: ignore[index]
-    name = house.new_model(input=table)
+    name = deployment.new_model(input=table)
     ids = [f"e{i}" for i in range(25)]
     frame = pd.DataFrame({"id": ids, "a": [np.nan, *range(24)], "b": pd.Categorical(["x", "y"] * 12 + [None])})
     added = client.add_examples(name, frame.assign(y=1))
@@ -242,10 +244,10 @@ def test_a_frame_and_a_generator_arrive_in_batches(
 
 
 def test_a_bad_example_is_named_by_its_place_among_all(
-    client: Client, house: House, monkeypatch: pytest.MonkeyPatch
+    client: Client, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batches, "ROWS", 10)
-    name = house.new_model()
+    name = deployment.new_model()
     good = columns(25)
     x = good["x"].copy()
     x[23, 1] = np.nan
@@ -257,10 +259,10 @@ def test_a_bad_example_is_named_by_its_place_among_all(
 
 
 def test_lost_answers_are_asked_for_again_and_nothing_happens_twice(
-    shaky: Client, proxy: Lossy, house: House, monkeypatch: pytest.MonkeyPatch
+    shaky: Client, proxy: Lossy, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batches, "ROWS", 10)
-    name = house.new_model() + "y"
+    name = deployment.new_model() + "y"
     proxy.lose = 2
     assert shaky.create_model(name, INPUT, TARGET, policy=QUIET).name == name
     proxy.lose = 2
@@ -283,7 +285,7 @@ def test_lost_answers_are_asked_for_again_and_nothing_happens_twice(
 
 
 def test_a_service_that_is_busy_or_starts_late_is_asked_again(
-    shaky: Client, proxy: Lossy, connect: Connect, house: House
+    shaky: Client, proxy: Lossy, connect: Connect, deployment: Deployment
 ) -> None:
     proxy.refuse = 3
     assert shaky.erase("nobody").state == "completed"
@@ -291,11 +293,11 @@ def test_a_service_that_is_busy_or_starts_late_is_asked_again(
     port, over = free_port(), threading.Event()
 
     def start_late() -> None:
-        with lossy(house.port, listen=port):
+        with lossy(deployment.port, listen=port):
             over.wait(30)
 
     # nobody listens at first: connections are refused
-    late = connect(f"http://127.0.0.1:{port}", house.admin_key, pauses=(0.1,) * 100)
+    late = connect(f"http://127.0.0.1:{port}", deployment.admin_key, pauses=(0.1,) * 100)
     starting = threading.Timer(0.3, start_late)
     starting.start()
     try:
@@ -305,11 +307,11 @@ def test_a_service_that_is_busy_or_starts_late_is_asked_again(
         starting.join()
 
 
-def test_there_is_a_method_for_every_endpoint(house: House) -> None:
+def test_there_is_a_method_for_every_endpoint(deployment: Deployment) -> None:
     """By what the methods would ask for, against the paths that the service describes."""
-    described = httpx.get(f"{house.url}/openapi.json").json()["paths"]
+    described = httpx.get(f"{deployment.url}/openapi.json").json()["paths"]
     endpoints = {(method.upper(), place) for place, methods in described.items() for method in methods}
-    client = Client(house.url, "key")
+    client = Client(deployment.url, "key")
     asked = set()
     for _, member in inspect.getmembers_static(Operations, lambda member: isinstance(member, operation | listing)):
         if member.__module__ != "client.verbs":

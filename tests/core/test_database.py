@@ -15,8 +15,8 @@ from sqlalchemy import func, select
 
 from core.database import Database, now
 from core.errors import Unavailable
-from core.jobs.tables import Worker
 from core.settings import Settings
+from core.tables.jobs import Worker
 
 SOON = 10.0
 """Seconds in which everything here must happen; far below the usual patience."""

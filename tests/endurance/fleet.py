@@ -12,18 +12,18 @@ from typing import Any
 import httpx
 from sqlalchemy import select
 
-from core.jobs.tables import Job, Worker
-from core.versions import history, marker
-from core.versions.tables import Version, VersionState
+from core.tables.jobs import Job, Worker
+from core.tables.versions import Version, VersionState
+from core.versions import history, store_identity
 from tests import servers
 from tests.servers import Program
 from tests.stack import Stack
-from tests.worker.house import House, problem
+from tests.worker.deployment import Deployment, problem
 
 Process = subprocess.Popen[bytes]
 
 
-class Fleet(House):
+class Fleet(Deployment):
     """On SQLite with the embedded broker, or on a PostgreSQL and a Redis of its own; workers run one job each."""
 
     def __init__(self, folder: Path, backend: str, **environment: str) -> None:
@@ -132,7 +132,7 @@ class Fleet(House):
         under = root if model_id is None else root / history.folder_of(model_id)
         files = {str(path.relative_to(root)) for path in under.rglob("*") if path.is_file()}
         with self.database.read() as session:
-            return files - set(session.scalars(select(Version.file))) - {marker.FILE}
+            return files - set(session.scalars(select(Version.file))) - {store_identity.FILE}
 
     def unreferenced_versions(self) -> set[str]:
         """Files of weights that no version refers to, or that belong to a purged one."""

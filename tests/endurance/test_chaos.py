@@ -17,14 +17,14 @@ import pytest
 from sklearn.preprocessing import PolynomialFeatures
 from sqlalchemy import select
 
-from core.jobs.tables import ENDED, Job, JobState
 from core.ledger import passes
 from core.ledger.digest import EMPTY, changed
-from core.models.table import Model
-from core.versions.tables import Version
+from core.tables.jobs import ENDED, Job, JobState
+from core.tables.models import Model
+from core.tables.versions import Version
 from tests.conftest import BACKENDS
 from tests.endurance.fleet import Fleet, children, kill
-from tests.worker.house import DELTA, Numbers, fitted, problem
+from tests.worker.deployment import DELTA, Numbers, fitted, problem
 
 ROUNDS, SEED = 2, 0
 SUBJECTS = 40

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from sqlalchemy import func, select
 
-from core.erasure.tables import Erasure, ErasureState
+from core.tables.erasures import Erasure, ErasureState
 from tests.conftest import BACKENDS
-from tests.endurance.crowd import EACH, PEOPLE, bodies, crowd, ids_of, left_of, near_without, places, started
 from tests.endurance.fleet import Fleet
+from tests.endurance.many_people import EACH, PEOPLE, bodies, crowd, ids_of, left_of, near_without, places, started
 from tests.endurance.traces import found, traces_of
-from tests.worker.house import DIM
-from tests.worker.people import ask, ended
+from tests.worker.deployment import DIM
+from tests.worker.erasure_helpers import ask, ended
 
 ERASED = (3, 77, 200, 399)
 BURST, ASKING = 150, 200

@@ -15,11 +15,11 @@ import httpx
 import pytest
 
 from tests.conftest import BACKENDS
-from tests.endurance.crowd import PEOPLE, bodies, crowd, ids_of, left_of, near_without, started
 from tests.endurance.fleet import Fleet, children, kill
+from tests.endurance.many_people import PEOPLE, bodies, crowd, ids_of, left_of, near_without, started
 from tests.endurance.traces import files, found, traces_of
 from tests.mlflow_server import PASSWORD, MlflowServer, mlflow_server
-from tests.worker.people import ended
+from tests.worker.erasure_helpers import ended
 
 ASKED = 20
 

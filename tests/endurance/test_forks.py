@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import worker.__main__ as main
 from core.database import Database, now
-from core.jobs.tables import Worker
+from core.tables.jobs import Worker
 from core.settings import from_environment
 
 within = threading.Event()

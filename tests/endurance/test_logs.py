@@ -13,7 +13,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from core.jobs.tables import Job
+from core.tables.jobs import Job
 from tests import servers
 from tests.conftest import BACKENDS
 from tests.servers import PostgresServer

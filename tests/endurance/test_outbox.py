@@ -6,7 +6,7 @@ import httpx
 from sqlalchemy import select
 
 from core.jobs import outbox, schedule
-from core.jobs.tables import Job, Outbox
+from core.tables.jobs import Job, Outbox
 from tests.stack import Stack
 
 

@@ -14,16 +14,16 @@ from sqlalchemy.orm import Session
 
 from core.database import Database, now
 from core.errors import Unavailable
-from core.jobs.tables import Job
-from core.models.table import Model
 from core.settings import Settings
+from core.tables.jobs import Job
+from core.tables.models import Model
+from core.tables.versions import Version
 from core.versions import history
+from core.versions.orphans import sweep
 from core.versions.store import Store, Stored
-from core.versions.sweeping import sweep
-from core.versions.tables import Version
 from tests.stack import Stack
 from worker.context import Context
-from worker.running import run
+from worker.runner import run
 
 
 class Unsure(Database):

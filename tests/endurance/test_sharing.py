@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import func, select
 
-from core.jobs.tables import Stretch
 from core.kprior import Training, train
 from core.ledger import passes
-from core.marks import Litter
+from core.metadata import OrphanFile
 from core.models import catalog
+from core.tables.jobs import Stretch
 from tests.endurance.fleet import Fleet, Process, children, gone, kill
-from tests.worker.house import problem
+from tests.worker.deployment import problem
 
 DIM, ROWS = 400, 15_000
 """Six stretches, each a tenth of a second and more."""
@@ -103,7 +103,7 @@ def same_again(fleet: Fleet, name: str, job: str, attempts: int) -> None:
         assert first[what] == last[what]
     fleet.wait_until(lambda: not fleet.unreferenced(fleet.job(job).model_id) and not now_shared(fleet), 10)
     with fleet.database.read() as session:
-        assert session.scalar(select(func.count()).select_from(Litter)) == 0
+        assert session.scalar(select(func.count()).select_from(OrphanFile)) == 0
 
 
 def messages(fleet: Fleet, job: str) -> Iterator[str]:

@@ -12,11 +12,11 @@ import pytest
 from redis import Redis
 from sqlalchemy import select
 
-from core.jobs.tables import Job
-from core.models.table import Model
-from core.versions.tables import Version
+from core.tables.jobs import Job
+from core.tables.models import Model
+from core.tables.versions import Version
 from tests.endurance.fleet import Fleet, Process, children, gone, kill
-from tests.worker.house import problem
+from tests.worker.deployment import problem
 
 LONG, SHORT = 800, 100
 """Epochs: a second or two, and some tenths of one."""

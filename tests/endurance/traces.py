@@ -15,7 +15,7 @@ from sqlalchemy import make_url
 
 from core.ledger.batch import subject_hash
 from tests import servers
-from tests.worker.house import Numbers
+from tests.worker.deployment import Numbers
 
 
 def traces_of(subject: str, ids: Iterable[str], x: Numbers, secret: bytes) -> dict[bytes, str]:

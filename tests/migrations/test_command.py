@@ -20,7 +20,7 @@ from psycopg import sql
 from sqlalchemy import func, select
 
 from core.keys import keyring
-from core.keys.table import Key
+from core.tables.keys import Key
 from migrations import __main__ as command
 from migrations import runner
 from tests.conftest import BACKENDS

@@ -15,13 +15,13 @@ import pytest
 import yaml
 
 from core.settings import Settings
-from core.versions import marker
+from core.versions import store_identity
 from tests.production.compose import FILE, Project, read, seconds
 from tests.production.image import ROOT, Installed
-from tests.worker.house import House, problem
+from tests.worker.deployment import Deployment, problem
 
 
-class Production(House):
+class Production(Deployment):
     """The services of the file, seen from outside: from the ports that it publishes."""
 
     def __init__(self, folder: Path, installed: Installed) -> None:
@@ -153,7 +153,7 @@ def another_store_is_not_taken_and_one_that_is_gone_is_told(production: Producti
     assert elsewhere.process.wait(60) == 1
     assert "AMEND_ARTIFACTS_URL" in elsewhere.log.read_text()
 
-    mark = production.artifacts / marker.FILE
+    mark = production.artifacts / store_identity.FILE
     mark.rename(mark.with_suffix(".gone"))
     told = production.readiness()
     assert (told["status"], told["store"]["ok"]) == ("down", False)

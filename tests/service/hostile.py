@@ -112,14 +112,14 @@ def read(kind: str, given: dict[str, Any], body: bytes) -> str:
     """What is said of a body."""
     from service.examples import formats
     from service.examples.reader import Reader
-    from service.inputs import inputs_of
-    from service.predictions import answers
+    from service.parsing.inputs import inputs_of
+    from service.predictions import predict
 
     spec = {"input": given, "target": {"kind": "binary"}}
     try:
         if kind == "inputs":
             loaded: Any = SimpleNamespace(inputs=inputs_of(spec), served=SimpleNamespace(outputs=1))
-            answers.read(loaded, body, 100_000)
+            predict.read(loaded, body, 100_000)
         else:
             formats.read(Reader(spec, 100_000, 64 * MEGABYTE, b"secret"), kind, body)
     except AmendError as error:

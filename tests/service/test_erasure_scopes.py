@@ -7,8 +7,8 @@ from collections.abc import Callable
 import httpx
 import pytest
 
+from tests.service.erasure_helpers import act, opened, show, somebody
 from tests.service.expect import refused
-from tests.service.people import act, opened, show, somebody
 from tests.stack import Stack
 
 REQUESTS: list[Callable[[httpx.Client, str], httpx.Response]] = [

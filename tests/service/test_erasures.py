@@ -13,11 +13,11 @@ import pytest
 
 from core.erasure import deleting, requests
 from core.erasure.requests import months_after
-from core.jobs.tables import JobKind
-from core.ledger.tables import Example
+from core.tables.jobs import JobKind
+from core.tables.ledger import Example
 from core.versions.store import Store
+from tests.service.erasure_helpers import act, ask, failed, known, opened, show, somebody
 from tests.service.expect import JSON, add, listed, paged, place, refused, rows
-from tests.service.people import act, ask, failed, known, opened, show, somebody
 from tests.stack import Stack
 
 LONG_AGO = "2020-01-31T12:00:00Z"

@@ -8,12 +8,12 @@ import httpx
 
 from core.erasure import deleting, requests
 from core.jobs import schedule
-from core.jobs.tables import JobKind
-from core.ledger.tables import Change
 from core.models import catalog
+from core.tables.jobs import JobKind
+from core.tables.ledger import Change
 from core.versions.store import Store
+from tests.service.erasure_helpers import act, ask, known, opened, show, somebody
 from tests.service.expect import add, listed, paged, refused, rows
-from tests.service.people import act, ask, known, opened, show, somebody
 from tests.stack import Stack
 
 LONG_AGO = "2020-01-31T12:00:00Z"

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from service.inputs import inputs_of
+from service.parsing.inputs import inputs_of
 from tests.service import hostile
 from tests.service.bodies import ARROW, BODIES, CSV, NDJSON, PARQUET, file, stream
 from tests.service.expect import JSON, listed, place, refused, rows

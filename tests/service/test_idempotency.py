@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import text
 
 from core.idempotency import Answer
+from tests.service.erasure_helpers import failed, opened, somebody
 from tests.service.expect import add, listed, operations, refused, rows
-from tests.service.people import failed, opened, somebody
 from tests.stack import Stack
 
 Request = tuple[str, dict[str, Any] | None]

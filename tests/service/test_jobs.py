@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from core.database import now
-from core.jobs.tables import Job, JobState
+from core.tables.jobs import Job, JobState
 from tests.service.expect import add, paged, refused, rows
 from tests.stack import Stack
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from core.errors import AmendError
-from service import json_items
 from service.examples import formats
 from service.examples.reader import Reader
+from service.parsing import json_items
 from tests.service.bodies import NDJSON
 
 SPECS: dict[str, dict[str, Any]] = {

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from core.keys.table import Key
+from core.tables.keys import Key
 from tests.service.expect import add, paged, refused, rows, soon
 from tests.stack import Stack
 

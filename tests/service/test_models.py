@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from core.ledger.tables import Example
+from core.tables.ledger import Example
 from tests.service.expect import JSON, add, paged, place, refused, rows
 from tests.stack import Stack
 

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.service.erasure_helpers import opened
 from tests.service.expect import METHODS, Operation, add, operations, rows
-from tests.service.people import opened
 from tests.stack import Stack
 
 

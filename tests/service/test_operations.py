@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import delete
 
 from core.database import now
-from core.jobs.tables import Worker
 from core.settings import Settings
+from core.tables.jobs import Worker
 from service import operations
 from tests.service.expect import add, refused, rows
 from tests.stack import Stack

@@ -11,10 +11,10 @@ from safetensors import numpy as safetensors
 from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 
-from core.jobs.tables import Job, JobState
 from core.models import catalog
+from core.tables.jobs import Job, JobState
+from core.tables.versions import VersionState
 from core.versions import history
-from core.versions.tables import VersionState
 from tests.service.conftest import SMALL_BATCH
 from tests.service.expect import JSON, add, place, refused, rows, soon
 from tests.stack import Stack

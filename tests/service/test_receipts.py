@@ -12,12 +12,12 @@ import httpx
 import pytest
 
 from core.erasure import receipts, requests
-from core.erasure.tables import ErasureState, Part, Receipt
 from core.models import catalog
+from core.tables.erasures import ErasureState, Part, Receipt
 from core.versions.store import Store
 from service.erasures import page
+from tests.service.erasure_helpers import ask, opened, somebody
 from tests.service.expect import add, refused, rows
-from tests.service.people import ask, opened, somebody
 from tests.stack import Stack
 
 HTML = {"Accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"}

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from core.jobs.tables import Job, JobState, Outbox
+from core.tables.jobs import Job, JobState, Outbox
 from tests.service.conftest import SMALL_BATCH
 from tests.service.expect import JSON, add, listed, refused, rows
 from tests.stack import Stack

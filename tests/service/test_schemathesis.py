@@ -14,8 +14,8 @@ from typing import Any
 
 import httpx
 
+from tests.service.erasure_helpers import ask, failed, opened, somebody
 from tests.service.expect import METHODS, add, rows
-from tests.service.people import ask, failed, opened, somebody
 from tests.stack import Stack
 
 EXAMPLES = os.environ.get("AMEND_TEST_EXAMPLES", "6")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from safetensors import numpy as safetensors
 
-from core.ledger.tables import HoldoutSample
 from core.models import catalog
+from core.tables.ledger import HoldoutSample
+from core.tables.versions import VersionState
 from core.versions import history
-from core.versions.tables import VersionState
 from tests.service.expect import add, refused, rows
 from tests.stack import Stack
 

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from core.marks import subjects_match
+from core.metadata import subjects_match
+from tests.service.erasure_helpers import act, ask, known, somebody
 from tests.service.expect import JSON, add, listed, refused, rows
-from tests.service.people import act, ask, known, somebody
 from tests.stack import Stack
 
 
@@ -104,8 +104,8 @@ def test_how_subjects_are_compared_is_fixed_by_the_first_of_them(stack: Stack, s
     known(stack, api, somebody())
     with small.client() as caseless:
         add(caseless, small.model(), [{**rows(1)[0], "subject": somebody()}])
-    for house, kept in ((stack, False), (small, True)):
-        with house.database.write() as session:
+    for deployment, kept in ((stack, False), (small, True)):
+        with deployment.database.write() as session:
             assert subjects_match(session, kept)
             assert not subjects_match(session, not kept)
 

@@ -9,8 +9,8 @@ import pytest
 from safetensors import numpy as safetensors
 
 from core.models import catalog
+from core.tables.versions import Comparison, VersionState
 from core.versions import history
-from core.versions.tables import Comparison, VersionState
 from tests.service.expect import add, paged, refused, rows
 from tests.stack import Stack
 

@@ -8,47 +8,47 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.worker.house import DELTA, House, fitted, problem
-from tests.worker.truth import TARGETS, examples_of, fit
+from tests.worker.deployment import DELTA, Deployment, fitted, problem
+from tests.worker.sklearn_oracle import TARGETS, examples_of, fit
 
 TRAIN = {"split": "train"}
 N, MORE = 240, 300
 """Examples before and after the addition."""
 
 
-def test_the_first_adaptation_trains(house: House) -> None:
-    name, (x, y) = house.new_model(), problem(300)
-    house.add_examples(name, x, y, **TRAIN)
-    job = house.adapted(name)
+def test_the_first_adaptation_trains(deployment: Deployment) -> None:
+    name, (x, y) = deployment.new_model(), problem(300)
+    deployment.add_examples(name, x, y, **TRAIN)
+    job = deployment.adapted(name)
     assert (job["state"], job["version"], job["from_position"], job["to_position"]) == ("succeeded", 1, 0, 300)
-    version = house.get(f"/v1/models/{name}/versions/1")
+    version = deployment.get(f"/v1/models/{name}/versions/1")
     assert (version["kind"], version["state"], version["method"]) == ("trained", "champion", "retrain")
-    np.testing.assert_allclose(house.weights(name), fitted(x, y), atol=1e-4)
+    np.testing.assert_allclose(deployment.weights(name), fitted(x, y), atol=1e-4)
 
 
-def add(house: House, name: str, x: Any, y: Any) -> dict[str, Any]:
-    house.add_examples(name, x[N:MORE], y[N:MORE], first=N, **TRAIN)
+def add(deployment: Deployment, name: str, x: Any, y: Any) -> dict[str, Any]:
+    deployment.add_examples(name, x[N:MORE], y[N:MORE], first=N, **TRAIN)
     return {"rows": range(MORE)}
 
 
-def remove(house: House, name: str, x: Any, y: Any) -> dict[str, Any]:
-    house.remove(name, range(30))
+def remove(deployment: Deployment, name: str, x: Any, y: Any) -> dict[str, Any]:
+    deployment.remove(name, range(30))
     return {"rows": range(30, N)}
 
 
-def regularize(house: House, name: str, x: Any, y: Any) -> dict[str, Any]:
-    house.post(f"/v1/models/{name}/changes", {"regularizer": {"kind": "l2", "delta": 4.0}})
+def regularize(deployment: Deployment, name: str, x: Any, y: Any) -> dict[str, Any]:
+    deployment.post(f"/v1/models/{name}/changes", {"regularizer": {"kind": "l2", "delta": 4.0}})
     return {"rows": range(N), "delta": 4.0}
 
 
-def change_degree(house: House, name: str, x: Any, y: Any) -> dict[str, Any]:
-    before = house.get(f"/v1/models/{name}")["architecture"]["degree"]
-    house.post(f"/v1/models/{name}/changes", {"architecture": {"kind": "linear", "degree": 3 - before}})
+def change_degree(deployment: Deployment, name: str, x: Any, y: Any) -> dict[str, Any]:
+    before = deployment.get(f"/v1/models/{name}")["architecture"]["degree"]
+    deployment.post(f"/v1/models/{name}/changes", {"architecture": {"kind": "linear", "degree": 3 - before}})
     return {"rows": range(N), "degree": 3 - before}
 
 
-def everything(house: House, name: str, x: Any, y: Any) -> dict[str, Any]:
-    changed = [change(house, name, x, y) for change in (add, regularize, change_degree, remove)]
+def everything(deployment: Deployment, name: str, x: Any, y: Any) -> dict[str, Any]:
+    changed = [change(deployment, name, x, y) for change in (add, regularize, change_degree, remove)]
     return {**changed[1], **changed[2], "rows": range(30, MORE)}
 
 
@@ -58,37 +58,37 @@ def everything(house: House, name: str, x: Any, y: Any) -> dict[str, Any]:
 )
 @pytest.mark.parametrize("kind", TARGETS)
 def test_every_change_of_every_kind_of_model_ends_within_its_bound_of_a_retrain(
-    house: House, kind: str, change: Callable[..., dict[str, Any]], degree: int
+    deployment: Deployment, kind: str, change: Callable[..., dict[str, Any]], degree: int
 ) -> None:
     architecture = {"kind": "linear", "degree": degree}
-    name, (x, y) = house.new_model(target=TARGETS[kind], architecture=architecture), examples_of(kind, MORE)
-    house.add_examples(name, x[:N], y[:N], **TRAIN)
-    house.adapted(name)
-    after = {"delta": DELTA, "degree": degree, **change(house, name, x, y)}
-    house.adapted(name)
-    house.settled(name)
-    version = house.champion(name)
-    assert (version["kind"], version["position"]) == ("adapted", house.get(f"/v1/models/{name}")["head"])
+    name, (x, y) = deployment.new_model(target=TARGETS[kind], architecture=architecture), examples_of(kind, MORE)
+    deployment.add_examples(name, x[:N], y[:N], **TRAIN)
+    deployment.adapted(name)
+    after = {"delta": DELTA, "degree": degree, **change(deployment, name, x, y)}
+    deployment.adapted(name)
+    deployment.settled(name)
+    version = deployment.champion(name)
+    assert (version["kind"], version["position"]) == ("adapted", deployment.get(f"/v1/models/{name}")["head"])
     rows = list(after.pop("rows"))
-    distance = np.linalg.norm(house.weights(name) - fit(kind, x[rows], y[rows], **after))
+    distance = np.linalg.norm(deployment.weights(name) - fit(kind, x[rows], y[rows], **after))
     assert distance <= version["certificate"]["bound"] + 1e-6
     assert version["certificate"]["relative"] <= 0.01
     assert version["certificate"]["kind"] == "bound"
-    assert house.datasets_agree(name)
+    assert deployment.datasets_agree(name)
 
 
-def test_adds_removals_and_a_new_regularizer_become_one_version(house: House) -> None:
-    name, (x, y) = house.new_model(), problem(400)
-    house.add_examples(name, x[:300], y[:300], **TRAIN)
-    house.adapted(name)
-    with house.worker_held():
-        house.add_examples(name, x[300:], y[300:], first=300, **TRAIN)
-        house.post(f"/v1/models/{name}/changes", {"regularizer": {"kind": "l2", "delta": 3.0}})
-        removal = house.remove(name, range(50))
-    job = house.ended(removal["job"])
+def test_adds_removals_and_a_new_regularizer_become_one_version(deployment: Deployment) -> None:
+    name, (x, y) = deployment.new_model(), problem(400)
+    deployment.add_examples(name, x[:300], y[:300], **TRAIN)
+    deployment.adapted(name)
+    with deployment.worker_held():
+        deployment.add_examples(name, x[300:], y[300:], first=300, **TRAIN)
+        deployment.post(f"/v1/models/{name}/changes", {"regularizer": {"kind": "l2", "delta": 3.0}})
+        removal = deployment.remove(name, range(50))
+    job = deployment.ended(removal["job"])
     assert (job["state"], job["from_position"], job["to_position"]) == ("succeeded", 300, 451)
-    version = house.champion(name)
+    version = deployment.champion(name)
     assert (version["version"], version["parent"], version["position"]) == (2, 1, 451)
-    assert house.get(f"/v1/models/{name}")["pending"] == 0
-    distance = np.linalg.norm(house.weights(name) - fitted(x[50:], y[50:], 3.0))
+    assert deployment.get(f"/v1/models/{name}")["pending"] == 0
+    distance = np.linalg.norm(deployment.weights(name) - fitted(x[50:], y[50:], 3.0))
     assert distance <= version["certificate"]["bound"] + 1e-4

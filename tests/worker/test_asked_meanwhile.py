@@ -10,13 +10,13 @@ import pytest
 from core.database import Database
 from core.erasure import requests
 from core.ledger import append
-from core.ledger.tables import Example
 from core.models import catalog
 from core.settings import Settings
+from core.tables.ledger import Example
 from migrations import runner
-from tests.core.ledger.plain import SECRET
-from tests.core.tracking.scene import Scene, cloud
-from worker import adapting
+from tests.core.ledger.reference_ledger import SECRET
+from tests.core.tracking.tracked_model import Scene, cloud
+from worker.jobs import adapt
 
 PERSON = b"somebody"
 
@@ -38,7 +38,7 @@ def test_a_version_that_was_begun_before_the_person_asked_does_not_stand_for_hav
     with database.write() as session:
         model = catalog.find(session, scene.name, None, lock=True)
         append.remove(session, model, Example.subject, [""], [PERSON])
-    make, asked = adapting.next_version, []
+    make, asked = adapt.next_version, []
 
     def make_slowly(*given: Any) -> Any:
         made = make(*given)
@@ -47,7 +47,7 @@ def test_a_version_that_was_begun_before_the_person_asked_does_not_stand_for_hav
                 asked.append(requests.receive(session, PERSON, SECRET, "key").id)
         return made
 
-    monkeypatch.setattr(adapting, "next_version", make_slowly)
+    monkeypatch.setattr(adapt, "next_version", make_slowly)
     version = scene.adapt()
     assert (version.position, asked != []) == (scene.model.head, True)
     assert version.certificate is not None

@@ -11,11 +11,11 @@ import pytest
 from core.jobs.leases import Cancelled
 from core.kprior import Cost, SolverError
 from core.kprior.certificate.network import Audit
-from core.versions.tables import VersionKind
-from worker import candidates
-from worker.candidates import NetworkAttempts, next_network
-from worker.making import Made
-from worker.subject import Unadaptable
+from core.tables.versions import VersionKind
+from worker.versions import candidates
+from worker.versions.builder import VersionDraft
+from worker.versions.candidates import NetworkAttempts, next_network
+from worker.versions.snapshot import Unadaptable
 
 PASSES = Audit(10, 100, 0.2, 0.2, 0.01, 0.1, 0.1)
 WORSE = Audit(10, 100, 0.9, 0.2, 0.01, 0.1, 0.1)
@@ -35,7 +35,7 @@ KNOWN = Audit(
 )
 
 
-def made(method: str, visits: int = 100) -> Made:
+def made(method: str, visits: int = 100) -> VersionDraft:
     kind = VersionKind.TRAINED if method == "retrain" else VersionKind.ADAPTED
     cost = Cost(backward_passes=visits)
     parts = {
@@ -47,7 +47,7 @@ def made(method: str, visits: int = 100) -> Made:
         "metrics": {},
         "evaluation": {},
     }
-    return Made(state=None, kind=kind, cost=cost, method=method, **parts)  # type: ignore[arg-type]
+    return VersionDraft(state=None, kind=kind, cost=cost, method=method, **parts)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Scripted:
     known: Any = field(default_factory=lambda: SimpleNamespace(cost=Cost(backward_passes=5), count=50, budget=40))
     candidate = NetworkAttempts.candidate
 
-    def make(self, method: str) -> tuple[Made, Audit | None]:
+    def make(self, method: str) -> tuple[VersionDraft, Audit | None]:
         self.asked.append(method)
         audit = self.audits[method]
         if isinstance(audit, Exception):
@@ -68,7 +68,7 @@ class Scripted:
         return made(method), audit
 
 
-def chosen(monkeypatch: pytest.MonkeyPatch, scripted: Scripted) -> Made:
+def chosen(monkeypatch: pytest.MonkeyPatch, scripted: Scripted) -> VersionDraft:
     monkeypatch.setattr(NetworkAttempts, "of", lambda *_: scripted)
     return next_network(SimpleNamespace(job_id="j"), None, None)  # type: ignore[arg-type]
 

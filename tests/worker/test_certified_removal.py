@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 
-from tests.worker.house import House, problem
+from tests.worker.deployment import Deployment, problem
 
 PROMISE = {"epsilon": 1.0, "delta": 1e-3, "sigma": 2.0}
 PENALISED = {"kind": "l2", "delta": 1.0, "penalize_bias": True}
 
 
-def test_every_version_shows_how_much_of_the_allowed_residual_it_uses(house: House) -> None:
-    name, (x, y) = house.new_model(training={"removal": PROMISE}, regularizer=PENALISED), problem(300)
-    house.add_examples(name, x, y, split="train")
-    house.adapted(name)
-    removal = house.post(f"/v1/models/{name}/removals", {"ids": [f"e{i}" for i in range(30)]})
-    assert house.ended(removal["job"])["state"] == "succeeded"
-    versions = house.get(f"/v1/models/{name}/versions")["items"]
+def test_every_version_shows_how_much_of_the_allowed_residual_it_uses(deployment: Deployment) -> None:
+    name, (x, y) = deployment.new_model(training={"removal": PROMISE}, regularizer=PENALISED), problem(300)
+    deployment.add_examples(name, x, y, split="train")
+    deployment.adapted(name)
+    removal = deployment.post(f"/v1/models/{name}/removals", {"ids": [f"e{i}" for i in range(30)]})
+    assert deployment.ended(removal["job"])["state"] == "succeeded"
+    versions = deployment.get(f"/v1/models/{name}/versions")["items"]
     assert [v["kind"] for v in versions] == ["adapted", "trained"]
     for version in versions:
         shown = version["certificate"]["removal"]
@@ -25,8 +25,8 @@ def test_every_version_shows_how_much_of_the_allowed_residual_it_uses(house: Hou
     assert (versions[0]["certificate"]["relative"]) <= 0.01
 
 
-def test_it_is_promised_only_where_it_exists(house: House) -> None:
-    with house.client() as client:
+def test_it_is_promised_only_where_it_exists(deployment: Deployment) -> None:
+    with deployment.client() as client:
         body = {"name": "no-promise", "input": {"kind": "vector", "dim": 2}, "target": {"kind": "binary"}}
         for wrong in ({}, {"regularizer": PENALISED, "architecture": {"kind": "mlp", "hidden": [4]}}):
             answer = client.post("/v1/models", json={**body, "training": {"removal": PROMISE}, **wrong})

@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits
 
 from tests.browser import browser
 from tests.mlflow_server import PASSWORD, MlflowServer
-from tests.worker.house import House
+from tests.worker.deployment import Deployment
 
 NAME = "digits"
 STEPS = 10
@@ -28,26 +28,30 @@ PICTURES = "AMEND_TEST_PICTURES"
 
 
 @pytest.fixture(scope="module")
-def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[House, MlflowServer]]:
+def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deployment, MlflowServer]]:
     """A model that lived through ten versions and three retrains while MLflow was down, and MLflow back again."""
     server = MlflowServer()
-    house = House(tmp_path_factory.mktemp("dashboard"), AMEND_MLFLOW_URL=server.url, AMEND_MLFLOW_PASSWORD=PASSWORD)
+    deployment = Deployment(
+        tmp_path_factory.mktemp("dashboard"), AMEND_MLFLOW_URL=server.url, AMEND_MLFLOW_PASSWORD=PASSWORD
+    )
     try:
-        house.add("worker.broker")
-        house.start()
-        house.add("worker")
-        house.add("worker.scheduler")
-        house.wait_until(lambda: house.ready())
-        live(house)
+        deployment.add("worker.broker")
+        deployment.start()
+        deployment.add("worker")
+        deployment.add("worker.scheduler")
+        deployment.wait_until(lambda: deployment.ready())
+        live(deployment)
         server.start()
-        house.wait_until(lambda: all(v["mlflow"] for v in house.get(f"/v1/models/{NAME}/versions")["items"]), 120)
-        yield house, server
+        deployment.wait_until(
+            lambda: all(v["mlflow"] for v in deployment.get(f"/v1/models/{NAME}/versions")["items"]), 120
+        )
+        yield deployment, server
     finally:
-        house.stop()
+        deployment.stop()
         server.stop(signal.SIGKILL)
 
 
-def live(house: House) -> None:
+def live(deployment: Deployment) -> None:
     """Digits come in by and by, most of digit 8 later than the others; some are removed."""
     x, y = load_digits(return_X_y=True)
     draws = np.random.default_rng(0).random(len(y))
@@ -55,32 +59,32 @@ def live(house: House) -> None:
     x, y = x[order] / 16, y[order]
     policy = {"adapt": {"after_changes": None, "every": None}, "retrain": {"every": None}, "holdout": 0.25}
     spec = {"input": {"kind": "vector", "dim": 64}, "target": {"kind": "classes", "values": list(range(10))}}
-    house.post("/v1/models", {"name": NAME, **spec, "policy": policy})
+    deployment.post("/v1/models", {"name": NAME, **spec, "policy": policy})
     parts = np.array_split(np.arange(len(y)), STEPS)
     for i, part in enumerate(parts):
-        house.add_examples(NAME, x[part], y[part], first=int(part[0]))
+        deployment.add_examples(NAME, x[part], y[part], first=int(part[0]))
         if i > 3:
-            house.post(f"/v1/models/{NAME}/removals", {"ids": [f"e{10 * i + k}" for k in range(10)]})
+            deployment.post(f"/v1/models/{NAME}/removals", {"ids": [f"e{10 * i + k}" for k in range(10)]})
         retrained = i in (3, 6, STEPS - 1)
-        job = house.post(f"/v1/models/{NAME}/{'retrains' if retrained else 'adaptations'}")
-        assert house.ended(job["id"])["state"] == "succeeded"
+        job = deployment.post(f"/v1/models/{NAME}/{'retrains' if retrained else 'adaptations'}")
+        assert deployment.ended(job["id"])["state"] == "succeeded"
 
 
-def test_what_a_data_scientist_sees(dashboard: tuple[House, MlflowServer], tmp_path: Path) -> None:
-    house, server = dashboard
-    everything_is_there_once(house, server)
-    mlflow_predicts_as_the_service_does(house, server)
+def test_what_a_data_scientist_sees(dashboard: tuple[Deployment, MlflowServer], tmp_path: Path) -> None:
+    deployment, server = dashboard
+    everything_is_there_once(deployment, server)
+    mlflow_predicts_as_the_service_does(deployment, server)
     the_timeline_shows_adapted_against_retrained(server, tmp_path)
 
 
-def everything_is_there_once(house: House, server: MlflowServer) -> None:
+def everything_is_there_once(deployment: Deployment, server: MlflowServer) -> None:
     client = MlflowClient(server.url)
-    jobs = [job for job in house.get(f"/v1/jobs?model={NAME}&limit=1000")["items"] if job["kind"] != "erase"]
+    jobs = [job for job in deployment.get(f"/v1/jobs?model={NAME}&limit=1000")["items"] if job["kind"] != "erase"]
     experiment = client.get_experiment_by_name(NAME)
     assert experiment is not None
     runs = client.search_runs([experiment.experiment_id], max_results=1000)
     assert sorted(run.data.tags["amend.job"] for run in runs) == sorted(job["id"] for job in jobs)
-    versions = house.get(f"/v1/models/{NAME}/versions")["items"]
+    versions = deployment.get(f"/v1/models/{NAME}/versions")["items"]
     registered = client.search_model_versions(f"name = '{NAME}'")
     assert sorted(int(v.version) for v in registered) == sorted(int(v["mlflow"]["version"]) for v in versions)
     assert len({v["mlflow"]["version"] for v in versions}) == len(versions)
@@ -89,17 +93,17 @@ def everything_is_there_once(house: House, server: MlflowServer) -> None:
     lines = {run.info.run_name: run for run in client.search_runs([timeline.experiment_id])}
     assert set(lines) == {"adapted", "retrained", "frozen"}
     points = client.get_metric_history(lines["adapted"].info.run_id, "accuracy/holdout")
-    served = {p["version"] for p in house.get(f"/v1/models/{NAME}/promotions")["items"]}
+    served = {p["version"] for p in deployment.get(f"/v1/models/{NAME}/promotions")["items"]}
     assert len(served) >= STEPS
     assert sorted(p.step for p in points) == sorted(v["position"] for v in versions if v["version"] in served)
     compared = client.get_metric_history(lines["retrained"].info.run_id, "accuracy/holdout")
-    positions = {c["position"] for c in house.get(f"/v1/models/{NAME}/comparisons")["items"]}
+    positions = {c["position"] for c in deployment.get(f"/v1/models/{NAME}/comparisons")["items"]}
     assert positions <= {p.step for p in compared}
 
 
-def mlflow_predicts_as_the_service_does(house: House, server: MlflowServer) -> None:
+def mlflow_predicts_as_the_service_does(deployment: Deployment, server: MlflowServer) -> None:
     x = load_digits().data[:20] / 16
-    ours = house.post(f"/v1/models/{NAME}/predictions", {"inputs": x.astype(np.float32).tolist()})["outputs"]
+    ours = deployment.post(f"/v1/models/{NAME}/predictions", {"inputs": x.astype(np.float32).tolist()})["outputs"]
     mlflow.set_tracking_uri(server.url)
     model = mlflow.pyfunc.load_model(f"models:/{NAME}@champion")
     theirs: list[dict[str, Any]] = model.predict(pd.DataFrame(x)).to_dict("records")

@@ -9,62 +9,64 @@ from sqlalchemy import update
 
 from core.database import now
 from core.models import catalog
-from core.versions.tables import Version
-from tests.worker.house import House, fitted
-from tests.worker.people import PERSON, ended, erased, filled_rows, known, near, states
+from core.tables.versions import Version
+from tests.worker.deployment import Deployment, fitted
+from tests.worker.erasure_helpers import PERSON, ended, erased, filled_rows, known, near, states
 
 
-def hold(house: House, person: str) -> str:
-    erasure = house.post("/v1/erasures", {"subject": person, "hold": True})
+def hold(deployment: Deployment, person: str) -> str:
+    erasure = deployment.post("/v1/erasures", {"subject": person, "hold": True})
     assert erasure["state"] == "held"
     return str(erasure["id"])
 
 
-def test_nothing_is_deleted_while_a_request_is_held_and_a_refusal_brings_the_model_back(house: House) -> None:
-    name, person, x, y = known(house)
-    before = house.weights(name)
-    id = hold(house, person)
-    house.remove(name, [299])
-    house.settled(name)  # a version is made without them meanwhile
-    assert np.linalg.norm(house.weights(name) - fitted(x[PERSON:299], y[PERSON:299])) < 1e-2
-    house.wait_until(lambda: 300 not in filled_rows(house, name))  # what was removed is deleted, what is held is not
-    assert filled_rows(house, name) == list(range(1, 300))
-    refusal = house.post(f"/v1/erasures/{id}/refuse", {"reason": "kept by law"})
+def test_nothing_is_deleted_while_a_request_is_held_and_a_refusal_brings_the_model_back(deployment: Deployment) -> None:
+    name, person, x, y = known(deployment)
+    before = deployment.weights(name)
+    id = hold(deployment, person)
+    deployment.remove(name, [299])
+    deployment.settled(name)  # a version is made without them meanwhile
+    assert np.linalg.norm(deployment.weights(name) - fitted(x[PERSON:299], y[PERSON:299])) < 1e-2
+    deployment.wait_until(
+        lambda: 300 not in filled_rows(deployment, name)
+    )  # what was removed is deleted, what is held is not
+    assert filled_rows(deployment, name) == list(range(1, 300))
+    refusal = deployment.post(f"/v1/erasures/{id}/refuse", {"reason": "kept by law"})
     assert refusal["state"] == "refused"
-    house.settled(name)
-    assert house.datasets_agree(name)
-    assert house.get(f"/v1/models/{name}")["counts"]["train"] == 299
-    assert np.linalg.norm(house.weights(name) - fitted(x[:299], y[:299])) < 1e-2
-    assert np.linalg.norm(house.weights(name) - before) < 1
-    assert "purged" not in states(house, name).values()
+    deployment.settled(name)
+    assert deployment.datasets_agree(name)
+    assert deployment.get(f"/v1/models/{name}")["counts"]["train"] == 299
+    assert np.linalg.norm(deployment.weights(name) - fitted(x[:299], y[:299])) < 1e-2
+    assert np.linalg.norm(deployment.weights(name) - before) < 1
+    assert "purged" not in states(deployment, name).values()
     # under their new positions they are found as ever
-    assert erased(house, person)["found"] >= PERSON
+    assert erased(deployment, person)["found"] >= PERSON
 
 
-def test_an_approved_request_ends_with_a_receipt(house: House) -> None:
-    name, person, x, y = known(house)
-    id = hold(house, person)
-    house.adapted(name)  # a version without them, made before anybody decided
-    house.post(f"/v1/erasures/{id}/approve")
-    erasure = ended(house, id)
+def test_an_approved_request_ends_with_a_receipt(deployment: Deployment) -> None:
+    name, person, x, y = known(deployment)
+    id = hold(deployment, person)
+    deployment.adapted(name)  # a version without them, made before anybody decided
+    deployment.post(f"/v1/erasures/{id}/approve")
+    erasure = ended(deployment, id)
     assert erasure["state"] == "completed", erasure
-    receipt = house.get(erasure["receipt"])
+    receipt = deployment.get(erasure["receipt"])
     [part] = receipt["models"]
-    assert near(house, part, x[PERSON:], y[PERSON:])
-    assert states(house, name) == {1: "purged", 2: "purged", 3: "champion"}
+    assert near(deployment, part, x[PERSON:], y[PERSON:])
+    assert states(deployment, name) == {1: "purged", 2: "purged", 3: "champion"}
     assert [event["what"] for event in receipt["trail"]] == ["filed", "approved"]
 
 
-def test_a_clock_that_was_set_back_makes_no_receipt_without_a_certificate(house: House) -> None:
+def test_a_clock_that_was_set_back_makes_no_receipt_without_a_certificate(deployment: Deployment) -> None:
     """The version at the head was made before the person asked, whatever the clock says."""
-    name, person, x, y = known(house, policy={"certify": "never"})
-    house.post(f"/v1/models/{name}/removals", {"subjects": [person]})
-    house.settled(name)
-    assert house.champion(name)["certificate"] is None
-    with house.database.write() as session:
+    name, person, x, y = known(deployment, policy={"certify": "never"})
+    deployment.post(f"/v1/models/{name}/removals", {"subjects": [person]})
+    deployment.settled(name)
+    assert deployment.champion(name)["certificate"] is None
+    with deployment.database.write() as session:
         model = catalog.find(session, name, None)
         later = update(Version).where(Version.model_id == model.id).values(created_at=now() + timedelta(days=1))
         session.execute(later)
-    [part] = erased(house, person)["models"]
+    [part] = erased(deployment, person)["models"]
     assert part["certificate"]["kind"] == "bound"
-    assert near(house, part, x[PERSON:], y[PERSON:])
+    assert near(deployment, part, x[PERSON:], y[PERSON:])

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from core.models import catalog
-from core.versions.tables import Version
-from tests.worker.house import House, problem
-from tests.worker.people import erased, states
+from core.tables.versions import Version
+from tests.worker.deployment import Deployment, problem
+from tests.worker.erasure_helpers import erased, states
 
 
 def loss_of(w: Any, x: Any, y: int) -> float:
@@ -29,65 +29,65 @@ def tells(figures: list[dict[str, Any]], secret: float, within: float = 1e-3) ->
     return any(abs(abs(a - b) - secret) < within for a, b in combinations(sums(figures), 2))
 
 
-def figures_of(house: House, name: str) -> list[dict[str, Any]]:
+def figures_of(deployment: Deployment, name: str) -> list[dict[str, Any]]:
     """All figures on the holdout that the database has of a model's versions, and that the service tells."""
-    with house.database.read() as session:
+    with deployment.database.read() as session:
         model = catalog.find(session, name, None)
-        rows = [session.get_one(Version, (model.id, int(v["version"]))) for v in versions(house, name)]
+        rows = [session.get_one(Version, (model.id, int(v["version"]))) for v in versions(deployment, name)]
     stored = [row.metrics for row in rows] + [(row.evaluation or {}).get("frozen") or {} for row in rows]
-    comparisons = house.get(f"/v1/models/{name}/comparisons")["items"]
+    comparisons = deployment.get(f"/v1/models/{name}/comparisons")["items"]
     compared = [
         {"rows": c["rows"], "loss": c["loss"][side]}
         for c in comparisons
         for side in ("adapted", "retrained")
         if c["loss"]
     ]
-    return [*stored, *(v["metrics"] for v in versions(house, name)), *compared]
+    return [*stored, *(v["metrics"] for v in versions(deployment, name)), *compared]
 
 
-def versions(house: House, name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = house.get(f"/v1/models/{name}/versions")["items"]
+def versions(deployment: Deployment, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = deployment.get(f"/v1/models/{name}/versions")["items"]
     return found
 
 
-def test_the_loss_of_an_erased_person_is_not_the_difference_of_two_figures(house: House) -> None:
-    name, (x, y) = house.new_model(), problem(260)
+def test_the_loss_of_an_erased_person_is_not_the_difference_of_two_figures(deployment: Deployment) -> None:
+    name, (x, y) = deployment.new_model(), problem(260)
     person = f"held out of {name}"
-    house.add_examples(name, x[:200], y[:200], split="train")
-    house.add_examples(name, x[200:259], y[200:259], first=200, split="holdout")
-    house.adapted(name)
-    frozen = house.weights(name)
-    house.add_examples(name, x[259:], y[259:], first=259, split="holdout", subject=person)
-    house.adapted(name)
-    house.ended(house.post(f"/v1/models/{name}/retrains")["id"])
+    deployment.add_examples(name, x[:200], y[:200], split="train")
+    deployment.add_examples(name, x[200:259], y[200:259], first=200, split="holdout")
+    deployment.adapted(name)
+    frozen = deployment.weights(name)
+    deployment.add_examples(name, x[259:], y[259:], first=259, split="holdout", subject=person)
+    deployment.adapted(name)
+    deployment.ended(deployment.post(f"/v1/models/{name}/retrains")["id"])
     secret = loss_of(frozen, x[259], int(y[259]))
-    assert tells(figures_of(house, name), secret), "as long as nobody asked to be forgotten"
-    [part] = erased(house, person)["models"]
-    assert not tells(figures_of(house, name), secret)
-    purged = [v for v in versions(house, name) if v["state"] == "purged"]
+    assert tells(figures_of(deployment, name), secret), "as long as nobody asked to be forgotten"
+    [part] = erased(deployment, person)["models"]
+    assert not tells(figures_of(deployment, name), secret)
+    purged = [v for v in versions(deployment, name) if v["state"] == "purged"]
     assert purged
     for version in purged:
         assert (version["metrics"], version["certificate"], version["sha256"]) == ({}, None, None)
-    assert house.get(f"/v1/models/{name}/comparisons")["items"] == []
+    assert deployment.get(f"/v1/models/{name}/comparisons")["items"] == []
     # the version from before the person came is still there, with its figures
-    assert states(house, name)[1] == "superseded"
-    assert house.version(name, 1)["metrics"]["rows"] == 59
+    assert states(deployment, name)[1] == "superseded"
+    assert deployment.version(name, 1)["metrics"]["rows"] == 59
     assert part["versions"]["purged"] == sorted(v["version"] for v in purged)
     assert {"versions": [1], "why": "made before this data came"} in part["versions"]["stay"]
 
 
-def test_a_version_from_before_the_person_can_be_rolled_back_to(house: House) -> None:
-    name, (x, y) = house.new_model(), problem(300)
+def test_a_version_from_before_the_person_can_be_rolled_back_to(deployment: Deployment) -> None:
+    name, (x, y) = deployment.new_model(), problem(300)
     person = f"late in {name}"
-    house.add_examples(name, x[:200], y[:200], split="train")
-    house.adapted(name)
-    house.add_examples(name, x[200:250], y[200:250], first=200, split="train", subject=person)
-    house.adapted(name)
-    house.add_examples(name, x[250:], y[250:], first=250, split="train")
-    house.adapted(name)
-    before = house.weights(name, 1)
-    [part] = erased(house, person)["models"]
-    assert states(house, name) == {1: "superseded", 2: "purged", 3: "purged", 4: "champion"}
+    deployment.add_examples(name, x[:200], y[:200], split="train")
+    deployment.adapted(name)
+    deployment.add_examples(name, x[200:250], y[200:250], first=200, split="train", subject=person)
+    deployment.adapted(name)
+    deployment.add_examples(name, x[250:], y[250:], first=250, split="train")
+    deployment.adapted(name)
+    before = deployment.weights(name, 1)
+    [part] = erased(deployment, person)["models"]
+    assert states(deployment, name) == {1: "superseded", 2: "purged", 3: "purged", 4: "champion"}
     assert part["versions"] == {
         "purged": [2, 3],
         "stay": [
@@ -95,21 +95,21 @@ def test_a_version_from_before_the_person_can_be_rolled_back_to(house: House) ->
             {"versions": [4], "why": "made without this data"},
         ],
     }
-    house.post(f"/v1/models/{name}/versions/1/promote")
-    np.testing.assert_array_equal(house.weights(name), before)
+    deployment.post(f"/v1/models/{name}/versions/1/promote")
+    np.testing.assert_array_equal(deployment.weights(name), before)
 
 
-def test_figures_of_purged_weights_on_other_versions_go_too(house: House) -> None:
+def test_figures_of_purged_weights_on_other_versions_go_too(deployment: Deployment) -> None:
     """The first version knew the person: how it would do today is measured with every version."""
-    name, (x, y) = house.new_model(), problem(300)
+    name, (x, y) = deployment.new_model(), problem(300)
     person = f"first of {name}"
-    house.add_examples(name, x[:20], y[:20], split="train", subject=person)
-    house.add_examples(name, x[20:], y[20:], first=20)
-    house.adapted(name)
-    house.remove(name, [100])
-    house.settled(name)
-    erased(house, person)
-    with house.database.read() as session:
+    deployment.add_examples(name, x[:20], y[:20], split="train", subject=person)
+    deployment.add_examples(name, x[20:], y[20:], first=20)
+    deployment.adapted(name)
+    deployment.remove(name, [100])
+    deployment.settled(name)
+    erased(deployment, person)
+    with deployment.database.read() as session:
         model = catalog.find(session, name, None)
         champion = session.get_one(Version, (model.id, model.champion))
     assert "frozen" not in (champion.evaluation or {})

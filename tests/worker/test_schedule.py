@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from core.jobs.tables import Job, JobKind
 from core.models import catalog
-from tests.worker.house import House, problem
+from core.tables.jobs import Job, JobKind
+from tests.worker.deployment import Deployment, problem
 from tests.worker.test_failures import POISON, store
 
 OFF = {"after_changes": None, "every": None}
@@ -38,24 +38,24 @@ assert not {"torch", "core.kprior", "celery.worker"} & set(sys.modules)
 
 
 @pytest.fixture(scope="module")
-def watched(house: House) -> Iterator[House]:
-    """The house with a second scheduler."""
-    second = house.add("worker.scheduler")
-    log = house.folder / "worker.scheduler.log"
-    house.wait_until(lambda: log.read_text().count("scheduler started") == 2)
-    yield house
+def watched(deployment: Deployment) -> Iterator[Deployment]:
+    """The deployment with a second scheduler."""
+    second = deployment.add("worker.scheduler")
+    log = deployment.folder / "worker.scheduler.log"
+    deployment.wait_until(lambda: log.read_text().count("scheduler started") == 2)
+    yield deployment
     second.terminate()
     assert second.wait(10) == 0
 
 
 @contextmanager
-def trained(house: House, policy: dict[str, Any], scale: float = 1.0, **spec: Any) -> Iterator[str]:
+def trained(deployment: Deployment, policy: dict[str, Any], scale: float = 1.0, **spec: Any) -> Iterator[str]:
     """A model with a version for the first 100 examples, whose schedule ends with the test."""
-    name = house.new_model(**spec)
-    dim = house.get(f"/v1/models/{name}")["input"]["dim"]
-    house.add_examples(name, X[:100, :dim] * scale, Y[:100], split="train")
-    house.adapted(name)
-    with house.client() as client:
+    name = deployment.new_model(**spec)
+    dim = deployment.get(f"/v1/models/{name}")["input"]["dim"]
+    deployment.add_examples(name, X[:100, :dim] * scale, Y[:100], split="train")
+    deployment.adapted(name)
+    with deployment.client() as client:
         try:
             client.patch(f"/v1/models/{name}", json={"policy": policy}).raise_for_status()
             yield name
@@ -64,9 +64,9 @@ def trained(house: House, policy: dict[str, Any], scale: float = 1.0, **spec: An
 
 
 @contextmanager
-def schedulers_held(house: House) -> Iterator[None]:
+def schedulers_held(deployment: Deployment) -> Iterator[None]:
     """No tick comes meanwhile."""
-    processes = [p for p in house.others if p.args[-1] == "worker.scheduler"]  # type: ignore[index]
+    processes = [p for p in deployment.others if p.args[-1] == "worker.scheduler"]  # type: ignore[index]
     for process in processes:
         process.send_signal(signal.SIGSTOP)
     try:
@@ -76,27 +76,27 @@ def schedulers_held(house: House) -> Iterator[None]:
             process.send_signal(signal.SIGCONT)
 
 
-def add(house: House, name: str, first: int, last: int) -> None:
-    house.add_examples(name, X[first:last], Y[first:last], first=first, split="train")
+def add(deployment: Deployment, name: str, first: int, last: int) -> None:
+    deployment.add_examples(name, X[first:last], Y[first:last], first=first, split="train")
 
 
-def position(house: House, name: str) -> int:
-    return int(house.champion(name)["position"])
+def position(deployment: Deployment, name: str) -> int:
+    return int(deployment.champion(name)["position"])
 
 
-def jobs(house: House, name: str, kind: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = house.get(f"/v1/jobs?model={name}&kind={kind}")["items"]
+def jobs(deployment: Deployment, name: str, kind: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = deployment.get(f"/v1/jobs?model={name}&kind={kind}")["items"]
     return found
 
 
-def test_a_tick_does_without_torch(house: House) -> None:
+def test_a_tick_does_without_torch(deployment: Deployment) -> None:
     """Importing it takes longer than a tick, and more memory than all the rest."""
     command = [sys.executable, "-c", TICK]
-    ticked = subprocess.run(command, env=house.complete(), check=True, capture_output=True, text=True)
+    ticked = subprocess.run(command, env=deployment.complete(), check=True, capture_output=True, text=True)
     assert "failed" not in ticked.stdout + ticked.stderr
 
 
-def test_a_model_is_adapted_after_so_many_changes(watched: House) -> None:
+def test_a_model_is_adapted_after_so_many_changes(watched: Deployment) -> None:
     with trained(watched, {"adapt": {**OFF, "after_changes": 10}}) as name:
         add(watched, name, 100, 109)
         time.sleep(TICKS)
@@ -107,7 +107,7 @@ def test_a_model_is_adapted_after_so_many_changes(watched: House) -> None:
         assert len(jobs(watched, name, "adapt")) == 2
 
 
-def test_a_model_is_adapted_when_a_change_is_old_enough(watched: House) -> None:
+def test_a_model_is_adapted_when_a_change_is_old_enough(watched: Deployment) -> None:
     with trained(watched, {"adapt": {**OFF, "every": "1s"}}) as name:
         asked = time.monotonic()
         add(watched, name, 100, 101)
@@ -117,7 +117,7 @@ def test_a_model_is_adapted_when_a_change_is_old_enough(watched: House) -> None:
         assert len(jobs(watched, name, "adapt")) == 2
 
 
-def test_missed_due_times_are_caught_up_once_and_nothing_is_retrained_for_nothing(watched: House) -> None:
+def test_missed_due_times_are_caught_up_once_and_nothing_is_retrained_for_nothing(watched: Deployment) -> None:
     with trained(watched, {"retrain": {"every": "1s"}}) as name:
         with schedulers_held(watched):
             add(watched, name, 100, 110)
@@ -130,7 +130,7 @@ def test_missed_due_times_are_caught_up_once_and_nothing_is_retrained_for_nothin
         assert comparison["position"] == 110
 
 
-def test_each_due_time_is_met_once(watched: House) -> None:
+def test_each_due_time_is_met_once(watched: Deployment) -> None:
     with trained(watched, {"retrain": {"every": "1s"}}) as name:
         for i in range(100, 125):
             add(watched, name, i, i + 1)
@@ -149,7 +149,7 @@ def test_each_due_time_is_met_once(watched: House) -> None:
 POWERS = {"input": {"kind": "vector", "dim": 1}, "architecture": {"kind": "linear", "degree": 10}}
 
 
-def test_a_failed_adaptation_is_not_tried_again_until_something_changes(watched: House) -> None:
+def test_a_failed_adaptation_is_not_tried_again_until_something_changes(watched: Deployment) -> None:
     with trained(watched, {"adapt": {**OFF, "after_changes": 1}}, scale=0.25, **POWERS) as name:
         store(watched, name, POISON, np.array([1]), 100, "train")
         watched.wait_until(lambda: len(jobs(watched, name, "adapt")) == 2, 10)
@@ -160,7 +160,7 @@ def test_a_failed_adaptation_is_not_tried_again_until_something_changes(watched:
         watched.wait_until(lambda: position(watched, name) == 102, 10)
 
 
-def test_what_runs_already_is_not_made_due_again(watched: House) -> None:
+def test_what_runs_already_is_not_made_due_again(watched: Deployment) -> None:
     endless = {"training": {"max_epochs": 30_000, "patience": 100_000}}
     name = watched.new_model(architecture={"kind": "mlp", "hidden": [8]}, **endless)
     watched.add_examples(name, X[:100], Y[:100], split="train")

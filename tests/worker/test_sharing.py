@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from core.ledger import passes
 from core.models import catalog
-from tests.worker.house import House, problem
+from tests.worker.deployment import Deployment, problem
 from worker.sharing import Kept
 
 
-def test_rows_are_kept_for_their_position_alone(house: House) -> None:
-    name, (x, y) = house.new_model(), problem(60)
-    house.add_examples(name, x, y, split="train")
-    with house.database.read() as session:
+def test_rows_are_kept_for_their_position_alone(deployment: Deployment) -> None:
+    name, (x, y) = deployment.new_model(), problem(60)
+    deployment.add_examples(name, x, y, split="train")
+    with deployment.database.read() as session:
         model = catalog.find(session, name, None)
     kept, span = Kept(), range(0, 30)
 
     def rows(at: int) -> int:
-        part = passes.in_force(house.database, model.id, model.spec, at).over(span)
+        part = passes.in_force(deployment.database, model.id, model.spec, at).over(span)
         return sum(len(chunk) for chunk in kept.over(part))
 
     assert (rows(60), rows(60)) == (30, 30)
-    house.remove(name, range(5))
+    deployment.remove(name, range(5))
     assert (rows(65), rows(60)) == (25, 30)  # the same stretch, of which less is in force
     assert len(kept.chunks) == 2

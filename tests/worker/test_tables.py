@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from tests.worker.house import DELTA, House, Numbers
-from tests.worker.people import erased
+from tests.worker.deployment import DELTA, Deployment, Numbers
+from tests.worker.erasure_helpers import erased
 
 JOBS = ["nurse", "clerk", "baker"]
 COLUMNS = [
@@ -50,41 +50,41 @@ def encoded(rows: list[Row], like: list[Row]) -> Numbers:
     return np.stack([*parts, *flags, *map(np.array, indicators)], 1)
 
 
-def test_a_table_with_categories_and_missing_values_is_adapted_within_its_bound(house: House) -> None:
-    name, (rows, y) = house.new_model(input={"kind": "table", "columns": COLUMNS}), people(400)
+def test_a_table_with_categories_and_missing_values_is_adapted_within_its_bound(deployment: Deployment) -> None:
+    name, (rows, y) = deployment.new_model(input={"kind": "table", "columns": COLUMNS}), people(400)
 
     def send(first: int, last: int) -> None:
         batch = [{"id": f"e{i}", "x": rows[i], "y": int(y[i]), "split": "train"} for i in range(first, last)]
-        house.post(f"/v1/models/{name}/examples", {"examples": batch})
+        deployment.post(f"/v1/models/{name}/examples", {"examples": batch})
 
     send(0, 300)
-    house.adapted(name)
-    with house.worker_held():
+    deployment.adapted(name)
+    with deployment.worker_held():
         send(300, 400)
-        house.remove(name, range(40))
-    house.settled(name)
-    version = house.champion(name)
+        deployment.remove(name, range(40))
+    deployment.settled(name)
+    version = deployment.champion(name)
     assert (version["kind"], version["position"]) == ("adapted", 440)
     # numbers are measured by the mean and deviation of the first training
     x = encoded(rows[40:], rows[:300])
     model = LogisticRegression(C=1 / DELTA, solver="newton-cholesky", tol=1e-10).fit(x, y[40:])
     truth = np.concatenate([model.coef_[0], model.intercept_])
-    assert np.linalg.norm(house.weights(name) - truth) <= version["certificate"]["bound"] + 1e-6
+    assert np.linalg.norm(deployment.weights(name) - truth) <= version["certificate"]["bound"] + 1e-6
     assert version["certificate"]["relative"] <= 0.01
-    assert house.datasets_agree(name)
+    assert deployment.datasets_agree(name)
 
 
-def test_the_units_of_columns_know_nothing_of_an_erased_outlier(house: House) -> None:
-    name, (rows, y) = house.new_model(input={"kind": "table", "columns": COLUMNS}), people(300)
+def test_the_units_of_columns_know_nothing_of_an_erased_outlier(deployment: Deployment) -> None:
+    name, (rows, y) = deployment.new_model(input={"kind": "table", "columns": COLUMNS}), people(300)
     sent = [{"id": f"e{i}", "x": rows[i], "y": int(y[i]), "split": "train"} for i in range(300)]
     rich = {"id": "rich", "subject": f"rich of {name}", "x": {**rows[0], "income": 1e9}, "y": 1, "split": "train"}
-    house.post(f"/v1/models/{name}/examples", {"examples": [*sent, rich]})
-    house.adapted(name)
-    before = house.state(name).predictor.encoder.scale.tolist()
-    [part] = erased(house, f"rich of {name}")["models"]
+    deployment.post(f"/v1/models/{name}/examples", {"examples": [*sent, rich]})
+    deployment.adapted(name)
+    before = deployment.state(name).predictor.encoder.scale.tolist()
+    [part] = erased(deployment, f"rich of {name}")["models"]
     assert (part["method"], part["words"]) == ("retrained", "retrained without this data")
-    after = house.state(name).predictor.encoder.scale.tolist()
+    after = deployment.state(name).predictor.encoder.scale.tolist()
     assert after[1] < before[1] / 100
     model = LogisticRegression(C=1 / DELTA, solver="newton-cholesky", tol=1e-10).fit(encoded(rows, rows), y)
     truth = np.concatenate([model.coef_[0], model.intercept_])
-    assert np.linalg.norm(house.weights(name) - truth) <= part["certificate"]["bound"] + 1e-6
+    assert np.linalg.norm(deployment.weights(name) - truth) <= part["certificate"]["bound"] + 1e-6

@@ -4,48 +4,50 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.worker.house import House, problem
+from tests.worker.deployment import Deployment, problem
 from tests.worker.test_failures import POISON, store
 
 REQUEST = "asked-for-by-a-test"
 
 
-def test_lines_of_a_job_carry_the_id_of_the_request_that_made_it_due(house: House) -> None:
-    name, (x, y) = house.new_model(), problem(100)
-    house.add_examples(name, x, y)
-    house.adapted(name)
+def test_lines_of_a_job_carry_the_id_of_the_request_that_made_it_due(deployment: Deployment) -> None:
+    name, (x, y) = deployment.new_model(), problem(100)
+    deployment.add_examples(name, x, y)
+    deployment.adapted(name)
     headers = {"X-Request-ID": REQUEST}
-    job = house.post(f"/v1/models/{name}/removals", {"ids": ["e1"]}, headers=headers)["job"]
-    house.ended(job)
-    house.wait_until(lambda: len([line for line in house.log_lines("worker") if line.get("job") == job]) >= 2, 5)
-    lines = [line for line in house.log_lines("worker") if line.get("job") == job]
+    job = deployment.post(f"/v1/models/{name}/removals", {"ids": ["e1"]}, headers=headers)["job"]
+    deployment.ended(job)
+    deployment.wait_until(
+        lambda: len([line for line in deployment.log_lines("worker") if line.get("job") == job]) >= 2, 5
+    )
+    lines = [line for line in deployment.log_lines("worker") if line.get("job") == job]
     assert [line["event"] for line in lines] == ["job started", "job succeeded"]
     assert {line["request_id"] for line in lines} == {REQUEST}
-    assert any(line.get("request_id") == REQUEST for line in house.log_lines("service"))
+    assert any(line.get("request_id") == REQUEST for line in deployment.log_lines("service"))
 
 
-def test_no_log_holds_values_ids_or_subjects(house: House) -> None:
+def test_no_log_holds_values_ids_or_subjects(deployment: Deployment) -> None:
     x = np.array([[7654321.0], [2.5], [1.0], [2.0]], np.float32)
-    name = house.new_model(input={"kind": "vector", "dim": 1}, architecture={"kind": "linear", "degree": 10})
+    name = deployment.new_model(input={"kind": "vector", "dim": 1}, architecture={"kind": "linear", "degree": 10})
     rows = [
         {"id": f"telltale-{i}", "subject": f"somebody-{i}", "x": a.tolist(), "y": i % 2, "split": "train"}
         for i, a in enumerate(x)
     ]
-    house.post(f"/v1/models/{name}/examples", {"examples": rows})
-    store(house, name, POISON, np.array([1]), 4, "train")
-    assert house.adapted(name)["state"] == "failed"
-    house.post(f"/v1/models/{name}/removals", {"subjects": ["somebody-0"]})
-    house.post(f"/v1/models/{name}/removals", {"ids": ["e4"]})
-    house.adapted(name)
-    house.settled(name)
-    for log in house.folder.glob("*.log"):
+    deployment.post(f"/v1/models/{name}/examples", {"examples": rows})
+    store(deployment, name, POISON, np.array([1]), 4, "train")
+    assert deployment.adapted(name)["state"] == "failed"
+    deployment.post(f"/v1/models/{name}/removals", {"subjects": ["somebody-0"]})
+    deployment.post(f"/v1/models/{name}/removals", {"ids": ["e4"]})
+    deployment.adapted(name)
+    deployment.settled(name)
+    for log in deployment.folder.glob("*.log"):
         text = log.read_text()
         for telltale in ("telltale", "somebody", "7654321", "e+37"):
             assert telltale not in text, f"{telltale} in {log.name}"
         assert name not in text or log.name == "service.log"
 
 
-def test_the_log_of_a_worker_is_json_from_its_first_job_on(house: House) -> None:
-    lines = (house.folder / "worker.log").read_text().splitlines()
+def test_the_log_of_a_worker_is_json_from_its_first_job_on(deployment: Deployment) -> None:
+    lines = (deployment.folder / "worker.log").read_text().splitlines()
     started = next(i for i, line in enumerate(lines) if "job started" in line)
     assert all(line.startswith("{") for line in lines[started:])

@@ -6,14 +6,14 @@ from sqlalchemy import delete, select
 
 from core.database import Database
 from core.erasure import purging
-from core.erasure.tables import Part
-from core.jobs.tables import Job
 from core.ledger import holdout
-from core.ledger.tables import Example
-from core.models.table import Model
+from core.tables.erasures import Part
+from core.tables.jobs import Job
+from core.tables.ledger import Example
+from core.tables.models import Model
 from core.versions.store import Store
-from tests.core.erasure.people import ask, give, parts, somebody
-from tests.core.ledger.plain import Row, add, new_model, remove
+from tests.core.erasure.erasure_helpers import ask, give, parts, somebody
+from tests.core.ledger.reference_ledger import Row, add, new_model, remove
 
 MANY = 40_000
 """More than the parameters of one statement on SQLite."""

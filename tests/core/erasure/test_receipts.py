@@ -16,7 +16,7 @@ from sqlalchemy import select
 from core.database import Database
 from core.erasure import receipts
 from core.erasure.receipts import START, Flaw, append, chain, flaws, hash_of, verify
-from core.erasure.tables import Receipt
+from core.tables.erasures import Receipt
 from core.versions.store import Store
 
 VALUES = st.recursive(

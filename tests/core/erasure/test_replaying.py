@@ -13,12 +13,12 @@ from sqlalchemy import delete
 from core.database import Database
 from core.erasure import receipts
 from core.erasure.replaying import replay
-from core.erasure.tables import Erasure, ErasureState, Part, Receipt
 from core.errors import Conflict
 from core.ledger.batch import subject_hash
+from core.tables.erasures import Erasure, ErasureState, Part, Receipt
 from core.versions.store import Store
-from tests.core.erasure.people import ask, give, parts, reach, shown, somebody, unknown
-from tests.core.ledger.plain import SECRET, new_model, stored
+from tests.core.erasure.erasure_helpers import ask, give, parts, reach, shown, somebody, unknown
+from tests.core.ledger.reference_ledger import SECRET, new_model, stored
 
 COMPLETED = ErasureState.COMPLETED
 

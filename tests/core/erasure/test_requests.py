@@ -13,15 +13,15 @@ from sqlalchemy.exc import IntegrityError
 from core.database import Database
 from core.erasure import decisions, requests
 from core.erasure.requests import months_after, token_of
-from core.erasure.tables import Erasure, ErasureState, Receipt
 from core.errors import Conflict, NotFound
 from core.jobs import leases
-from core.jobs.tables import Job, JobKind, JobState
 from core.ledger.batch import subject_hash
-from core.ledger.tables import Example
-from core.models.table import Model
-from tests.core.erasure.people import ask, change, give, parts, reach, shown, somebody, unknown
-from tests.core.ledger.plain import SECRET, new_model, remove_subjects, stored
+from core.tables.erasures import Erasure, ErasureState, Receipt
+from core.tables.jobs import Job, JobKind, JobState
+from core.tables.ledger import Example
+from core.tables.models import Model
+from tests.core.erasure.erasure_helpers import ask, change, give, parts, reach, shown, somebody, unknown
+from tests.core.ledger.reference_ledger import SECRET, new_model, remove_subjects, stored
 
 COMPLETED, FAILED = ErasureState.COMPLETED, ErasureState.FAILED
 

@@ -10,11 +10,11 @@ from sqlalchemy.orm import Session
 
 from core.database import Database
 from core.jobs import queue
-from core.jobs.tables import Job, JobKind, Outbox
 from core.models.policy import Policy
-from core.models.table import Model
-from core.versions.tables import Version, VersionKind, VersionState
-from tests.core.ledger.plain import Row, add, locked, new_model
+from core.tables.jobs import Job, JobKind, Outbox
+from core.tables.models import Model
+from core.tables.versions import Version, VersionKind, VersionState
+from tests.core.ledger.reference_ledger import Row, add, locked, new_model
 
 OWNER, OTHER = "here:1:a", "there:2:b"
 

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 from core.database import Database, now
 from core.jobs import holds, schedule
-from core.jobs.tables import JobKind
-from core.models.table import Model
+from core.tables.jobs import JobKind
+from core.tables.models import Model
 from tests.core.jobs.rows import add_training, enter_version, model_with
-from tests.core.ledger.plain import locked, remove, stored
+from tests.core.ledger.reference_ledger import locked, remove, stored
 
 EAGER = {"adapt": {"after_changes": 1, "every": "1s"}, "retrain": {"every": "1s"}}
 

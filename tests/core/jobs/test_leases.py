@@ -13,10 +13,10 @@ from sqlalchemy.orm import Session
 from core.database import Database, now
 from core.jobs import leases
 from core.jobs.leases import Cancelled, Lost
-from core.jobs.tables import Job, JobKind, JobState
-from core.models.table import Model
+from core.tables.jobs import Job, JobKind, JobState
+from core.tables.models import Model
 from tests.core.jobs.rows import OTHER, OWNER, add_training, enter_job, enter_version, messages, model_with, shown
-from tests.core.ledger.plain import locked
+from tests.core.ledger.reference_ledger import locked
 
 MOST = 3
 SECONDS = 60.0

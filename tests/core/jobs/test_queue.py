@@ -13,10 +13,10 @@ from sqlalchemy.orm import Session
 from core.database import Database
 from core.errors import Conflict
 from core.jobs import leases, queue
-from core.jobs.tables import ENDED, Job, JobKind, JobState, Outbox, in_state
-from core.models.table import Model
-from core.versions.tables import Version, VersionKind, VersionState
-from tests.core.ledger.plain import Row, add, locked, new_model
+from core.tables.jobs import ENDED, Job, JobKind, JobState, Outbox, in_state
+from core.tables.models import Model
+from core.tables.versions import Version, VersionKind, VersionState
+from tests.core.ledger.reference_ledger import Row, add, locked, new_model
 
 
 @pytest.fixture

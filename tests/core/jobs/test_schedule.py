@@ -11,11 +11,11 @@ from sqlalchemy import select
 
 from core.database import Database, now
 from core.jobs import schedule
-from core.jobs.tables import Job, JobKind, JobState, Outbox
-from core.models.table import Model
-from core.versions.tables import VersionKind
+from core.tables.jobs import Job, JobKind, JobState, Outbox
+from core.tables.models import Model
+from core.tables.versions import VersionKind
 from tests.core.jobs.rows import OWNER, add_training, enter_job, enter_version, messages, model_with, shown
-from tests.core.ledger.plain import Row, add, remove
+from tests.core.ledger.reference_ledger import Row, add, remove
 
 MINUTE = timedelta(minutes=1)
 NEVER = {"after_changes": None, "every": None}

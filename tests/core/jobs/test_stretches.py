@@ -12,7 +12,7 @@ from sqlalchemy import update
 from core.database import Database, now
 from core.jobs import leases, stretches
 from core.jobs.leases import Lost
-from core.jobs.tables import Job, JobKind, JobState, Stretch
+from core.tables.jobs import Job, JobKind, JobState, Stretch
 from core.versions.store import Stored
 from tests.core.jobs.rows import OTHER, OWNER, enter_job, model_with
 

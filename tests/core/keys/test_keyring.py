@@ -7,7 +7,7 @@ import pytest
 from core.database import Database, now
 from core.errors import Invalid, NotFound
 from core.keys import keyring
-from core.keys.table import Key, Scope
+from core.tables.keys import Key, Scope
 
 
 def issued(database: Database, *scopes: Scope, models: list[str] | None = None) -> str:

@@ -8,9 +8,9 @@ from core.database import Database
 from core.errors import Conflict
 from core.ledger import append, passes
 from core.ledger.append import Added
-from core.ledger.tables import ChangeKind
-from core.models.table import Model
-from tests.core.ledger.plain import (
+from core.tables.ledger import ChangeKind
+from core.tables.models import Model
+from tests.core.ledger.reference_ledger import (
     HOLDOUT,
     Row,
     add,

@@ -11,8 +11,8 @@ import pytest
 
 from core.database import Database
 from core.ledger import passes
-from core.models.table import Model
-from tests.core.ledger.plain import Ledger, Row, add, contents, gap_free, new_model, remove, runs, stored
+from core.tables.models import Model
+from tests.core.ledger.reference_ledger import Ledger, Row, add, contents, gap_free, new_model, remove, runs, stored
 
 WRITERS, STEPS = 4, 25
 

@@ -12,7 +12,7 @@ import pytest
 from core.ledger import append, passes
 from core.settings import Settings
 from tests.core.conftest import migrated
-from tests.core.ledger.plain import HOLDOUT, Row, batch, contents, new_model, stored
+from tests.core.ledger.reference_ledger import HOLDOUT, Row, batch, contents, new_model, stored
 from tests.servers import PostgresServer, Program, connects, conninfo, start_postgres
 
 

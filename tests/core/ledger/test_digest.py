@@ -16,7 +16,7 @@ from core.kprior.passes.accumulator import Combined
 from core.ledger import passes
 from core.ledger.digest import EMPTY, SIZE, Digest, Digesting, changed
 from tests.core.kprior.problems import ShardedExamples
-from tests.core.ledger.plain import SECRET, Row, add, new_model, remove, stored
+from tests.core.ledger.reference_ledger import SECRET, Row, add, new_model, remove, stored
 
 KEYS = st.lists(st.integers(1, 1000), unique=True, max_size=30)
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from core.database import Database
-from core.ledger import drawing, storage
+from core.ledger import bulk, drawing
 from core.ledger.drawing import LedgerDraw
-from core.models.table import Model
-from tests.core.ledger.plain import Row, add, new_model, remove
+from core.tables.models import Model
+from tests.core.ledger.reference_ledger import Row, add, new_model, remove
 
 
 @pytest.fixture
@@ -64,14 +64,14 @@ def test_what_is_read_does_not_grow_with_the_ledger(
 ) -> None:
     fill(database, model, 3_000)
     read: list[int] = []
-    original = storage.select_at
+    original = bulk.select_at
 
     def noting(session: Any, model_id: int, positions: Any, *more: Any) -> Any:
         read.append(len(positions))
         return original(session, model_id, positions, *more)
 
-    monkeypatch.setattr(storage, "select_at", noting)
-    monkeypatch.setattr(storage, "positions", None)
+    monkeypatch.setattr(bulk, "select_at", noting)
+    monkeypatch.setattr(bulk, "positions", None)
     for since in (1_000, 3_000):
         read.clear()
         drawn(LedgerDraw(database, model.id, model.spec, since, 10_000, len(left(since))), 30, 0)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from core.database import Database
-from core.ledger import holdout, passes, storage
+from core.ledger import bulk, holdout, passes
 from core.ledger.holdout import Sample, SampledRows
-from core.ledger.tables import HoldoutSample
-from core.models.table import Model
-from tests.core.ledger.plain import Row, add, locked, new_model, remove
+from core.tables.ledger import HoldoutSample
+from core.tables.models import Model
+from tests.core.ledger.reference_ledger import Row, add, locked, new_model, remove
 
 SIZE = 20
 
@@ -50,13 +50,13 @@ def smallest(positions: Any, size: int = SIZE) -> list[int]:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The ranges of the ledger that are read for a sample."""
     found: list[dict[str, Any]] = []
-    original = storage.positions
+    original = bulk.positions
 
     def noting(session: Any, where: str, values: dict[str, Any]) -> Any:
         found.append(values)
         return original(session, where, values)
 
-    monkeypatch.setattr(storage, "positions", noting)
+    monkeypatch.setattr(bulk, "positions", noting)
     return found
 
 

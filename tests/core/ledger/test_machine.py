@@ -15,8 +15,8 @@ from core.errors import Conflict
 from core.ledger import append, passes
 from core.ledger.append import Added
 from core.ledger.specs import spec_at
-from core.ledger.tables import ChangeKind
-from tests.core.ledger.plain import (
+from core.tables.ledger import ChangeKind
+from tests.core.ledger.reference_ledger import (
     Ledger,
     Row,
     add,

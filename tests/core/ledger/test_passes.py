@@ -11,9 +11,9 @@ import torch
 from core.database import Database
 from core.ledger import append, passes
 from core.ledger.specs import spec_at
-from core.ledger.tables import ChangeKind
-from core.models.table import Model
-from tests.core.ledger.plain import Row, add, contents, locked, new_model, remove
+from core.tables.ledger import ChangeKind
+from core.tables.models import Model
+from tests.core.ledger.reference_ledger import Row, add, contents, locked, new_model, remove
 
 
 @pytest.fixture

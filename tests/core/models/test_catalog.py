@@ -10,7 +10,7 @@ import pytest
 from core.database import Database
 from core.errors import Conflict, NotFound
 from core.models import catalog
-from tests.core.ledger.plain import locked, new_model
+from tests.core.ledger.reference_ledger import locked, new_model
 
 
 def test_a_name_is_taken_once(database: Database) -> None:

@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 from core.database import Database
 from core.settings import Settings
 from migrations import runner
-from tests.core.tracking.scene import Scene
+from tests.core.tracking.tracked_model import Scene
 from tests.mlflow_server import MlflowServer, mlflow_server
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from mlflow import MlflowClient
 
-from core.tracking.words import timeline_name
+from core.tracking.descriptions import timeline_name
 
 
 @dataclass

@@ -15,13 +15,13 @@ import structlog
 from mlflow import MlflowClient
 from sqlalchemy import update
 
-from core import leases
+from core import mutex
 from core.database import now
 from core.errors import Unavailable
+from core.tables.versions import Version
 from core.tracking import publisher
-from core.versions.tables import Version
-from tests.core.tracking.scene import NewScene, Scene, trained
 from tests.core.tracking.shown import Shown
+from tests.core.tracking.tracked_model import NewScene, Scene, trained
 from tests.servers import free_port
 
 
@@ -91,7 +91,7 @@ def test_killed_on_the_way_it_is_followed_by_another(new_scene: NewScene, server
     assert scene.entries != []
     assert scene.publish(server) == 0  # until the lease of the dead is over
     with scene.database.write() as session:
-        session.execute(update(leases.Lease).values(until=now()))
+        session.execute(update(mutex.Mutex).values(until=now()))
     scene.publish(server)
     assert scene.entries == []
     assert_once(scene, Shown(client, scene.name))
@@ -208,10 +208,10 @@ def test_a_refused_entry_keeps_nobody_waiting(
 
 def test_one_process_at_a_time_publishes(new_scene: NewScene, server: str) -> None:
     scene = trained(new_scene)
-    assert leases.take(scene.database, publisher.LEASE, "somebody else", 60)
+    assert mutex.take(scene.database, publisher.LEASE, "somebody else", 60)
     assert scene.publish(server) == 0
     assert scene.entries != []
-    leases.give_back(scene.database, publisher.LEASE, "somebody else")
+    mutex.give_back(scene.database, publisher.LEASE, "somebody else")
     assert scene.publish(server) > 0
-    assert leases.take(scene.database, publisher.LEASE, "somebody else", 60)
-    leases.give_back(scene.database, publisher.LEASE, "somebody else")
+    assert mutex.take(scene.database, publisher.LEASE, "somebody else", 60)
+    mutex.give_back(scene.database, publisher.LEASE, "somebody else")

@@ -14,8 +14,8 @@ import httpx
 import numpy as np
 import pytest
 
-from core.jobs.tables import JobKind
-from tests.core.tracking.scene import Scene
+from core.tables.jobs import JobKind
+from tests.core.tracking.tracked_model import Scene
 from tests.stack import Stack
 
 RNG = np.random.default_rng(0)

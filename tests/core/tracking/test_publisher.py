@@ -15,15 +15,15 @@ from sqlalchemy import select
 from core.database import now
 from core.jobs import holds
 from core.jobs.leases import end
-from core.jobs.tables import Job, JobKind, JobState
 from core.models import catalog
-from core.tracking.tables import EntryKind, tell
+from core.tables.jobs import Job, JobKind, JobState
+from core.tables.tracking import TrackingEventKind, tell
+from core.tables.versions import Comparison
 from core.versions import history
 from core.versions.comparison import PairedEvaluation
 from core.versions.rounding import coarse, coarse_pair, significant
-from core.versions.tables import Comparison
-from tests.core.tracking.scene import NewScene, Scene, cloud, trained
 from tests.core.tracking.shown import Shown
+from tests.core.tracking.tracked_model import NewScene, Scene, cloud, trained
 
 
 @pytest.fixture(scope="module")
@@ -201,8 +201,8 @@ def test_nothing_that_was_told_holds_an_id_or_a_pickle(
 def test_told_again_nothing_is_there_twice(scene: Scene, shown: Shown, server: str) -> None:
     before = shown.everything()
     for job in scene.jobs:
-        scene.tell(EntryKind.JOB, job.id)
-    scene.tell(EntryKind.ALIASES)
+        scene.tell(TrackingEventKind.JOB, job.id)
+    scene.tell(TrackingEventKind.ALIASES)
     assert scene.publish(server) == len(scene.jobs) + 1
     after = shown.everything()
     for name, run in before["runs"].items():
@@ -297,7 +297,7 @@ def test_a_model_of_the_same_name_starts_afresh(new_scene: NewScene, server: str
     # the deletion of the old one, told again, is not about the new one
     fresh = shown.everything()
     with scene.database.write() as session:
-        tell(session, old, EntryKind.DELETED)
+        tell(session, old, TrackingEventKind.DELETED)
     scene.publish(server)
     assert shown.everything() == fresh
 

@@ -11,19 +11,19 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.http_artifact_repo import HttpArtifactRepository
 
-from core import leases
+from core import mutex
 from core.errors import Conflict, Unavailable
 from core.kprior import State
+from core.tables.tracking import TrackingEventKind
+from core.tables.versions import Version, VersionState
+from core.tracking import artifacts as tracking_weights
 from core.tracking import publisher, purging, registry, runs
-from core.tracking import weights as tracking_weights
 from core.tracking.loading import Published
 from core.tracking.purging import purge
-from core.tracking.tables import EntryKind
 from core.versions.rounding import coarse
-from core.versions.tables import Version, VersionState
-from tests.core.tracking.scene import NewScene, Scene, trained
 from tests.core.tracking.shown import Shown
 from tests.core.tracking.test_interruptions import Wire
+from tests.core.tracking.tracked_model import NewScene, Scene, trained
 from tests.mlflow_server import MlflowServer
 from tests.servers import free_port
 
@@ -95,8 +95,8 @@ def test_of_purged_versions_the_server_holds_no_weights(
     # again, there is nothing to do; and what is told again is not uploaded again
     assert purged(scene, server.url, 1, 2) == NOTHING
     for job in scene.jobs:
-        scene.tell(EntryKind.JOB, job.id)
-    scene.tell(EntryKind.ALIASES)
+        scene.tell(TrackingEventKind.JOB, job.id)
+    scene.tell(TrackingEventKind.ALIASES)
     scene.publish(server.url)
     assert scene.entries == []
     assert [len(holding(server, weights(scene, number))) for number in (1, 2, 3)] == [0, 0, 1]
@@ -280,12 +280,12 @@ def test_it_waits_for_a_publisher_but_not_for_ever(
     scene = trained(new_scene)
     monkeypatch.setattr(purging, "WAIT", 0.2)
     monkeypatch.setattr(purging, "POLL", 0.05)
-    assert leases.take(scene.database, publisher.LEASE, "tests", 60)
+    assert mutex.take(scene.database, publisher.LEASE, "tests", 60)
     with pytest.raises(Unavailable) as refused:
         purged(scene, server.url, 1)
     assert refused.value.code == "mlflow_busy"
-    assert not leases.take(scene.database, publisher.LEASE, "somebody else", 60), "the publisher keeps its lease"
-    leases.give_back(scene.database, publisher.LEASE, "tests")
+    assert not mutex.take(scene.database, publisher.LEASE, "somebody else", 60), "the publisher keeps its lease"
+    mutex.give_back(scene.database, publisher.LEASE, "tests")
     assert purged(scene, server.url, 1) == NOTHING
 
 

@@ -10,8 +10,8 @@ import pytest
 from mlflow import MlflowClient
 
 from core.versions.rounding import coarse
-from tests.core.tracking.scene import NewScene, cloud
 from tests.core.tracking.shown import Shown
+from tests.core.tracking.tracked_model import NewScene, cloud
 
 
 def test_no_figure_in_mlflow_tells_what_a_row_of_the_holdout_lost(

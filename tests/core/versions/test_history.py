@@ -12,12 +12,12 @@ from core.errors import Conflict, NotFound
 from core.kprior import MemoryPolicy, train
 from core.ledger import passes
 from core.ledger.digest import EMPTY, changed
-from core.models.table import Model
+from core.tables.models import Model
+from core.tables.versions import Promotion, Version, VersionKind, VersionState
 from core.versions import history
 from core.versions.serving import Served
 from core.versions.store import Store
-from core.versions.tables import Promotion, Version, VersionKind, VersionState
-from tests.core.ledger.plain import SECRET, Row, add, locked, new_model, stored
+from tests.core.ledger.reference_ledger import SECRET, Row, add, locked, new_model, stored
 
 
 @pytest.fixture

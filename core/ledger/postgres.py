@@ -1,0 +1,70 @@
+"""A batch into PostgreSQL in one conversation: all statements of its transaction in one message, then its rows.
+
+`append.add_new` says the same statement by statement and waits for the answer to each, most of the time under the
+model's lock.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import psycopg
+from numpy.typing import NDArray
+from psycopg import ClientCursor, generators
+from psycopg.copy import LibpqWriter
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
+from sqlalchemy import Connection
+
+from core.database import SETTLE, now
+from core.ledger import bulk
+from core.ledger.batch import Batch
+from core.tables.ledger import ChangeKind
+
+
+def append(connection: Connection, model_id: int, share: float, batch: Batch, holdout: NDArray[np.bool_]) -> int | None:
+    """Store a batch at the model's next positions, as a transaction of its own; the last of them.
+
+    None, and nothing has happened, if there is no such model, or none with this holdout share. IntegrityError if one
+    of the ids is in force already.
+    """
+    driver: Any = connection.connection.driver_connection
+    pieces = bulk.pieces(model_id, batch, holdout)
+    ready = next(pieces)  # the lock is not held for that
+    values: dict[str, Any] = {
+        "model": model_id,
+        "size": len(batch),
+        **bulk.counts_of(holdout),
+        "share": float(share),
+    }
+    values |= {"kind": ChangeKind.ADDED.value, "value": None, "now": now()}
+    advance = ClientCursor(driver).mogrify(bulk.as_psycopg(bulk.ADVANCE_ALIKE), values)
+    with bulk.told(connection):
+        # the server stops at COPY, with the answers so far, until it has the rows
+        driver.pgconn.send_query(f"BEGIN; {advance}; {bulk.COPY}; {SETTLE}".encode())
+        _, moved, _ = answers(driver)
+        if moved.ntuples == 0:
+            driver.pgconn.put_copy_end(b"there is no such model")  # fails the COPY; the pool undoes the rest
+            driver.wait(generators.execute(driver.pgconn))
+            return None
+        last = int(moved.get_value(0, 0) or 0)
+        try:
+            writer = LibpqWriter(driver.cursor())
+            bulk.write_rows(writer.write, chain([ready], pieces), last - len(batch) + 1)
+            driver.pgconn.put_copy_end()
+        except BaseException:
+            connection.invalidate()  # in the middle of a COPY nothing else can be said
+            raise
+        answers(driver)
+    return last
+
+
+def answers(driver: psycopg.Connection[Any]) -> list[PGresult]:
+    """What the server says to what was sent, until it has said all or waits for rows; its error is raised."""
+    results: list[PGresult] = driver.wait(generators.execute(driver.pgconn))
+    if results[-1].status == ExecStatus.FATAL_ERROR:
+        raise error_from_result(results[-1])
+    return results

@@ -1,0 +1,92 @@
+"""The tables of versions, of what was promoted when, and of adapted versions next to full retrains."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import ForeignKey, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from core.database import Base, BigInteger, named, now
+from core.tables.jobs import Job
+from core.tables.models import Model
+
+
+class VersionKind(StrEnum):
+    TRAINED = "trained"
+    ADAPTED = "adapted"
+
+
+class VersionState(StrEnum):
+    """What a version is to its model."""
+
+    CHAMPION = "champion"
+    CANDIDATE = "candidate"
+    SUPERSEDED = "superseded"
+    PURGED = "purged"
+
+
+class Version(Base):
+    """A model state and what is known about it. The state itself is a file in the store."""
+
+    __tablename__ = "versions"
+
+    model_id: Mapped[int] = mapped_column(ForeignKey(Model.id, ondelete="CASCADE"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    kind: Mapped[VersionKind] = mapped_column(named(VersionKind))
+    parent: Mapped[int | None]
+    position: Mapped[int] = mapped_column(BigInteger)
+    state: Mapped[VersionState] = mapped_column(named(VersionState))
+    method: Mapped[str] = mapped_column(String(20))
+    memory: Mapped[dict[str, Any]]
+    dataset: Mapped[str] = mapped_column(String(64))
+    """The digest of the training examples that it stands for."""
+    metrics: Mapped[dict[str, Any]]
+    """On the holdout."""
+    evaluation: Mapped[dict[str, Any] | None]
+    """What dashboards draw beyond the metrics: confusion, reliability, the first version on the same holdout."""
+    certificate: Mapped[dict[str, Any] | None]
+    cost: Mapped[dict[str, Any]]
+    sha256: Mapped[str] = mapped_column(String(64))
+    """Of the file; empty once it is gone, if it knew somebody who was erased: by it a guess could be checked."""
+    file: Mapped[str] = mapped_column(String(500))
+    """Where in the store."""
+    mlflow: Mapped[dict[str, Any] | None]
+    mlflow_folder: Mapped[str | None] = mapped_column(String(500))
+    """Where MLflow has its weights, noted before they are sent; whatever MLflow itself may have forgotten."""
+    purge_at: Mapped[datetime | None]
+    """When it is purged, though it knew a person who was erased: policies may keep such versions for a while."""
+    job_id: Mapped[str | None] = mapped_column(ForeignKey(Job.id, ondelete="SET NULL"), index=True)
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class Promotion(Base):
+    """A version became champion. Rows are only ever added: this is the history."""
+
+    __tablename__ = "promotions"
+
+    id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    model_id: Mapped[int] = mapped_column(ForeignKey(Model.id, ondelete="CASCADE"), index=True)
+    version: Mapped[int]
+    previous: Mapped[int | None]
+    by: Mapped[str] = mapped_column(String(20))
+    """The id of the key that asked for it, or "policy"."""
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class Comparison(Base):
+    """An adapted version and a full retrain at the same position."""
+
+    __tablename__ = "comparisons"
+
+    id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    model_id: Mapped[int] = mapped_column(ForeignKey(Model.id, ondelete="CASCADE"), index=True)
+    position: Mapped[int] = mapped_column(BigInteger)
+    adapted: Mapped[int]
+    retrained: Mapped[int]
+    figures: Mapped[dict[str, Any]]
+    """accuracy, loss, disagreement, weight_distance, cost, speedup, ..."""
+    within_tolerance: Mapped[bool]
+    created_at: Mapped[datetime] = mapped_column(default=now)

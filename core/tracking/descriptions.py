@@ -1,0 +1,274 @@
+"""What MLflow says in words. First of all: is the adapted model as good as a retrain, and what did it save?"""
+
+from __future__ import annotations
+
+from typing import Any, TypeGuard
+
+from core.tables.jobs import Job, JobState
+from core.tables.models import Model
+from core.tables.versions import Comparison, Version, VersionKind
+from core.tracking.lineage import Story, score
+from core.versions.rounding import coarse, coarse_certificate, coarse_pair, step_above
+
+TINY = 0.0001
+"""A percentage below which nobody wants digits."""
+
+
+def answer(story: Story) -> str:
+    """Is the adapted model as good as a retrain, and what did it save?"""
+    said = []
+    if story.comparisons:
+        said.append(compared(story, story.comparisons[-1]))
+    elif story.versions:
+        said.append("No full retrain has been compared with the adapted model yet.")
+    else:
+        said.append("There is no version yet.")
+    if saved := saving(story):
+        said.append(saved)
+    newest = story.line[-1] if story.line else None
+    if newest is not None and newest.kind is VersionKind.ADAPTED and (near := certified(newest)):
+        said.append(f"Version {newest.number}, the newest, is adapted; {near}.")
+    return " ".join(said)
+
+
+def compared(story: Story, comparison: Comparison) -> str:
+    """An adapted version and a full retrain at the same position, in a sentence."""
+    figures = coarse_pair(comparison.figures, errors_of(story, comparison))
+    said = f"At position {comparison.position} the adapted model (version {comparison.adapted}) and a full retrain "
+    apart, kind = figures.get("disagreement"), story.model.spec["target"]["kind"]
+    if apart is None:
+        said += f"(version {comparison.retrained}) were compared"
+    elif kind in ("binary", "classes"):
+        # a share that is rounded to nothing may be anything below half a step
+        less = apart or step_above(4 / max(1, figures.get("rows") or 1)) / 2
+        or_more = "" if apart else " or more"
+        said += f"(version {comparison.retrained}) agree on {percent(max(0.0, 1 - less))} of the holdout{or_more}"
+    else:
+        said += f"(version {comparison.retrained}) differ by {percent(apart)} of the targets' spread on the holdout"
+    sides = {name: value for name, value in figures.items() if isinstance(value, dict) and "adapted" in value}
+    name = score({name: value["adapted"] for name, value in sides.items()})
+    if name is not None and number(sides[name].get("retrained")):
+        said += f": {name} {figure(sides[name]['adapted'])} against {figure(sides[name]['retrained'])}"
+    said += f" ({'within' if comparison.within_tolerance else '**not** within'} tolerance)."
+    outcome = "" if comparison.within_tolerance else figures.get("outcome", "")
+    return f"{said} {outcome[:1].upper()}{outcome[1:]}." if outcome else said
+
+
+def errors_of(story: Story, comparison: Comparison) -> dict[str, Any]:
+    """The standard errors on either side of a comparison; the rows are the same."""
+    retrained = story.by_number.get(comparison.retrained)
+    return retrained.metrics if retrained is not None else {}
+
+
+def saving(story: Story) -> str | None:
+    """What the updates after the first training cost, and what retraining each time would have."""
+    updates = story.line[1:]
+    if not updates:
+        return None
+    first = story.until(story.line[0].number)
+    spent = story.spent("seconds") - first.spent("seconds")
+    unspent = story.unspent("seconds") - first.unspent("seconds")
+    escalated = sum(v.kind is VersionKind.TRAINED for v in updates)
+    many = len(updates) - escalated
+    parts = [f"{many} {plural('adaptation', many)}"] if many else []
+    parts += [f"{escalated} {plural('training', escalated)} in place of adaptations"] if escalated else []
+    said = f"{' and '.join(parts)} took {duration(spent)} in all"
+    return f"{said}; retraining each time would have taken about {duration(unspent)}."
+
+
+def certified(version: Version) -> str | None:
+    """How far from a retrain a version can be."""
+    certificate = coarse_certificate(version.certificate)
+    relative, bound = certificate.get("relative"), certificate.get("bound")
+    if number(bound) and number(relative):
+        said = f"within {percent(max(relative, TINY / 100))} of a retrain (|w - w_retrain| is at most {figure(bound)})"
+        change = certificate.get("prediction_bound")
+        return f"{said}, no holdout prediction off by more than {figure(change)}" if number(change) else said
+    return measured(certificate["audit"]) if certificate.get("audit") else None
+
+
+def measured(audit: dict[str, Any]) -> str:
+    """What was measured of a network, for which there is no bound."""
+    said = []
+    after, before = audit.get("unseen_loss"), audit.get("unseen_loss_before")
+    if number(after) and number(before):
+        where = "the holdout" if audit.get("holdout", True) else "retained examples"
+        said.append(f"a loss of {figure(after)} on {where}, {figure(before)} had nothing been done")
+    lost, auc, expected = audit.get("removed_loss"), audit.get("membership_auc"), audit.get("expected_auc")
+    if number(lost) and number(auc) and number(expected):
+        like = f"a membership AUC of {figure(auc)}, {figure(expected)} for a network that never saw them"
+        said.append(f"removed examples lose {figure(lost)}, with {like}")
+    if number(audit.get("still_named")):
+        said.append(f"{percent(audit['still_named'])} of them are still predicted as they were labelled")
+    return "measured: " + ("; ".join(said) or "nothing, for want of examples to look at")
+
+
+def tried(version: Version) -> str:
+    """Which candidates were tried for a network's version, and why the cheaper ones were not taken."""
+    names = {"kprior": "the adaptation", "warm": "a warm descent on all examples", "retrain": "a retrain"}
+    candidates = (version.evaluation or {}).get("candidates", [])
+    if not candidates:
+        return ""
+    taken = candidates[-1]
+    said = f" Made by {names[taken['method']]}: {taken['visits']:.0f} gradients, {taken['predicted']:.0f} expected."
+    for other in candidates[:-1]:
+        said += f" {names[other['method']].capitalize()} ({other['visits']:.0f}) was not taken: {other['objection']}."
+    return said
+
+
+def held(model: Model) -> str:
+    """That a model is held, since when and why; "" if it is not."""
+    if model.held_at is None:
+        return ""
+    since = f"{model.held_at:%Y-%m-%d %H:%M} UTC"
+    return f"held since {since}: {model.held_why}"
+
+
+def of_model(story: Story) -> str:
+    """The description of a model's experiment, in Markdown."""
+    name = story.model.name
+    hold = held(story.model)
+    return (
+        f"{f'**The model is {hold}.** Nothing is adapted or retrained by itself. ' if hold else ''}"
+        f"{answer(story)}\n\n"
+        f"The model *{name}* predicts {target(story.model.spec['target'])} from {given(story.model.spec['input'])} "
+        f"({architecture(story.spec['architecture'])}). It is kept current by adaptation instead of retraining; "
+        f"full retrains check on it. Each run is a job of Amend: *adapted* ones moved the model to a new position of "
+        f"its ledger, *trained* ones started from scratch. `comparison/` metrics hold both against each other, "
+        f"{proof(story)}.\n\n"
+        f"The experiment **{timeline_name(name)}** draws adapted, retrained and frozen model over the ledger."
+    )
+
+
+def proof(story: Story) -> str:
+    """What stands under `certificate/`."""
+    if story.spec["architecture"]["kind"] == "linear":
+        return "`certificate/` bounds the distance to the retrain that nobody ran"
+    return "`certificate/audit_...` says what was measured of a network, for which no bound exists"
+
+
+def of_timeline(story: Story) -> str:
+    """The description of a model's timeline, in Markdown."""
+    return (
+        f"{answer(story)}\n\n"
+        f"The model *{story.model.name}* over its ledger: a step is a position. **adapted** is the model in service, "
+        f"**retrained** the full retrains it is compared with, **frozen** its first version, had nothing been done. "
+        f"`cost/..._total` of *retrained* is what retraining at every version would have cost, estimated from the "
+        f"last full training; everything else is measured, on the holdout."
+    )
+
+
+def of_line(which: str, story: Story) -> str:
+    """The description of a run of the timeline."""
+    what = {
+        "adapted": "The model in service, adapted to each change.",
+        "retrained": "Full retrains at the same positions; `cost/..._total`: had each version been one, estimated.",
+        "frozen": "The first version on the holdout of each later one: had nothing been done.",
+    }
+    return f"{what[which]}\n\n{answer(story)}"
+
+
+def name_of(job: Job, version: Version | None) -> str:
+    """The name of a job's run."""
+    if version is not None:
+        return f"version {version.number}, {version.kind.value}"
+    return f"{job.kind.value}, {'nothing to do' if job.state is JobState.SUCCEEDED else job.state.value}"
+
+
+def of_job(job: Job, version: Version | None, story: Story) -> str:
+    """The description of a job's run."""
+    if version is not None:
+        return of_version(version, story)
+    span = f"positions {job.from_position} to {job.to_position}"
+    if job.state is JobState.SUCCEEDED:
+        return f"The job found nothing to do for {span}."
+    if job.state is JobState.CANCELLED:
+        return f"The job for {span} was cancelled."
+    code = (job.error or {}).get("code", "unknown")
+    return f"The job for {span} failed: `{code}`. The job itself (`/v1/jobs/{job.id}`) says more."
+
+
+def of_version(version: Version, story: Story) -> str:
+    """A version in a few sentences."""
+    comparison = story.comparison_of(version)
+    if version.kind is VersionKind.ADAPTED:
+        near = certified(version)
+        said = f"Adapted from version {version.parent} to position {version.position}" + (f"; {near}." if near else ".")
+    elif version.job_id in story.retrains and comparison is not None:
+        said = f"Retrained from scratch at position {version.position}, to compare with version {comparison.adapted}."
+    elif version is story.versions[0]:
+        said = f"Trained from scratch at position {version.position}: the first version."
+    else:
+        said = f"Trained from scratch at position {version.position}."
+    said += tried(version)
+    if name := score(version.metrics):
+        said += f" {name.capitalize()} {figure(coarse(version.metrics)[name])} on the holdout."
+    said += f" It took {duration(version.cost.get('seconds', 0))}"
+    usual = story.retrain_of(version)
+    if version.kind is VersionKind.ADAPTED and usual is not None:
+        said += f"; the last full training took {duration(usual.cost.get('seconds', 0))}"
+    return f"{said}.\n\n{compared(story, comparison)}" if comparison is not None else f"{said}."
+
+
+def timeline_name(model: str) -> str:
+    return f"{model} timeline"
+
+
+def target(described: dict[str, Any]) -> str:
+    if described["kind"] == "classes":
+        return f"one of {len(described['values'])} classes"
+    return {"binary": "yes or no", "number": "a number", "count": "a count"}[described["kind"]]
+
+
+def given(described: dict[str, Any]) -> str:
+    if described["kind"] == "vector":
+        return f"vectors of {described['dim']} numbers"
+    if described["kind"] == "image":
+        return f"images of {' x '.join(map(str, described['shape']))}"
+    return f"tables of {len(described['columns'])} columns"
+
+
+def architecture(described: dict[str, Any]) -> str:
+    options = [f"{name} {value}" for name, value in described.items() if name != "kind" and value is not None]
+    return ", ".join([described["kind"], *options])
+
+
+def number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float))
+
+
+def plural(noun: str, many: int) -> str:
+    return noun if many == 1 else f"{noun}s"
+
+
+def percent(share: float) -> str:
+    """
+    >>> percent(0.99812), percent(0.00004), percent(1.0), percent(1e-12)
+    ('99.8 %', '0.004 %', '100 %', 'less than 0.0001 %')
+    """
+    value = 100 * share
+    if 0 < value < TINY:
+        return f"less than {TINY} %"
+    if value in (0, 100):
+        return f"{value:.0f} %"
+    return f"{value:.1f} %" if 1 <= value < 99.95 else f"{value:.4g} %" if value > 99 else f"{value:.1g} %"
+
+
+def figure(value: float) -> str:
+    """
+    >>> figure(0.94251), figure(0.0000312), figure(1234.5)
+    ('0.943', '3.1e-05', '1234')
+    """
+    if value != 0 and abs(value) < 0.001:
+        return f"{value:.2g}"
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(0.0123), duration(4.12), duration(75), duration(310), duration(9000)
+    ('0.012 s', '4.1 s', '75 s', '5 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.2g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,131 @@
+"""What each kind of entry means to MLflow. Called by the publisher, which alone imports this: MLflow takes seconds."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from core.database import Database
+from core.errors import NotFound
+from core.kprior import State
+from core.ledger.specs import spec_at
+from core.tables.jobs import ENDED, Job
+from core.tables.tracking import TrackingEvent, TrackingEventKind
+from core.tables.versions import Version, VersionState
+from core.tracking import artifacts, charts, descriptions, mlflow_client, registry, runs, timeline
+from core.tracking.lineage import Story
+from core.versions.store import Store
+
+
+class Teller:
+    """Tells one MLflow server. Everything is looked for before it is created: telling twice is telling once."""
+
+    def __init__(self, database: Database, store: Store, url: str, hold: Callable[[], None]) -> None:
+        self.database, self.store, self.url = database, store, url
+        # of this database alone: others may publish from the same machine
+        self.packages = f"amend-{hashlib.sha256(str(database.engine.url).encode()).hexdigest()[:12]}-"
+        registry.sweep_packages(self.packages)
+        self.client = mlflow_client.Client(url, hold)
+
+    def tell(self, entry: TrackingEvent) -> None:
+        """Tell an entry. Of a model that is deleted meanwhile there is nothing to tell but that."""
+        if entry.kind is TrackingEventKind.DELETED:
+            artifacts.delete_all(self.client, self.url, entry.model, entry.model_id)
+            mlflow_client.delete_model(self.client, entry.model, entry.model_id)
+            return
+        story = Story.of(self.database, entry.model_id)
+        if story is None:
+            return
+        if entry.kind is TrackingEventKind.JOB and entry.job_id is not None:
+            self.tell_job(story, entry.job_id)
+            story = Story.of(self.database, entry.model_id) or story
+        else:
+            self.describe(story)
+        registry.set_aliases(self.client, story)
+
+    def describe(self, story: Story) -> None:
+        """Say anew what there is to say of a model that MLflow knows already: it may be held, or no more."""
+        found, said = self.client.get_experiment_by_name(story.model.name), descriptions.of_model(story)
+        known = (
+            found is not None and found.lifecycle_stage == "active" and mlflow_client.ours(found.tags, story.model.id)
+        )
+        if known and found.tags.get(runs.NOTE) not in (None, said):
+            self.client.set_experiment_tag(found.experiment_id, runs.NOTE, said)
+
+    def tell_job(self, story: Story, job_id: str) -> None:
+        with self.database.read() as session:
+            job = session.get(Job, job_id)
+        if job is None or job.state not in ENDED:
+            return
+        version = next((v for v in story.versions if v.job_id == job_id), None)
+        experiment, lines = mlflow_client.experiments(self.client, story.model)
+        run = runs.ensure(self.client, experiment, job, version, story)
+        if version is None:
+            runs.fill(self.client, run, job, None, story)
+        else:
+            runs.fill(self.client, run, job, version, story.until(version.number))
+            self.tell_version(story, version, run, lines)
+        runs.end(self.client, run.info.run_id, job)
+        self.client.set_experiment_tag(experiment, runs.NOTE, descriptions.of_model(story))
+        self.client.set_experiment_tag(lines, runs.NOTE, descriptions.of_timeline(story))
+
+    def tell_version(self, story: Story, version: Version, run: Any, lines: str) -> None:
+        """Tell of a version as things stood when it was made, and let it be loaded."""
+        then, client = story.until(version.number), self.client
+        with self.database.read() as session:
+            spec = spec_at(session, story.model.id, story.model.spec, version.position)
+        state, model_id = self.state(version), None
+        runs.fill_dataset(client, run, version, None if state is None else state.count, then)
+        if state is not None:
+            note = partial(self.note_folder, version)
+            where = (run.info.experiment_id, run.info.run_id)
+            model_id = registry.logged(client, *where, version, state, self.packages, note)
+            runs.fill_model(client, run, model_id, version)
+        runs.fill_version(client, run, version, spec, model_id, then)
+        # the weights, or figures that would tell of a person, are gone: no picture brings them back
+        pictures = {} if version.state is VersionState.PURGED else charts.of_version(version, then)
+        runs.fill_figures(client, run.info.run_id, pictures)
+        ids = timeline.fill(client, lines, version, then)
+        if version is story.versions[-1]:
+            timeline.describe(client, ids, pictures, story)
+        if model_id is not None:
+            self.register(story, version, run.info.run_id, model_id)
+        self.tell_comparison(then, version, run.info.run_id)
+
+    def note_folder(self, version: Version, folder: str) -> None:
+        """Note where a version's weights are about to be: should MLflow lose its database, nobody else would know."""
+        with self.database.write() as session:
+            row = session.get(Version, (version.model_id, version.number))
+            if row is not None:
+                row.mlflow_folder = folder
+
+    def register(self, story: Story, version: Version, run_id: str, model_id: str) -> None:
+        """Register a version, and note under which number."""
+        registry.ensure(self.client, story)
+        number = registry.register(self.client, run_id, model_id, version, story.until(version.number))
+        with self.database.write() as session:
+            row = session.get(Version, (version.model_id, version.number))
+            if row is not None:
+                row.mlflow = {"run_id": run_id, "version": number}
+
+    def tell_comparison(self, story: Story, version: Version, run_id: str) -> None:
+        """Write a retrain's comparison to its run and to that of the adapted version."""
+        comparison = story.comparison_of(version)
+        if comparison is None or comparison.retrained != version.number:
+            return
+        figures = runs.of_comparison(comparison, version)
+        runs.fill_comparison(self.client, run_id, version, figures)
+        adapted = story.by_number.get(comparison.adapted)
+        if adapted is not None and adapted.mlflow:
+            runs.fill_comparison(self.client, adapted.mlflow["run_id"], adapted, figures)
+
+    def state(self, version: Version) -> State | None:
+        """A version's state; None if its weights are gone."""
+        if version.state is VersionState.PURGED:
+            return None
+        try:
+            return State.from_bytes(self.store.get(version.file))
+        except NotFound:
+            return None

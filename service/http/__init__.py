@@ -1,0 +1,1 @@
+"""What every endpoint shares: authentication, errors, pages, transactions, limits."""

@@ -1,0 +1,146 @@
+"""Who is calling, and what they may do."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.params import Query
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
+from sqlalchemy import update
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from core.database import now
+from core.errors import Forbidden, Invalid, Malformed, TooLarge, Unauthorized, Unavailable, Unsupported
+from core.keys import keyring
+from core.tables.keys import Key, Scope
+from service.context import Context, context_of
+
+JSON_BYTES = 8 * 2**20
+"""Of a body that becomes Python objects as a whole, which are many times as large: all but examples and predictions."""
+
+bearer = HTTPBearer(auto_error=False, description="An API key: `amend_<id>_<secret>`.")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The holder of a key."""
+
+    key_id: str
+    credential: str = field(repr=False)
+    scopes: frozenset[str]
+    models: frozenset[str] | None
+    """The only models that exist for this caller; None: all."""
+
+    def require(self, *scopes: Scope) -> None:
+        """Forbidden, unless the key has one of the scopes."""
+        if not self.scopes.intersection({*scopes, Scope.ADMIN}):
+            wanted = " or ".join(repr(scope.value) for scope in scopes)
+            raise Forbidden("scope_missing", f"This needs a key with the scope {wanted}.")
+
+    def require_all_models(self) -> None:
+        if self.models is not None:
+            raise Forbidden("key_limited", "This needs a key that is not limited to some models.")
+
+
+def allowed(*scopes: Scope) -> Callable[..., Coroutine[Any, Any, Caller]]:
+    """A dependency: the caller, if the key has one of the scopes."""
+
+    async def caller(request: Request, _scheme: Annotated[Any, Depends(bearer)]) -> Caller:
+        found: Caller = getattr(request.state, "caller", None) or await authenticate(request)
+        found.require(*scopes)
+        return found
+
+    return caller
+
+
+async def authenticate(request: Request) -> Caller:
+    """Who sends a request; Unauthorized if nobody that we know."""
+    given = request.headers.getlist("authorization")
+    if len(given) > 1:
+        # a proxy may have looked at another one than we would
+        raise Malformed("key_repeated", "Send one Authorization header; there are several.")
+    kind, _, text = "".join(given).partition(" ")
+    if kind.lower() != "bearer":
+        raise Unauthorized("key_missing", "Send an API key: Authorization: Bearer amend_...")
+    context = context_of(request)
+    seen = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+    known: Caller | None = context.callers.get(seen)
+    if known is not None:
+        return known
+    caller, stale = await run_in_threadpool(identify, context, text.strip())
+    context.callers.put(seen, caller)
+    if stale:
+        # nobody waits for this note, and nothing depends on it
+        asyncio.get_running_loop().run_in_executor(None, note_use, context, caller.key_id)
+    return caller
+
+
+class AuthenticatedRoute(APIRoute):
+    """A route that looks at the key and the headers before it reads a body: strangers have nothing parsed for them."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        known = {p.alias for p in get_flat_params(self.dependant) if isinstance(p.field_info, Query)}
+
+        async def guarded(request: Request) -> Response:
+            request.state.caller = await authenticate(request)
+            check_query(request, known)
+            if request.headers.get("content-encoding", "identity") != "identity":
+                raise Unsupported("content_encoding_unsupported", "Send the body as it is, not compressed.")
+            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if self.body_field is not None:
+                if kind != "application/json":
+                    raise Unsupported("content_type_unsupported", "Send the body as application/json.")
+                await check_body(request)
+            return await handle(request)
+
+        return guarded
+
+
+def check_query(request: Request, known: set[str]) -> None:
+    """Refuse what the endpoint would not look at: a misspelt filter would else be none."""
+    given = [name for name, _ in request.query_params.multi_items()]
+    for name in given:
+        if name not in known:
+            there = f"known here: {', '.join(sorted(known))}" if known else "this takes none"
+            raise Invalid.at(("query", name), "query_invalid", f"is no query parameter; {there}")
+        if given.count(name) > 1:
+            raise Invalid.at(("query", name), "query_invalid", "is there more than once")
+
+
+async def check_body(request: Request) -> None:
+    if len(await request.body()) > JSON_BYTES:
+        raise TooLarge("body_too_large", f"A body may have {JSON_BYTES} bytes here; send it in several requests.")
+
+
+def identify(context: Context, text: str) -> tuple[Caller, bool]:
+    """The holder of a key, and whether the time of its use is to be noted; Unauthorized if there is none."""
+    with context.database.read() as session:
+        key = keyring.check(session, text)
+        if key is None:
+            raise Unauthorized("key_unknown", "This key is unknown or was revoked.")
+        stale = keyring.is_stale(key)
+        models = None if key.models is None else frozenset(key.models)
+        return Caller(key.id, text, frozenset(key.scopes), models), stale
+
+
+def note_use(context: Context, key_id: str) -> None:
+    with suppress(Unavailable), context.database.write() as session:
+        session.execute(update(Key).where(Key.id == key_id).values(last_used_at=now()))
+
+
+Reader = Annotated[Caller, Depends(allowed(Scope.READ))]
+Ingester = Annotated[Caller, Depends(allowed(Scope.INGEST))]
+Remover = Annotated[Caller, Depends(allowed(Scope.INGEST, Scope.ERASE))]
+Eraser = Annotated[Caller, Depends(allowed(Scope.ERASE))]
+Downloader = Annotated[Caller, Depends(allowed(Scope.WEIGHTS))]
+Admin = Annotated[Caller, Depends(allowed(Scope.ADMIN))]

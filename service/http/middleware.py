@@ -1,0 +1,117 @@
+"""What happens around every request: an id, a log line, a measurement, a limit on the size of its body; and that what
+callers were told holds."""
+
+from __future__ import annotations
+
+import re
+import time
+from random import getrandbits
+
+import structlog
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from core.logs import current_request, request_line
+from service import metrics
+from service.http import problems
+
+REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+QUIET = {"/healthz", "/readyz", "/metrics"}
+"""Asked for every few seconds by machines; logged only when something is wrong."""
+SILENT = re.compile(r"/v1/models/[^/]+/(predictions|examples)")
+"""Answers that tell of no job and no champion."""
+
+log = structlog.get_logger("service")
+
+
+class Observed:
+    """Gives each request an id (the caller's own, if it is a plain word), logs its end and measures it.
+
+    A bug that was answered ends here: passed on, it would end the connection too.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+        request_id = given.decode() if REQUEST_ID.fullmatch(given) else f"{getrandbits(128):032x}"
+        scope.setdefault("state", {})["request_id"] = request_id
+        current_request.set(request_id)
+        started, status, answered = time.perf_counter(), 0, False
+
+        async def sending(message: Message) -> None:
+            nonlocal status, answered
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+            await send(message)
+            answered = message["type"] == "http.response.body" and not message.get("more_body")
+
+        try:
+            await self.app(scope, receive, sending)
+        except Exception as error:
+            log.error("bug", exc_info=error)
+            if not status:
+                await problems.on_bug(None, error)(scope, receive, sending)
+            elif not answered:
+                raise
+        finally:
+            # what was found without being an endpoint is a file of ours: the pages of /docs
+            file: str = scope["path"] if 0 < status < 400 else "unknown"
+            route: str = getattr(scope.get("route"), "path", file)
+            seconds = time.perf_counter() - started
+            metrics.count_request(scope["method"], route, status, seconds)
+            if route not in QUIET or status >= 400:
+                request_line(request_id, scope["method"], route, status, seconds)
+
+
+class MonotonicReads:
+    """Once a caller was told of a job's end, a champion or an erasure, this process predicts with nothing older.
+
+    Every answer counts but those to predictions and examples, which tell of none and come by the thousand: a list of
+    those that do would soon lack one. All it costs is a look at the database by the next prediction.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not scope.get("path", "").startswith("/v1/") or SILENT.fullmatch(scope["path"]):
+            return await self.app(scope, receive, send)
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":  # what is told was read before that
+                scope["app"].state.context.champions.outdate()
+            await send(message)
+
+        return await self.app(scope, receive, sending)
+
+
+class Limited:
+    """Refuses bodies above a size: by what they announce, else when they get there."""
+
+    def __init__(self, app: ASGIApp, limit: int) -> None:
+        self.app = app
+        self.limit = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        announced = Headers(scope=scope).get("content-length", "")
+        seen = int(announced) if announced.isdecimal() and len(announced) < 20 else 0
+        too_large = seen > self.limit
+        seen = 0
+
+        async def receiving() -> Message:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if too_large or seen > self.limit:
+                raise HTTPException(413, f"A body may have {self.limit} bytes at most; send smaller batches.")
+            return message
+
+        return await self.app(scope, receiving, send)

@@ -1,0 +1,168 @@
+"""HTTP with limits that the server itself has none of: how large headers may be, how long a caller may take, how many
+connections there may be. A stranger needs no key to send headers, so what they cost is bounded here.
+
+Times are those of the caller alone: while we read nothing, or have yet to ask for the body, nobody is hung up on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from core.settings import Settings
+from service.http import problems
+
+HEAD_BYTES = 2**16
+"""Of the address and the headers together; also of what is neither header nor body, such as the ends of chunks."""
+SLOWEST = 500
+"""Bytes of a body in a second. Slower than a modem; a body that trickles in byte by byte would else never end."""
+DRAIN_SECONDS = 10
+"""For the rest of a body that was answered before its end: who is still sending should get to read the answer."""
+
+
+@lru_cache(maxsize=1)
+def settings() -> Settings:
+    return Settings()
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.patience = settings().client_patience
+        self._deadline: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.TimerHandle | None = None
+        self._unused = 0
+        """Bytes since the last that made a difference."""
+        self._begun = False
+        self._body_since: float | None = None
+        """When the headers of the request were complete whose body is awaited."""
+        self._body_size = 0
+        self._too_large = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > settings().max_connections:
+            self.refuse(503, "too_many_connections", "There are too many connections at the moment; try again.")
+            return
+        self.expect(self.loop.time() + self.patience)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._timer, self._writing):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        self._unused += len(data)
+        super().data_received(data)
+        if self._unused > HEAD_BYTES and not self.transport.is_closing():
+            self.refuse_head()
+        elif self._deadline is None and self._unused:  # neither a request nor the end of one
+            self.expect(self.loop.time() + self.patience)
+
+    # what the parser finds
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._begun = True
+        self.expect(self.loop.time() + self.patience)
+
+    def on_headers_complete(self) -> None:
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > HEAD_BYTES:
+            self._too_large = True
+            raise ValueError("headers too large")
+        self._unused = 0
+        super().on_headers_complete()
+        self._body_since, self._body_size = self.loop.time(), 0
+        self.expect(self._body_since + self.patience)
+
+    def on_body(self, body: bytes) -> None:
+        self._unused = 0
+        self._body_size += len(body)
+        assert self._body_since is not None
+        if not self.cycle.response_complete:
+            slowest = self._body_since + self._body_size / SLOWEST
+            self._deadline = min(self.loop.time(), slowest) + self.patience
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unused, self._begun = 0, False
+        self._body_since = self._deadline = None
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._body_since is not None and self.cycle.response_complete:
+            self.expect(self.loop.time() + DRAIN_SECONDS)
+
+    # time
+
+    def expect(self, deadline: float) -> None:
+        """Hang up at a time, unless something comes before it."""
+        self._deadline = deadline
+        if self._timer is not None and self._timer.when() > deadline:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = self.loop.call_at(deadline, self.look)
+
+    def look(self) -> None:
+        """Whether the time is up."""
+        self._timer = None
+        if self._deadline is None or self.transport.is_closing():
+            return
+        now = self.loop.time()
+        answering = self.cycle is not None and not self.cycle.response_complete
+        in_body = self._body_since is not None
+        ours = self.flow.read_paused or (in_body and answering and self.cycle.waiting_for_100_continue)
+        if ours or (answering and not in_body and not self._begun):
+            self.expect(now + self.patience)
+        elif now < self._deadline:
+            self.expect(self._deadline)
+        elif (in_body and answering and not self.cycle.response_started) or (self._begun and not in_body):
+            what = "body" if in_body else "headers"
+            self.refuse(408, "request_too_slow", f"The {what} of the request did not come in time.")
+        else:
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        # who does not read an answer keeps it in our memory
+        self._writing = self.loop.call_later(max(self.patience, 60), self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._writing is not None:
+            self._writing.cancel()
+
+    # answers of our own
+
+    def send_400_response(self, msg: str) -> None:
+        if self._too_large:
+            self.refuse_head()
+        else:
+            self.refuse(400, "request_malformed", "This is not HTTP/1.1.")
+
+    def refuse_head(self) -> None:
+        self.refuse(431, "headers_too_large", f"The address and headers of a request may have {HEAD_BYTES} bytes.")
+
+    def refuse(self, status: int, code: str, detail: str) -> None:
+        """Answer in the way of all errors, and hang up."""
+        body = bytes(problems.answer(status, code, detail).body)
+        head = (
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: {problems.MEDIA_TYPE}\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        answered = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+        if not answered:  # in the middle of another answer this would be read as a part of it
+            self.transport.write(head.encode() + body)
+        self.transport.close()

@@ -1,0 +1,67 @@
+"""One transaction for each request that writes, answered from its record when the request is repeated."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import Depends, Header, Request
+from pydantic import BaseModel
+from sqlalchemy.orm import Session
+from starlette.responses import Response
+
+from core import idempotency
+from core.database import settle_early
+from core.errors import Invalid
+from core.idempotency import Attempt
+from service.context import Context, context_of
+
+FORM = re.compile(r"[\x21-\x7e]{1,255}")
+
+
+class Writing:
+    """Runs what a request does in one transaction: all of it is stored, its answer included, or nothing."""
+
+    def __init__(self, context: Context, request_id: str, key: str | None, fingerprint: bytes) -> None:
+        self.context = context
+        self.request_id = request_id
+        self.key = key
+        self.fingerprint = fingerprint
+
+    def __call__(self, credential: str, status: int, act: Callable[[Session], BaseModel | bytes]) -> Response:
+        attempt = None if self.key is None else Attempt(credential, self.key, self.fingerprint)
+        age = timedelta(hours=self.context.settings.idempotency_hours)
+        with self.context.database.write() as session:
+            if attempt and (first := idempotency.earlier(session, attempt, age)):
+                settle_early(session)  # what is repeated may not be on disk yet: this waits for it
+                return Response(first[1], first[0], {"Idempotent-Replayed": "true"}, "application/json")
+            made = act(session)
+            body = made if isinstance(made, bytes) else made.model_dump_json().encode()
+            if attempt:
+                idempotency.keep(session, attempt, status, body)
+            announced = session.info.get("announced")
+        if announced:
+            self.context.outbox_sender.wake()
+        return Response(body, status, media_type="application/json")
+
+
+async def writing(
+    request: Request,
+    idempotency_key: Annotated[
+        str | None,
+        Header(description="A word of your choice; the same request with the same word is carried out once."),
+    ] = None,
+) -> Writing:
+    fingerprint = b""
+    if idempotency_key is not None:
+        if not FORM.fullmatch(idempotency_key):
+            raise Invalid("idempotency_key_invalid", "An Idempotency-Key has 1 to 255 visible ASCII characters.")
+        what = f"{request.method} {request.url.path} {request.headers.get('content-type')}\n".encode()
+        fingerprint = hashlib.sha256(what + await request.body()).digest()
+    return Writing(context_of(request), request.state.request_id, idempotency_key, fingerprint)
+
+
+Write = Annotated[Writing, Depends(writing)]

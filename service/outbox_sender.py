@@ -1,0 +1,55 @@
+"""The courier: tells the workers of jobs, in a thread of its own, so that no request waits for the broker."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import structlog
+
+from core.database import Database
+from core.jobs import messages, outbox
+
+log = structlog.get_logger("service")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+
+
+class OutboxSender:
+    """Sends what is in the outbox whenever it is woken, and tries again as long as the broker is down."""
+
+    def __init__(self, database: Database, broker: str) -> None:
+        self.database = database
+        self.celery = messages.sender(broker)
+        self._wake, self._closing = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+
+    def wake(self) -> None:
+        """There is something to send."""
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="courier", daemon=True)
+                self._thread.start()
+        self._wake.set()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(messages.SOON)
+        self.celery.close()
+
+    def _run(self) -> None:
+        pause = FIRST_PAUSE
+        while self._wake.wait() and not self._closing.is_set():
+            self._wake.clear()
+            try:
+                outbox.flush(self.database, partial(messages.send_job, self.celery))
+                pause = FIRST_PAUSE
+            except Exception as error:  # whatever it is: what is not sent stays in the outbox
+                if pause == FIRST_PAUSE:
+                    log.warning("workers could not be told of a job yet; the broker may be down", exc_info=error)
+                self._closing.wait(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+                self._wake.set()

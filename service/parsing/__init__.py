@@ -1,0 +1,1 @@
+"""From what callers send to numbers: inputs, targets, columns."""

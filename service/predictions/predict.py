@@ -1,0 +1,115 @@
+"""A request for predictions -> its answer. Called by the endpoint and by the express lane."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from starlette.concurrency import run_in_threadpool
+
+from core.errors import Invalid
+from service import metrics
+from service.context import Context
+from service.examples.objects import decoded
+from service.examples.reader import too_many
+from service.http.auth import Caller
+from service.parsing import json_items
+from service.predictions.version_cache import Loaded, VersionCache
+from service.threads import work_on
+
+WHERE = "inputs"
+SMALL = 200_000
+"""Bytes of a body, or numbers in and out, that are dealt with at once; with more, others would have to wait."""
+FEW = 4096
+"""Bytes of a body with a few inputs."""
+SLICE = 1024
+MOST_NUMBERS = 2_000_000
+"""Probabilities in one answer."""
+
+
+class Head(msgspec.Struct):
+    """The part of a body that says which version reads the rest."""
+
+    version: int | None = None
+
+
+heads = msgspec.json.Decoder(Head)
+
+
+@lru_cache(maxsize=256)
+def decoder(x: Any) -> msgspec.json.Decoder[Any]:
+    """The decoder of a body whose inputs are decoded to `x`."""
+    fields: list[Any] = [("inputs", list[x]), ("version", int | None, None)]
+    return msgspec.json.Decoder(msgspec.defstruct("Body", fields, forbid_unknown_fields=True))
+
+
+async def answer(body: bytes, name: str, caller: Caller, context: Context, champions: VersionCache) -> bytes:
+    """The JSON of the predictions that a body asks for."""
+    # a named version is looked for only where one may be named
+    version = decoded(lambda: heads.decode(body)).version if b"version" in body or b"\\u" in body else None
+    if version is not None and not 0 < version < 2**31:
+        raise Invalid.at(("version",), "request_invalid", "must be the number of a version")
+    loaded = champions.known(name, version, caller)
+    if loaded is None:
+        loaded = await run_in_threadpool(champions.find, name, version, caller)
+    most = context.settings.max_batch
+    if len(body) > SMALL:
+        return await work_on(body, lambda: predict(loaded, read(loaded, body, most)))
+    x = read(loaded, body, most)
+    if x.size + len(x) * loaded.served.outputs > SMALL:
+        return await run_in_threadpool(predict, loaded, x)
+    return predict(loaded, x)
+
+
+def read(loaded: Loaded, body: bytes, most: int) -> NDArray[Any]:
+    """The inputs of a body."""
+    if len(body) <= json_items.WHOLE:
+        return read_some(loaded, body, lambda count: check(loaded, count, most))
+    parts, count = [], 0
+    for part in json_items.pieces(
+        body,
+        WHERE,
+        most,
+        loaded.inputs.most_commas,
+        lambda count, exactly: check(loaded, count, most, exactly),
+        lambda rest: decoded(lambda: decoder(msgspec.Raw).decode(rest)),
+    ):
+        with json_items.counted_from(WHERE, count):
+            parts.append(read_some(loaded, part, lambda _: None))
+        count += len(parts[-1])
+    return np.concatenate(parts)
+
+
+def check(loaded: Loaded, count: int, most: int, exactly: bool = True) -> None:
+    """That there are some inputs, and not too many."""
+    if count == 0:
+        raise Invalid.at((WHERE,), "batch_empty", "there is no input")
+    numbers = max(1, MOST_NUMBERS // loaded.served.outputs)
+    if count > min(most, numbers):
+        raise too_many(count, min(most, numbers), "inputs", exactly)
+
+
+def read_some(loaded: Loaded, body: bytes, check: Callable[[int], None]) -> NDArray[Any]:
+    def decode(x: Any) -> list[Any]:
+        xs: list[Any] = decoded(lambda: decoder(x).decode(body)).inputs
+        check(len(xs))
+        return xs
+
+    return loaded.inputs.read(decode, lambda one: one, WHERE, few=len(body) < FEW)[1]
+
+
+def predict(loaded: Loaded, x: NDArray[Any]) -> bytes:
+    x = x.reshape(len(x), *loaded.shape)
+    # in slices: what a network makes of its inputs on the way may be much larger than they are
+    means = [loaded.served.means(x[i : i + SLICE]) for i in range(0, len(x), SLICE)]
+    mean = means[0] if len(means) == 1 else np.concatenate(means)
+    if not math.isfinite(mean.sum()) and not (finite := np.isfinite(mean)).all():
+        i = int((~finite).any(1).argmax())
+        raise Invalid.at((WHERE, i), "number_not_finite", "the model's output for it is not a finite number")
+    metrics.PREDICTIONS.inc(len(x))
+    return msgspec.json.encode({"version": loaded.served.number, "outputs": loaded.targets.outputs(mean)})

@@ -1,0 +1,96 @@
+"""The versions that this process has in memory, and which of them is the champion.
+
+Who is champion is asked of the database at most once in `cache_seconds`, and again after any answer that may have told
+of a new one (`service/http/middleware.py`); weights are read once. Weights that nobody asked for lately are dropped, so
+that those of a purged version do not linger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from dataclasses import dataclass
+
+from core.errors import Conflict
+from core.models import catalog
+from core.models.spec import shape_of
+from core.versions import history
+from core.versions.serving import Served
+from service.context import Context
+from service.http.auth import Caller
+from service.parsing.inputs import Inputs, inputs_of
+from service.parsing.targets import Targets
+
+LATELY = 30.0
+"""Seconds; how often it is looked, too, so that what nobody asks for is gone within twice as long."""
+MOST = 32
+"""Versions in memory at the most."""
+Key = tuple[int, int]
+"""A model's number and a version's."""
+
+
+@dataclass
+class Loaded:
+    """A version in memory."""
+
+    served: Served
+    inputs: Inputs
+    targets: Targets
+    shape: tuple[int, ...]
+    confirmed: float
+    """When the database was last asked for it."""
+
+
+class VersionCache:
+    """One per process."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.loaded: dict[Key, Loaded] = {}
+        self._loading: dict[Key, threading.Lock] = {}
+
+    def known(self, name: str, version: int | None, caller: Caller) -> Loaded | None:
+        """The version, if what is known of it is fresh enough to need no database."""
+        if caller.models is not None and name not in caller.models:
+            return None
+        key: Key | None = self.context.champions.get((name, version))
+        return None if key is None else self.loaded.get(key)
+
+    def find(self, name: str, version: int | None, caller: Caller) -> Loaded:
+        """The version asked for, or the champion; Conflict if there is none."""
+        asked = time.monotonic()
+        with self.context.database.read() as session:
+            model = catalog.find(session, name, caller.models)
+            if version is None and model.champion is None:
+                raise Conflict("champion_missing", "The model has no champion yet: train it with an adaptation.")
+            row = history.find(session, model, version or model.champion or 0)
+            history.require_in_use(row)
+            key, file, sha256 = (model.id, row.number), row.file, row.sha256
+        loaded = self.loaded.get(key)
+        if loaded is None:
+            # one load of a version at a time; others need not wait for it
+            with self._loading.setdefault(key, threading.Lock()):
+                loaded = self.loaded.get(key) or self.load(key[1], file, sha256)
+                self.loaded[key] = loaded
+            self._loading.pop(key, None)
+        loaded.confirmed = time.monotonic()
+        self.context.champions.put((name, version), key, asked)
+        self.forget(loaded.confirmed)
+        return loaded
+
+    def load(self, number: int, file: str, sha256: str) -> Loaded:
+        served = Served(number, self.context.file(file, sha256))
+        spec = served.spec
+        return Loaded(served, inputs_of(spec), Targets(spec["target"]), shape_of(spec["input"]), time.monotonic())
+
+    async def keep_forgetting(self) -> None:
+        """Forget also while nobody asks for anything."""
+        while True:
+            await asyncio.sleep(LATELY)
+            self.forget(time.monotonic())
+
+    def forget(self, now: float) -> None:
+        """Drop what nobody asked for lately, and the longest unasked of too many."""
+        recent = sorted(self.loaded.items(), key=lambda item: item[1].confirmed, reverse=True)
+        self.loaded = {key: one for key, one in recent[:MOST] if one.confirmed > now - LATELY}

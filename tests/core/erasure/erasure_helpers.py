@@ -1,0 +1,62 @@
+"""People with examples in models of a database, and erasures of them, entered without a service or a worker."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from core.database import Database
+from core.erasure import requests
+from core.ledger.batch import subject_hash
+from core.tables.erasures import Erasure, ErasureState, Part
+from core.tables.models import Model
+from tests.core.ledger.reference_ledger import SECRET, Row, add
+
+
+def somebody() -> str:
+    """A person whom no other test knows."""
+    return f"person {uuid.uuid4().hex}"
+
+
+def give(database: Database, model: Model, person: str, *ids: str) -> None:
+    """Add examples about a person to a model."""
+    add(database, model, [Row(id, subject=person, split=False) for id in ids])
+
+
+def ask(database: Database, person: str, **options: Any) -> Erasure:
+    """Ask for a person to be erased."""
+    with database.write() as session:
+        id = requests.receive(session, subject_hash(person, SECRET), SECRET, "key", **options).id
+    return shown(database, id)
+
+
+def change(database: Database, id: str, act: Callable[[Session, Erasure], None]) -> None:
+    with database.write() as session:
+        act(session, requests.find(session, id))
+
+
+def shown(database: Database, id: str) -> Erasure:
+    with database.read() as session:
+        return requests.find(session, id)
+
+
+def parts(database: Database, id: str) -> dict[str, Part]:
+    """What an erasure means for each model, by the model's name."""
+    with database.read() as session:
+        return {part.model: part for part in requests.parts_of(session, requests.find(session, id))}
+
+
+def reach(database: Database, id: str, model: Model, state: ErasureState, **figures: Any) -> None:
+    """Note that a model is at a step of an erasure, as its job would."""
+    with database.write() as session:
+        part = session.get_one(Part, (id, model.id))
+        part.state, part.figures = state, figures or part.figures
+        requests.conclude(session, requests.find(session, id))
+
+
+def unknown(database: Database) -> str:
+    """The id of an erasure of a person whom nobody knows: completed at once, with a receipt."""
+    return ask(database, somebody()).id

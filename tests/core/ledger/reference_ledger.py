@@ -1,0 +1,148 @@
+"""The ledger as a plain list: what its promises mean, written down without a database, to compare with."""
+
+from __future__ import annotations
+
+import uuid
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.database import Database
+from core.ledger import append
+from core.ledger.append import Added, Removed
+from core.ledger.batch import Batch, subject_hash
+from core.ledger.passes import Pass
+from core.models import catalog
+from core.models.policy import Policy
+from core.models.spec import Spec
+from core.tables.ledger import Change, Example
+from core.tables.models import Model
+
+SECRET = b"secret"
+HOLDOUT = 0.3
+
+
+@dataclass(frozen=True)
+class Row:
+    """An example as a caller sends it."""
+
+    id: str
+    x: tuple[float, ...] = (1.0, 2.0)
+    y: float = 0.0
+    subject: str | None = None
+    split: bool | None = None
+
+    @property
+    def holdout(self) -> bool:
+        if self.split is not None:
+            return self.split
+        # one step of splitmix64 from the checksum
+        z = (zlib.crc32(self.id.encode()) + 1) * 0x9E3779B97F4A7C15 % 2**64
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+        return (z ^ z >> 31) < HOLDOUT * 2**64
+
+    def agrees(self, other: Row) -> bool:
+        split = None in (self.split, other.split) or self.split == other.split
+        return split and (self.x, self.y, self.subject) == (other.x, other.y, other.subject)
+
+
+@dataclass
+class Ledger:
+    """Changes in order: the one at position p is `changes[p - 1]`."""
+
+    changes: list[tuple[str, Any]] = field(default_factory=list)
+
+    def in_force(self, at: int) -> dict[int, Row]:
+        """Examples by position."""
+        rows: dict[int, Row] = {}
+        for position, (kind, what) in enumerate(self.changes[:at], 1):
+            if kind == "added":
+                rows[position] = what
+            elif kind == "removed":
+                del rows[what]
+        return rows
+
+    def training(self, at: int) -> dict[int, Row]:
+        return {position: row for position, row in self.in_force(at).items() if not row.holdout}
+
+    def spec(self, first: dict[str, Any], at: int) -> dict[str, Any]:
+        return {**first, **{kind: what for kind, what in self.changes[:at] if isinstance(what, dict)}}
+
+
+def batch(rows: Sequence[Row], dtype: str = "float32") -> Batch:
+    return Batch(
+        pa.array([row.id for row in rows], pa.string()),
+        [None if row.subject is None else subject_hash(row.subject, SECRET) for row in rows],
+        np.array([row.x for row in rows], dtype).reshape(len(rows), -1),
+        np.array([row.y for row in rows], np.float64),
+        [row.split for row in rows],
+    )
+
+
+def new_model(database: Database, **spec: Any) -> Model:
+    """A model of its own for a test: two numbers, yes or no, unless told otherwise."""
+    given = {"input": {"kind": "vector", "dim": 2}, "target": {"kind": "binary"}, **spec}
+    policy = Policy(holdout=HOLDOUT).model_dump(mode="json")
+    with database.write() as session:
+        model = catalog.create(session, f"m-{uuid.uuid4().hex}", Spec.model_validate(given).plain(), {}, policy)
+        session.expunge(model)
+    return model
+
+
+def locked(database: Database, model: Model, act: Callable[[Session, Model], Any]) -> Any:
+    """Do something in one transaction, under the model's lock."""
+    with database.write() as session:
+        return act(session, catalog.find(session, model.name, None, lock=True))
+
+
+def add(database: Database, model: Model, rows: Sequence[Row], dtype: str = "float32") -> Added:
+    added: Added = locked(database, model, lambda s, m: append.add(s, m, batch(rows, dtype)))
+    return added
+
+
+def remove(database: Database, model: Model, ids: Sequence[str]) -> Removed:
+    removed: Removed = locked(database, model, lambda s, m: append.remove(s, m, Example.id, ids, ids))
+    return removed
+
+
+def remove_subjects(database: Database, model: Model, subjects: Sequence[str]) -> Removed:
+    hashes = [subject_hash(subject, SECRET) for subject in subjects]
+    removed: Removed = locked(database, model, lambda s, m: append.remove(s, m, Example.subject, subjects, hashes))
+    return removed
+
+
+def stored(database: Database, model: Model) -> Model:
+    """The model's row as it is now."""
+    with database.read() as session:
+        return session.get_one(Model, model.id)
+
+
+def runs(database: Database, model: Model) -> list[tuple[int, int, str]]:
+    """First and last position and kind of each run of changes, in order."""
+    with database.read() as session:
+        found = session.scalars(select(Change).where(Change.model_id == model.id).order_by(Change.first))
+        return [(change.first, change.last, change.kind.value) for change in found]
+
+
+def gap_free(spans: Sequence[tuple[int, ...]], head: int) -> bool:
+    """Whether spans (first, last, ...) in order cover 1 to head, each position once."""
+    ends = [0, *(span[1] for span in spans)]
+    return [span[0] for span in spans] == [end + 1 for end in ends[:-1]] and ends[-1] == head
+
+
+def contents(found: Pass) -> dict[int, tuple[tuple[float, ...], float]]:
+    """What a pass reads: x and y by position."""
+    rows = {}
+    for chunk in found:
+        for position, x, y in zip(chunk.key.tolist(), chunk.x.tolist(), chunk.y.tolist(), strict=True):
+            assert position not in rows
+            rows[position] = (tuple(x), y[0])
+    assert list(rows) == sorted(rows)
+    return rows

@@ -1,0 +1,102 @@
+"""The bulk path: its errors are those of the rest of the database, though it goes past the object layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from core.database import Database, settle_early
+from core.errors import Unavailable
+from core.ledger import bulk, passes
+from core.ledger.batch import Batch
+from core.tables.models import Model
+from tests.core.conftest import MakeSettings, migrated
+from tests.core.ledger.reference_ledger import Row, add, contents, new_model
+
+
+@pytest.fixture
+def database(make_settings: MakeSettings) -> Iterator[Database]:
+    """One that gives up soon."""
+    yield from migrated(make_settings(database_patience=0.5))
+
+
+@pytest.fixture
+def model(database: Database) -> Model:
+    model = new_model(database)
+    add(database, model, [Row("a", split=False)])
+    return model
+
+
+def store(session: Session, model: Model, id_: str) -> None:
+    batch = Batch(pa.array([id_]), [None], np.zeros((1, 2), np.float32), np.zeros(1), [False])
+    bulk.insert(session, model.id, 100, batch, np.zeros(1, bool))
+
+
+@contextmanager
+def in_the_way(database: Database) -> Iterator[None]:
+    """Examples can be neither read nor written: somebody holds their table, or it has moved."""
+    if not database.sqlite:
+        with database.write() as session:
+            session.execute(text("LOCK TABLE examples"))
+            yield
+        return
+    with database.write() as session:
+        session.execute(text("ALTER TABLE examples RENAME TO elsewhere"))
+    yield
+    with database.write() as session:
+        session.execute(text("ALTER TABLE elsewhere RENAME TO examples"))
+
+
+def insert(database: Database, model: Model, id_: str) -> None:
+    with database.write() as session:
+        store(session, model, id_)
+
+
+def test_an_id_that_is_in_force_is_an_integrity_error_without_the_id(database: Database, model: Model) -> None:
+    with pytest.raises(IntegrityError) as error:
+        insert(database, model, "a")
+    assert "Key (" not in f"{error.value} {error.value.orig} {error.value.__cause__}"
+    assert error.value.params is None
+
+
+def test_an_insert_that_the_database_cannot_do_now_is_unavailable(database: Database, model: Model) -> None:
+    with in_the_way(database), pytest.raises(Unavailable):
+        insert(database, model, "b")
+    assert contents(passes.in_force(database, model.id, model.spec, 1000)).keys() == {1}
+
+
+def test_a_pass_that_the_database_cannot_do_now_is_unavailable(database: Database, model: Model) -> None:
+    found = passes.in_force(database, model.id, model.spec, 1)
+    with in_the_way(database), pytest.raises(Unavailable):
+        contents(found)
+    assert contents(found).keys() == {1}
+
+
+@pytest.mark.parametrize("inserted", [False, True], ids=["before", "after"])
+def test_a_connection_that_is_lost_before_or_after_an_insert_is_unavailable_and_replaced(
+    database: Database, model: Model, inserted: bool
+) -> None:
+    if database.sqlite:
+        pytest.skip("SQLite has no connection to lose")
+
+    def lose_and_insert() -> None:
+        with database.write() as session:
+            settle_early(session)
+            if inserted:
+                store(session, model, "b")
+            number = session.scalar(text("SELECT pg_backend_pid()"))
+            with database.write() as other:
+                other.execute(text("SELECT pg_terminate_backend(:number, 5000)"), {"number": number})
+            if not inserted:
+                store(session, model, "b")
+
+    with pytest.raises(Unavailable):
+        lose_and_insert()
+    assert contents(passes.in_force(database, model.id, model.spec, 1000)).keys() == {1}

@@ -1,0 +1,74 @@
+"""Which versions followed each other in service, and what is said of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from core.tracking import descriptions
+from core.tracking.lineage import Story
+from tests.core.tracking.tracked_model import NewScene, Scene, cloud
+
+STRICT = {"relative_bound": 1e-14, "disagreement": 0.0}
+"""No adapted model is as near to a retrain as this."""
+LOOSE = {"relative_bound": 1.0, "disagreement": 1.0}
+"""Every one is: of the few points that are held out, and which those are is chance, some may lie on the border."""
+
+
+def story_of(scene: Scene) -> Story:
+    story = Story.of(scene.database, scene.model.id)
+    assert story is not None
+    return story
+
+
+def numbers(story: Story) -> list[int]:
+    return [version.number for version in story.line]
+
+
+def test_a_retrain_within_tolerance_is_not_in_service(new_scene: NewScene) -> None:
+    scene = new_scene(policy={"tolerance": LOOSE})
+    for seed in range(2):
+        scene.add(*cloud(60, seed))
+        scene.adapt()
+    scene.retrain()
+    story = story_of(scene)
+    assert numbers(story) == [1, 2]
+    assert (story.champion, story.reference) == (story.versions[1], story.versions[2])
+    assert "(within tolerance)" in descriptions.answer(story)
+
+
+def test_a_retrain_that_took_over_is_in_service(new_scene: NewScene) -> None:
+    scene = new_scene(policy={"certify": "never", "tolerance": STRICT})
+    for seed in range(2):
+        scene.add(*cloud(60, seed))
+        scene.adapt()
+    scene.retrain()
+    story = story_of(scene)
+    assert numbers(story) == [1, 2, 3]
+    assert story.champion is story.reference is story.versions[2]
+    assert "(**not** within tolerance)" in descriptions.answer(story)
+    assert "1 adaptation and 1 training in place of adaptations took " in descriptions.answer(story)
+    # as it was before the retrain
+    assert numbers(story.until(2)) == [1, 2]
+    assert "No full retrain" in descriptions.answer(story.until(2))
+
+
+def test_a_training_in_place_of_an_adaptation_is_in_service(new_scene: NewScene) -> None:
+    scene = new_scene(policy={"tolerance": STRICT})
+    for seed in range(2):
+        scene.add(*cloud(60, seed))
+        scene.adapt()
+    story = story_of(scene)
+    assert [version.kind.value for version in story.line] == ["trained", "trained"]
+    assert "yet. 1 training in place of adaptations took " in descriptions.answer(story)
+
+
+def test_of_numbers_it_is_said_how_far_predictions_differ(new_scene: NewScene) -> None:
+    scene = new_scene(target={"kind": "number"})
+    x = np.random.default_rng(0).normal(size=(120, 2))
+    for part in (x[:60], x[60:]):
+        scene.add(part, part @ [1.0, -2.0] + 0.1 * part[:, 0] ** 2)
+        scene.adapt()
+    scene.retrain()
+    said = descriptions.answer(story_of(scene))
+    assert " of the targets' spread on the holdout: rmse 0." in said
+    assert "Version 2, the newest, is adapted; within " in said

@@ -1,0 +1,34 @@
+"""Files of deleted models go, whatever comes between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from core.database import Database
+from core.metadata import OrphanFile
+from core.versions.orphans import sweep
+from core.versions.store import Store
+
+
+def test_what_cannot_be_deleted_now_is_deleted_later(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(str(tmp_path))
+    file, _ = store.put("models/1", b"weights")
+    with database.write() as session:
+        session.add(OrphanFile(path="models/1"))
+
+    def refuse(path: str, recursive: bool) -> None:
+        raise PermissionError(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.files, "rm", refuse)
+        sweep(database, store)
+    assert (tmp_path / file).exists()
+    sweep(database, store)
+    assert not (tmp_path / file).exists()
+    with database.read() as session:
+        assert session.scalars(select(OrphanFile)).all() == []

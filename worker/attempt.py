@@ -1,0 +1,71 @@
+"""A job that is ours to do: what it is about, and how its results are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sqlalchemy import update
+from sqlalchemy.orm import Session
+
+from core.jobs import leases
+from core.jobs.leases import Lost
+from core.kprior import State
+from core.metadata import OrphanFile
+from core.tables.jobs import Job, JobKind
+from core.tables.models import Model
+from core.versions import history
+from core.versions.orphans import claim, put_noted, sweep
+from core.versions.store import Stored
+from worker.context import Context
+
+Progress = Callable[[float, str], None]
+
+
+@dataclass
+class JobAttempt:
+    """One attempt at a job."""
+
+    context: Context
+    job_id: str
+    owner: str
+    kind: JobKind
+    number: int
+    model_id: int
+    queue: str
+    request_id: str | None
+    run: Callable[[Context, str], None]
+    """Runs another job, here and now."""
+    progress: Progress = lambda share, phrase: None
+
+    @classmethod
+    def of(cls, context: Context, job: Job, owner: str, run: Callable[[Context, str], None]) -> JobAttempt:
+        told = (job.id, owner, job.kind, job.attempts, job.model_id, job.queue, job.request_id)
+        return cls(context, *told, run)
+
+    def part(self, start: float, end: float) -> Progress:
+        """The progress of a part of the work, as a part of the whole."""
+        return lambda share, phrase: self.progress(start + share * (end - start), phrase)
+
+    @contextmanager
+    def write(self) -> Iterator[tuple[Session, Job, Model]]:
+        """The transaction in which what came of the job is written: Lost or Cancelled if that must not be."""
+        with self.context.database.write() as session:
+            yield session, *leases.owned(session, self.job_id, self.owner)
+
+    def stored(self, state: State) -> Stored:
+        """A state's file in the store. It is litter, and swept away some time later, unless a version claims it."""
+        folder = history.folder_of(self.model_id)
+        return put_noted(self.context.database, self.context.store, folder, state.to_bytes(), self.owner)
+
+    def drop(self, stored: Stored) -> None:
+        """Delete a file that no version will claim, and that may know a person who is being erased."""
+        with self.context.database.write() as session:
+            session.execute(update(OrphanFile).where(OrphanFile.path == stored.file).values(owner=None))
+        sweep(self.context.database, self.context.store)
+
+    def claim(self, session: Session, stored: Stored) -> None:
+        """Make sure that the file stays, in the transaction that records its version."""
+        if not claim(session, stored.file, self.owner):
+            raise Lost  # the lease had ended, and the file is gone

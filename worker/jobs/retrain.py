@@ -1,0 +1,192 @@
+"""The job `retrain`: from scratch at the head, next to the adapted version at the same position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.errors import Conflict
+from core.jobs import holds, leases, queue
+from core.jobs.leases import Lost
+from core.kprior import State
+from core.models.policy import Policy
+from core.tables.jobs import Job, JobKind, JobState
+from core.tables.models import Model
+from core.tables.versions import Comparison, Version, VersionKind
+from core.versions import history
+from core.versions.comparison import compare, weight_distance
+from core.versions.store import Stored
+from worker.attempt import JobAttempt
+from worker.jobs.nested import run_nested
+from worker.outdated import Outdated, knows_erased
+from worker.versions.builder import VersionDraft, from_scratch
+from worker.versions.snapshot import ModelSnapshot
+
+FIGURES = ("loss", "accuracy", "calibration", "rmse")
+"""Of a version, that are held against the retrain's."""
+STAYS = "the retrained version is kept to compare with"
+"""What becomes of a retrained version that the adapted one is near enough to."""
+
+
+def retrain(attempt: JobAttempt) -> None:
+    """Train from scratch, compare, and have the retrained version take over if the adapted one is too far off."""
+    while True:
+        try:
+            retrain_at_head(attempt)
+            return
+        except Outdated:
+            continue
+
+
+def retrain_at_head(attempt: JobAttempt) -> None:
+    bring_to_head(attempt)
+    with attempt.context.database.read() as session:
+        model = session.get(Model, attempt.model_id)
+        if model is None:
+            raise Lost
+        tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+        # the adapted version's position, if it got there: changes after that are adapted on top of either
+        at = tip.position if tip is not None and caught_up(session, tip, attempt) else model.head
+        if knows_erased(session, model.id, at):
+            at = model.head
+        snapshot = ModelSnapshot.of(attempt.context, session, model, at)
+    if snapshot.count == 0:
+        raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
+    current = snapshot.load_or_none(snapshot.tip)
+    made = from_scratch(attempt, snapshot, attempt.part(0.1, 0.9), encoder_of=current)
+    figures = None
+    adapted = snapshot.tip if snapshot.tip and snapshot.tip.position == at else None
+    if adapted is not None and adapted.kind is VersionKind.ADAPTED and current is not None:
+        attempt.progress(0.92, "comparing with the adapted version")
+        figures = compared(snapshot, adapted, current, made)
+    attempt.progress(0.95, "storing")
+    stored = attempt.stored(made.state)
+    try:
+        record(attempt, snapshot, made, stored, adapted, figures)
+    except Outdated:
+        attempt.drop(stored)
+        raise
+
+
+def bring_to_head(attempt: JobAttempt) -> None:
+    """Have the model adapted to the head, here or wherever that job runs already."""
+    with attempt.write() as (session, job, model):
+        tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+        if tip is None or tip.position == model.head or has_failed(session, model):
+            return
+        adaptation = queue.due(session, model, JobKind.ADAPT, attempt.request_id).id
+    run_nested(attempt, adaptation, "adapting to the head first")
+
+
+def has_failed(session: Session, model: Model) -> bool:
+    """Whether the last adaptation failed at what is now the head: another would, too."""
+    adaptations = select(Job).where(Job.model_id == model.id, Job.kind == JobKind.ADAPT)
+    last = session.scalar(adaptations.order_by(Job.created_at.desc()).limit(1))
+    return last is not None and last.state is JobState.FAILED and last.to_position == model.head
+
+
+def caught_up(session: Session, tip: Version, attempt: JobAttempt) -> bool:
+    """Whether the adapted version stands for all that was there when the retrain was asked for."""
+    return tip.position >= session.get_one(Job, attempt.job_id).to_position
+
+
+def compared(snapshot: ModelSnapshot, adapted: Version, current: State, made: VersionDraft) -> dict[str, Any]:
+    """The figures of the adapted and the retrained version, side by side, on the same rows."""
+    pair = compare(current, made.state, snapshot.holdout)
+    ours, theirs, worse = pair.one.metrics, pair.other.metrics, pair.worse
+    if not ours:  # without a holdout, training examples must tell how far they are apart
+        pair = compare(current, made.state, snapshot.sampled)
+    sides: dict[str, dict[str, float]] = {}
+    for name in FIGURES:
+        if name in ours and name in theirs:
+            sides[name] = {"adapted": ours[name], "retrained": theirs[name]}
+            if name in pair.errors:
+                sides[name]["difference_se"] = pair.errors[name]
+    cost = {"adapted": adapted.cost, "retrained": history.plain_cost(made.cost)}
+    return {
+        **sides,
+        "rows": pair.one.count,
+        "disagreement": pair.disagreement,
+        "disagreement_se": pair.errors.get("disagreement"),
+        "weight_distance": weight_distance(current, made.state),
+        "cost": cost,
+        "speedup": made.cost.seconds / max(adapted.cost["seconds"], 1e-9),
+        "worse": None if worse is None else in_words(worse, ours, theirs, pair.errors),
+    }
+
+
+def in_words(name: str, ours: dict[str, float], theirs: dict[str, float], errors: dict[str, float]) -> str:
+    """A figure in which the retrained version is the worse one."""
+    if name not in theirs:
+        return f"{name} beyond all numbers against {ours[name]:.4g}"
+    apart = f"{abs(ours[name] - theirs[name]):.2g} +- {errors.get(name, 0):.1g}"
+    return f"{name} {theirs[name]:.4g} against {ours[name]:.4g}, a difference of {apart}"
+
+
+def tolerable(policy: Policy, made: VersionDraft, adapted: Version, figures: dict[str, Any]) -> bool:
+    """Whether the adapted version is as near to the retrained one as the policy asks."""
+    if made.dataset != adapted.dataset:
+        return False  # it stands for other data than it should
+    apart, distance = figures["disagreement"], figures["weight_distance"]
+    near = distance is None or distance <= policy.tolerance.relative_bound * float(made.state.w.norm())
+    return near and (apart is None or apart <= policy.tolerance.disagreement)
+
+
+def record(
+    attempt: JobAttempt,
+    snapshot: ModelSnapshot,
+    made: VersionDraft,
+    stored: Stored,
+    adapted: Version | None,
+    figures: dict[str, Any] | None,
+) -> None:
+    with attempt.write() as (session, job, model):
+        policy = Policy.model_validate(model.policy)
+        version = made.record(attempt, session, model, job, stored)
+        words = f"version {version.number}, trained for positions 1 to {made.position}"
+        if adapted is None:
+            words += "; " + take_over(session, model, version, snapshot.tip)
+        elif figures is not None:
+            good = tolerable(policy, made, adapted, figures)
+            words += f"; the adapted version {adapted.number} is {'within' if good else 'outside'} tolerance of it; "
+            outcome = STAYS if good else objection(made, adapted, figures)
+            outcome = outcome or take_over(session, model, version, snapshot.tip)
+            words += outcome
+            session.add(
+                Comparison(
+                    model_id=model.id,
+                    position=made.position,
+                    adapted=adapted.number,
+                    retrained=version.number,
+                    figures={**figures, "took_over": model.tip == version.number, "outcome": outcome},
+                    within_tolerance=good,
+                )
+            )
+        leases.end(session, job, model, JobState.SUCCEEDED, words)
+
+
+def objection(made: VersionDraft, adapted: Version, figures: dict[str, Any]) -> str:
+    """Why the retrained version does not take over, though the adapted one is outside tolerance; "" if it does."""
+    if figures["worse"] is None or made.dataset != adapted.dataset:
+        return ""  # what stands for other data than it should must go, however good it is
+    return f"the retrained version is worse on the holdout and stays a candidate: {figures['worse']}"
+
+
+def take_over(session: Session, model: Model, version: Version, before: Version | None) -> str:
+    """Have adaptations start from the retrained version; and serve it, unless that would undo what came after it."""
+    tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+    if tip is not None and (before is None or tip.number != before.number):
+        if tip.position < version.position:
+            return "the retrained version stays a candidate: somebody went back to an older one meanwhile"
+        if tip.position > version.position:
+            model.tip = version.number
+            queue.due(session, model, JobKind.ADAPT)
+            return "what came meanwhile is adapted on top of the retrained version"
+    model.tip = version.number
+    if history.promotes(model):
+        history.promote(session, model, version, by="policy")
+        return "the retrained version was promoted"
+    why = holds.NOT_PROMOTED if model.held_at else "not promoted, by the policy"
+    return f"adaptations start from the retrained version; {why}"

@@ -1,0 +1,121 @@
+"""Running a job: take it, do its work, and write how it ended."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from functools import partial
+
+import structlog
+
+from core.errors import AmendError, Conflict, Unavailable
+from core.jobs import leases, outbox
+from core.jobs.leases import Cancelled, Lost
+from core.kprior import SolverError
+from core.logs import current_request
+from core.tables.jobs import JobKind, JobState
+from core.versions import store_identity
+from worker.attempt import JobAttempt
+from worker.context import Context
+from worker.heartbeat import HandedBack, Heartbeat
+from worker.jobs import adapt, erase, retrain
+from worker.versions.builder import NUMERICAL
+
+log = structlog.get_logger("worker")
+
+OUTAGES = (
+    "database_unavailable",
+    "database_busy",
+    "store_unavailable",
+    store_identity.FOREIGN,
+    "mlflow_unavailable",
+    "mlflow_busy",
+    "receipts_behind",
+    "not_gone_yet",
+)
+"""Errors that end by themselves."""
+WORK: dict[JobKind, Callable[[JobAttempt], None]] = {
+    JobKind.ADAPT: adapt.adapt,
+    JobKind.RETRAIN: retrain.retrain,
+    JobKind.ERASE: erase.erase,
+}
+
+
+def run(context: Context, job_id: str) -> None:
+    """Run a job, if it is there to be run. Nothing that goes wrong with a job leaves this function."""
+    owner = f"{context.name}:{uuid.uuid4().hex[:8]}"
+    settings = context.settings
+    with context.database.write() as session:
+        job = leases.take(session, job_id, owner, settings.lease_seconds, settings.max_attempts)
+        attempt = None if job is None else JobAttempt.of(context, job, owner, run)
+    if attempt is not None:
+        token = current_request.set(attempt.request_id)
+        log.info("job started", job=job_id, kind=attempt.kind, model=attempt.model_id, attempt=attempt.number)
+        try:
+            carry_out(context, attempt)
+        finally:
+            current_request.reset(token)
+    try:
+        outbox.flush(context.database, context.send)
+    except Exception as error:  # what is not sent stays in the outbox
+        log.warning("messages could not be sent yet", exc_info=error)
+
+
+def carry_out(context: Context, attempt: JobAttempt) -> None:
+    """Do the work of a job that is ours, and write how it ended unless the work did so itself."""
+    try:
+        extend = partial(leases.extend, context.database, attempt.job_id, attempt.owner, context.settings.lease_seconds)
+        with Heartbeat(context, attempt.job_id, extend) as heartbeat:
+            attempt.progress = heartbeat
+            store_identity.check(context.store, context.store_mark)
+            WORK[attempt.kind](attempt)
+        log.info("job succeeded", job=attempt.job_id)
+    except Lost:
+        log.warning("job lost to another worker, or its model was deleted", job=attempt.job_id)
+    except Cancelled:
+        log.info("job cancelled", job=attempt.job_id)
+        with context.database.write() as session:
+            if found := leases.ours(session, attempt.job_id, attempt.owner):
+                leases.end(session, *found, JobState.CANCELLED, "cancelled")
+    except (HandedBack, SystemExit) as stop:  # SystemExit: a signal to all processes of the worker, children included
+        log.info("job handed back", job=attempt.job_id)
+        with context.database.write() as session:
+            if found := leases.ours(session, attempt.job_id, attempt.owner):
+                found[0].attempts -= 1  # it was not the job's fault
+                leases.release(session, found[0], "handed back by a worker that was told to stop")
+        if isinstance(stop, SystemExit):
+            raise
+    except Exception as error:
+        log.error("job failed", job=attempt.job_id, exc_info=error)
+        most, pause = context.settings.max_attempts, context.settings.retry_seconds
+        with context.database.write() as session:
+            if found := leases.ours(session, attempt.job_id, attempt.owner):
+                if isinstance(error, Unavailable) and error.code in OUTAGES:
+                    found[0].attempts -= 1  # nor is this
+                elif isinstance(error, Conflict):
+                    most = 1  # another attempt would find the same
+                leases.give_up_attempt(session, *found, explained(error), most, pause)
+
+
+def explained(error: Exception) -> dict[str, str]:
+    """What a person is told of a failure. Messages of errors that are not ours may quote data."""
+    if isinstance(error, AmendError):
+        return {"code": error.code, "detail": error.detail}
+    if isinstance(error, SolverError):
+        return {"code": "solver_failed", "detail": str(error)}
+    if isinstance(error, NUMERICAL):
+        detail = "No model could be computed: check the examples for extreme values, or use a larger delta."
+        return {"code": "solver_failed", "detail": detail}
+    if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+        return {"code": "out_of_memory", "detail": "The worker has too little memory for this model and its examples."}
+    if isinstance(error, ValueError) and from_engine(error):
+        return {"code": "work_refused", "detail": str(error)}
+    return {"code": "internal_error", "detail": f"An unexpected {type(error).__name__}; the worker's log says where."}
+
+
+def from_engine(error: Exception) -> bool:
+    """Whether the engine itself raised it: its messages are ours, and hold no data."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("core.kprior")

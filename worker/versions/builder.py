@@ -1,0 +1,288 @@
+"""Making a version: by adaptation from its parent, or from scratch; certified and evaluated, not yet recorded.
+
+`candidates.py` says which of them becomes the version.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+import torch
+from sqlalchemy.orm import Session
+
+from core.erasure.requests import open_parts
+from core.kprior import (
+    AddData,
+    Certificate,
+    ChangeModel,
+    ChangeRegularizer,
+    Cost,
+    Data,
+    Examples,
+    RemoveData,
+    SolverError,
+    State,
+    adapt,
+    train,
+)
+from core.kprior import Task as Change
+from core.kprior.curvature import is_wide
+from core.kprior.passes.moments import encoder_fits
+from core.kprior.training import Result
+from core.ledger import passes
+from core.ledger.digest import Digesting, changed
+from core.tables.jobs import Job
+from core.tables.models import Model
+from core.tables.versions import Version, VersionKind, VersionState
+from core.versions import history
+from core.versions.evaluation import evaluate
+from core.versions.store import Stored
+from worker.attempt import JobAttempt, Progress
+from worker.outdated import Outdated, knows_erased
+from worker.sharing import Kept, Reading
+from worker.together import solver_of
+from worker.versions.certificates import certificate_json, certify_version, clear_of_erased, must_certify, sufficient
+from worker.versions.extremes import describe_extremes, find_extremes
+from worker.versions.snapshot import ModelSnapshot, Unadaptable, rows
+
+log = structlog.get_logger("worker")
+
+NUMERICAL = (ArithmeticError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
+"""What the engine and the libraries below it raise when numbers do not allow an answer."""
+LOSS_FACTOR, LOSS_SLACK = 1.25, 0.02
+"""How much more a version without a bound may lose on the holdout than the version before it."""
+FIRST = 1
+"""The version that the model would still be, had nothing been done."""
+
+
+@dataclass(frozen=True)
+class VersionDraft:
+    """A version that is not recorded yet."""
+
+    state: State
+    kind: VersionKind
+    parent: int | None
+    since: int
+    position: int
+    dataset: str
+    cost: Cost
+    certificate: dict[str, Any] | None
+    metrics: dict[str, Any]
+    evaluation: dict[str, Any]
+    method: str = "retrain"
+    """"kprior", "warm" or "retrain"."""
+    why: str = ""
+    """Why cheaper ways were not taken."""
+    erasing: bool = False
+    """Whether it was known that people are being erased."""
+    candidates: tuple[dict[str, Any], ...] = ()
+    """All that were tried, with what each took and why it was not taken: what the next job plans with."""
+
+    def record(self, attempt: JobAttempt, session: Session, model: Model, job: Job, stored: Stored) -> Version:
+        """Note it as the model's next version; Outdated if it knows a person who was erased meanwhile."""
+        if knows_erased(session, model.id, self.position) or self.position > model.head:
+            raise Outdated  # or a crash of the database took the last changes back, which nobody had been told of
+        if not self.erasing and open_parts(session, model.id):
+            raise Outdated  # whoever asked meanwhile needs a version with a certificate
+        attempt.claim(session, stored)
+        job.from_position, job.to_position = self.since, self.position
+        version = history.record(
+            session,
+            model,
+            self.state,
+            stored,
+            kind=self.kind,
+            parent=self.parent,
+            position=self.position,
+            dataset=self.dataset,
+            cost=self.cost,
+            metrics=self.metrics,
+            evaluation={**self.evaluation, "candidates": list(self.candidates)} if self.candidates else self.evaluation,
+            certificate=self.certificate,
+            method=self.method,
+            job_id=job.id,
+        )
+        job.version = version.number
+        return version
+
+
+@dataclass(frozen=True)
+class Changes:
+    """A version, and what came and went after it."""
+
+    parent: State
+    memory: Examples
+    """The rows that the parent's memory refers to."""
+    added: Data
+    removed: Data
+    dataset: str
+    """The digest of what is in force after them."""
+    cost: Cost
+    """Of passes that were made to find out."""
+
+    @property
+    def tasks(self) -> list[Change]:
+        return [AddData(self.added), RemoveData(self.removed)]
+
+
+def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> Changes:
+    """What the tip lacks; Unadaptable if that is not known any more, or nothing can be built on it."""
+    attempt.progress(0.02, "reading what changed")
+    parent = snapshot.load(tip)
+    database, at = snapshot.context.database, snapshot.at
+    added = passes.held(passes.added(database, snapshot.model_id, snapshot.spec, tip.position, at))
+    removed = passes.held(passes.removed(database, snapshot.model_id, snapshot.spec, tip.position, at))
+    if parent.count + rows(added) - rows(removed) != snapshot.count:
+        raise Unadaptable("examples that the version before stands for are purged")
+    cost = Cost()
+    if snapshot.erasing or (snapshot.removal and rows(removed)):
+        cost.data_passes += bool(parent.predictor.encoder.state_dict())
+        reading = Reading(attempt, snapshot.in_force(), attempt.part(0.02, 0.05), "reading the examples")
+        if not encoder_fits(parent.predictor.encoder, reading):
+            raise Unadaptable("the units of its columns are not those of the examples that are left")
+    dataset = changed(snapshot.secret, tip.dataset, added, removed)
+    return Changes(parent, snapshot.remembered(parent), added, removed, dataset, cost)
+
+
+def adapted(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tuple[VersionDraft, str]:
+    """Adapt the tip to all changes after it, to a linear model; and why the result will not do, if it will not.
+
+    Reads the changes, the memory and the holdout; the past itself only for the certificate.
+    """
+    start = time.perf_counter()
+    changes = changes_since(attempt, snapshot, tip)
+    parent, memory = changes.parent, changes.memory
+    if snapshot.erasing and is_wide(parent.predictor):
+        raise Unadaptable("a model of so many weights knows nothing of who is erased only if it is trained anew")
+    if tip.position == snapshot.at:  # all that is wanted is a certificate
+        result = Result(parent, memory, Cost(), True)
+    else:
+        asks = snapshot.policy.certify != "never"
+        result = adapt(
+            parent,
+            memory,
+            [*changes.tasks, *spec_changes(snapshot, parent)],
+            training=snapshot.training,
+            policy=snapshot.memory,
+            look_at=snapshot.holdout if asks else (),
+            progress=attempt.part(0.05, 0.5),
+            watch=snapshot.watch(attempt.part(0.05, 0.5)),
+        )
+    state, cost, certificate = result.state, result.cost + changes.cost, None
+    if snapshot.erasing:
+        state, cost, certificate = clear_of_erased(attempt, snapshot, result, cost)
+    elif must_certify(snapshot, state, bool(rows(changes.removed))):
+        state, cost, certificate = certify_version(attempt, snapshot, result, cost)
+    cost = replace(cost, seconds=time.perf_counter() - start)
+    made = completed(attempt, snapshot, "kprior", changes.dataset, state, cost, certificate)
+    if certificate is None and worse(snapshot, parent, made):
+        return made, "the adapted model did worse on the holdout than the version before"
+    return made, "" if sufficient(snapshot, certificate) else "the bound stayed above the tolerance"
+
+
+def worse(snapshot: ModelSnapshot, parent: State, made: VersionDraft) -> bool:
+    """Whether a version without a bound lost more on the holdout than chance would have it: nothing done is better."""
+    before = evaluate([parent], snapshot.holdout)[0].metrics
+    if "loss" not in before:
+        return False
+    return not made.metrics.get("loss", math.inf) <= LOSS_FACTOR * before["loss"] + LOSS_SLACK
+
+
+def spec_changes(snapshot: ModelSnapshot, parent: State) -> list[Change]:
+    """What became of the regularizer and the architecture."""
+    changes: list[Change] = []
+    if parent.spec["regularizer"] != snapshot.spec["regularizer"]:
+        changes.append(ChangeRegularizer(snapshot.spec["regularizer"]))
+    if parent.spec["architecture"] != snapshot.spec["architecture"]:
+        changes.append(ChangeModel(snapshot.spec["architecture"]))
+        if snapshot.removal is not None:
+            raise Unadaptable("certified removal needs a new perturbation for a new architecture")
+    return changes
+
+
+def from_scratch(
+    attempt: JobAttempt,
+    snapshot: ModelSnapshot,
+    progress: Progress,
+    encoder_of: State | None = None,
+    start_from: State | None = None,
+) -> VersionDraft:
+    """Train on all examples in force. With the encoder of an earlier state both mean the same by a weight.
+
+    From the weights of an earlier network it is a warm descent.
+    """
+    start = time.perf_counter()
+
+    def at_first(share: float, phrase: str) -> None:
+        progress(0.05 * share, phrase)
+
+    def inside(share: float, phrase: str) -> None:
+        progress(0.05 + 0.9 * share, phrase)
+
+    reading = Reading(attempt, snapshot.in_force(), at_first, "reading the examples")
+    data = Digesting(snapshot.secret, reading)
+    try:
+        result = train(
+            snapshot.spec,
+            data,
+            training=snapshot.training,
+            policy=snapshot.memory,
+            encoder_of=encoder_of,
+            start=start_from,
+            removal=snapshot.removal,
+            device=snapshot.context.device,
+            progress=inside,
+            watch=snapshot.watch(inside),
+            solver=solver_of(snapshot),
+        )
+    except NUMERICAL as error:
+        words = str(error) if isinstance(error, SolverError) else "no model could be computed"
+        raise SolverError(words + describe_extremes(find_extremes(snapshot.in_force()))) from error
+    assert data.digest is not None
+    reading.kept = Kept()  # the certificate's pass keeps rows of its own
+    state, cost, certificate = result.state, result.cost, None
+    if state.predictor.linear and must_certify(snapshot, state, False):
+        state, cost, certificate = certify_version(attempt, snapshot, result, cost)
+    cost = replace(cost, seconds=time.perf_counter() - start)
+    method = "retrain" if start_from is None else "warm"
+    return completed(attempt, snapshot, method, data.digest, state, cost, certificate)
+
+
+def completed(
+    attempt: JobAttempt,
+    snapshot: ModelSnapshot,
+    method: str,
+    dataset: str,
+    state: State,
+    cost: Cost,
+    certificate: Certificate | None,
+) -> VersionDraft:
+    """The version with its figures on the holdout, next to those of the first version."""
+    attempt.progress(0.9, "evaluating on the holdout")
+    with snapshot.context.database.read() as session:
+        first = session.get(Version, (snapshot.model_id, FIRST))
+    before = snapshot.load_or_none(first) if first and first.state is not VersionState.PURGED else None
+    ours, *frozen = evaluate([state] if before is None else [state, before], snapshot.holdout)
+    kind = VersionKind.TRAINED if method == "retrain" else VersionKind.ADAPTED
+    parent = snapshot.tip if kind is VersionKind.ADAPTED else None
+    evaluation = ours.drawn()
+    if frozen or first is None:
+        evaluation["frozen"] = (frozen or [ours])[0].metrics
+    return VersionDraft(
+        state=state,
+        kind=kind,
+        parent=parent.number if parent else None,
+        since=parent.position if parent else 0,
+        position=snapshot.at,
+        dataset=dataset,
+        cost=cost,
+        certificate=certificate_json(certificate, snapshot),
+        metrics=ours.metrics,
+        evaluation=evaluation,
+        method=method,
+        erasing=snapshot.erasing,
+    )

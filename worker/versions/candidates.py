@@ -1,0 +1,237 @@
+"""Which way the next version is made. Called by the job `adapt`.
+
+A linear model is adapted, and trained from scratch if its certificate is not good enough. A network has three
+candidates: the adaptation within its budget, a warm descent on all examples, a retrain. Each has a predicted cost, from
+what the model's versions took before; they are tried from the cheapest on, and the first whose figures pass is the
+version. The yardstick is doing nothing, which is no candidate: small changes would be passed over for ever. A retrain
+needs no figures: it is what the others stand in for.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, replace
+from statistics import median
+
+import structlog
+from sqlalchemy import select
+from torch import Tensor
+
+from core.kprior import Cost, adapt
+from core.kprior import Task as Change
+from core.kprior.certificate.network import Audit
+from core.kprior.network import certificate_from_audit
+from core.kprior.solvers import Watch
+from core.kprior.solvers.budget import warm_visits
+from core.kprior.survey import Survey, survey_change
+from core.ledger.drawing import LedgerDraw
+from core.ledger.specs import spec_at
+from core.tables.models import Model
+from core.tables.versions import Version
+from worker.attempt import JobAttempt, Progress
+from worker.versions.builder import (
+    NUMERICAL,
+    Changes,
+    VersionDraft,
+    adapted,
+    changes_since,
+    completed,
+    from_scratch,
+    spec_changes,
+)
+from worker.versions.certificates import certificate_json
+from worker.versions.snapshot import ModelSnapshot, Unadaptable
+
+log = structlog.get_logger("worker")
+
+EPOCHS = 30
+"""Of a first training, as long as nobody knows better."""
+SHARE = 0.6
+"""Of its budget, that an adaptation takes: it mostly ends after the first stage."""
+LAST = 20
+"""Versions that predictions are made from."""
+NAMES = {"kprior": "the adaptation", "warm": "the warm descent on all examples", "retrain": "the retrain"}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One that was tried."""
+
+    method: str
+    predicted: int
+    """Gradients of single examples that it was thought to take."""
+    visits: int
+    """Those that it took."""
+    count: int
+    """Examples that it stands for."""
+    budget: int
+    """Gradients that the adaptation might have taken."""
+    objection: str = ""
+    """Why it was not taken."""
+
+
+def next_version(attempt: JobAttempt, snapshot: ModelSnapshot) -> VersionDraft:
+    """The version that stands for the ledger up to `at`: made from the tip, or trained if that will not do."""
+    if snapshot.tip is None:
+        return from_scratch(attempt, snapshot, attempt.part(0, 0.9))
+    if snapshot.spec["architecture"]["kind"] != "linear":
+        return next_network(attempt, snapshot, snapshot.tip)
+    spent = Cost()
+    try:
+        made, why = adapted(attempt, snapshot, snapshot.tip)
+        if not why:
+            return made
+        spent = made.cost
+    except Unadaptable as error:
+        why = str(error)
+    except NUMERICAL as error:
+        why = f"the adaptation could not be computed ({type(error).__name__})"
+    return retrained(attempt, snapshot, why, spent)
+
+
+def retrained(attempt: JobAttempt, snapshot: ModelSnapshot, why: str, spent: Cost) -> VersionDraft:
+    """Train from scratch, after what was tried before in vain."""
+    log.info("the adaptation gives way to a retrain", job=attempt.job_id, reason=why)
+    made = from_scratch(attempt, snapshot, attempt.part(0.5, 0.9))
+    return replace(made, cost=spent + made.cost, why=why)
+
+
+def next_network(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> VersionDraft:
+    """The first candidate that passes, from the cheapest on."""
+    try:
+        attempts = NetworkAttempts.of(attempt, snapshot, tip)
+    except Unadaptable as error:
+        return retrained(attempt, snapshot, str(error), Cost())
+    spent, tried = attempts.known.cost, []
+    for method in sorted(attempts.predicted, key=attempts.predicted.__getitem__):
+        try:
+            made, audit = attempts.make(method)
+            objection = "" if audit is None else audit.objection
+            visits = made.cost.backward_passes
+        except NUMERICAL as error:
+            if method == "retrain":
+                raise
+            made, objection, visits = None, f"it could not be computed ({type(error).__name__})", 0
+        tried.append(attempts.candidate(method, visits, objection))
+        if made is not None and not objection:
+            why = " and ".join(f"{NAMES[c.method]} did not pass ({c.objection})" for c in tried if c.objection)
+            return replace(made, cost=spent + made.cost, why=why, candidates=tuple(asdict(c) for c in tried))
+        spent = spent + (made.cost if made is not None else Cost())
+        log.info("a candidate was not taken", job=attempt.job_id, method=method, reason=objection)
+    raise AssertionError("a retrain is always taken")
+
+
+@dataclass(frozen=True)
+class NetworkAttempts:
+    """What all candidates of a network begin with."""
+
+    attempt: JobAttempt
+    snapshot: ModelSnapshot
+    tip: Version
+    changes: Changes
+    tasks: list[Change]
+    known: Survey
+    predicted: dict[str, int]
+    """What each method is thought to take."""
+
+    @classmethod
+    def of(cls, attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> NetworkAttempts:
+        changes = changes_since(attempt, snapshot, tip)
+        left = changes.parent.count - sum(len(chunk) for chunk in changes.removed)
+        draw = LedgerDraw(snapshot.context.database, snapshot.model_id, snapshot.spec, tip.position, snapshot.at, left)
+        tasks = [*changes.tasks, *spec_changes(snapshot, changes.parent)]
+        known = survey_change(
+            changes.parent,
+            tasks,
+            draw,
+            training=snapshot.training,
+            look_at=snapshot.holdout,
+            watch=told(attempt.part(0.05, 0.1), "looking what is left", 4_000),
+        )
+        known = replace(known, cost=known.cost + changes.cost)
+        return cls(
+            attempt, snapshot, tip, changes, tasks, known, predict_costs(snapshot, known, tip.position == snapshot.at)
+        )
+
+    def make(self, method: str) -> tuple[VersionDraft, Audit | None]:
+        """A candidate, and what was measured of it; nothing of a retrain."""
+        if method == "retrain":
+            return from_scratch(self.attempt, self.snapshot, self.attempt.part(0.5, 0.9)), None
+        if method == "warm":
+            progress = self.attempt.part(0.3, 0.5)
+            made = from_scratch(self.attempt, self.snapshot, progress, start_from=self.changes.parent)
+            state, cost = made.state, made.cost
+            audit = self.known.yardstick.measure(state.predictor, state.w, cost)
+            made = replace(made, certificate=certificate_json(certificate_from_audit(audit), self.snapshot))
+            return made, audit
+        start, snapshot, cost = time.perf_counter(), self.snapshot, Cost()
+        if self.tip.position == snapshot.at:  # all that is wanted is to know how good it is
+            state = self.changes.parent
+            audit = self.known.yardstick.measure(state.predictor, state.w, cost)
+        else:
+            result = adapt(
+                self.changes.parent,
+                self.changes.memory,
+                self.tasks,
+                policy=snapshot.memory,
+                draw=self.known.draw,
+                survey=self.known,
+                progress=self.attempt.part(0.1, 0.3),
+            )
+            assert result.certificate is not None
+            assert result.certificate.audit is not None
+            state, audit = result.state, result.certificate.audit
+            cost.backward_passes = result.cost.backward_passes - self.known.cost.backward_passes
+        cost.seconds = time.perf_counter() - start
+        made = completed(
+            self.attempt, snapshot, "kprior", self.changes.dataset, state, cost, certificate_from_audit(audit)
+        )
+        return made, audit
+
+    def candidate(self, method: str, visits: int, objection: str) -> Candidate:
+        """What is noted of one that was tried."""
+        if method == "kprior":
+            visits += self.known.cost.backward_passes
+        return Candidate(method, self.predicted[method], visits, self.known.count, self.known.budget, objection)
+
+
+def predict_costs(snapshot: ModelSnapshot, known: Survey, idle: bool) -> dict[str, int]:
+    """Gradients of single examples that each method will take, as far as the model's last versions tell.
+
+    `idle` says that nothing has changed. What a warm descent takes is known beforehand.
+    """
+    newest = select(Version).where(Version.model_id == snapshot.model_id).order_by(Version.number.desc()).limit(LAST)
+    with snapshot.context.database.read() as session:
+        spec, body = session.get_one(Model, snapshot.model_id).spec, snapshot.spec["architecture"]
+        versions = [
+            version
+            for version in session.scalars(newest)
+            if spec_at(session, snapshot.model_id, spec, version.position)["architecture"] == body
+        ]
+    tried = [Candidate(**found) for v in versions for found in (v.evaluation or {}).get("candidates", [])]
+    shares = [c.visits / max(1, c.budget) for c in tried if c.method == "kprior" and c.visits]
+    epochs = [c.visits / max(1, c.count) for c in tried if c.method == "retrain"]
+    # of a training that had no rivals the version itself tells
+    epochs += [epochs_of(version) for version in versions if version.method == "retrain"]
+    adaptation = 0.0 if idle else min(1.0, median(shares[:5])) if shares else SHARE
+    return {
+        "kprior": round(adaptation * known.budget),
+        "warm": warm_visits(known.count) + known.count,
+        "retrain": round((epochs[0] if epochs else min(EPOCHS, snapshot.training.max_epochs)) * known.count),
+    }
+
+
+def epochs_of(version: Version) -> float:
+    """How often a version's training saw each example."""
+    memory = version.memory
+    return float(version.cost["backward_passes"] * memory["fraction"] / max(1, memory["size"]))
+
+
+def told(progress: Progress, phrase: str, most: int) -> Watch:
+    """Tells how far a descent is; it stops when that raises."""
+
+    def look(visits: int, _w: Tensor) -> bool:
+        progress(min(1.0, visits / most), phrase)
+        return False
+
+    return look

@@ -1,0 +1,102 @@
+"""The certificate of a version: what the policy asks for, how it is reached, and how it is told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, replace
+from typing import Any
+
+from core.kprior import Certificate, Cost, State, refine, refine_for_erasure
+from core.kprior.certificate.certificate import within
+from core.kprior.curvature import is_wide
+from core.kprior.training import Result
+from worker.attempt import JobAttempt
+from worker.sharing import Reading
+from worker.versions.snapshot import ModelSnapshot, Unadaptable
+
+ROUNDS = 5
+"""Passes over the data that refinements may take before a retrain, which takes about eight, is the better way."""
+FEW_REMOVED = 10
+OF_REMOVED = ("removed_loss", "membership_auc", "auc_error", "still_named")
+"""Figures of an audit that are of the removed examples themselves."""
+
+
+def must_certify(snapshot: ModelSnapshot, state: State, removes: bool) -> bool:
+    """Whether a version needs a certificate."""
+    wanted = snapshot.policy.certify
+    asked = wanted in ("always", "pass") or (removes and wanted == "removals")
+    # without a pass nothing tells whether the adaptation of a wide model came near
+    return asked or is_wide(state.predictor) or snapshot.erasing or snapshot.removal is not None
+
+
+def sufficient(snapshot: ModelSnapshot, certificate: Certificate | None) -> bool:
+    """Whether a certificate is as good as the policy, and the promise of certified removal, ask."""
+    if certificate is None:
+        return True
+    if snapshot.removal is not None and not certificate.gradient_norm <= snapshot.removal.allowed:
+        return False
+    return within(certificate, snapshot.policy.tolerance.relative_bound)
+
+
+def certify_version(
+    attempt: JobAttempt, snapshot: ModelSnapshot, result: Result, cost: Cost
+) -> tuple[State, Cost, Certificate]:
+    """The certificate: without a pass where that is enough, else after as many refinements as it takes."""
+    tolerance, allowed = (
+        snapshot.policy.tolerance.relative_bound,
+        snapshot.removal.allowed if snapshot.removal else None,
+    )
+    forced = snapshot.policy.certify == "pass"
+    free = result.certificate
+    if (
+        free is not None
+        and not forced
+        and within(free, tolerance)
+        and (allowed is None or free.gradient_norm <= allowed)
+    ):
+        return result.state, cost, free
+    data = Reading(attempt, snapshot.in_force(), attempt.part(0.5, 0.85), "certifying: a pass over all examples")
+    options: dict[str, Any] = {"look_at": snapshot.holdout, "policy": snapshot.memory, "seed": snapshot.training.seed}
+    measured = refine(result.state, result.memory, data, tolerance=tolerance, rounds=ROUNDS, forced=forced, **options)
+    spent = measured.cost
+    if allowed is not None and measured.certificate.gradient_norm > allowed:
+        again = {"tolerance": 0.0, "rounds": 2, "forced": True, **options}
+        measured = refine(measured.state, measured.memory, data, **again)
+        spent = spent + measured.cost
+    return measured.state, cost + spent, replace(measured.certificate, passes=spent.data_passes)
+
+
+def clear_of_erased(
+    attempt: JobAttempt, snapshot: ModelSnapshot, result: Result, cost: Cost
+) -> tuple[State, Cost, Certificate]:
+    """The model whose weights and sums are those of the examples that are left, whoever it knew before."""
+    phrase = "clearing the weights of who is erased: a pass over all examples"
+    found = refine_for_erasure(
+        result.state,
+        result.memory,
+        Reading(attempt, snapshot.in_force(), attempt.part(0.5, 0.85), phrase),
+        tolerance=snapshot.policy.tolerance.relative_bound,
+        rounds=ROUNDS,
+        look_at=snapshot.holdout,
+        policy=snapshot.memory,
+        seed=snapshot.training.seed,
+    )
+    if found is None:
+        raise Unadaptable("its weights cannot be told from those of a model that never knew who is erased")
+    return found.state, cost + found.cost, found.certificate
+
+
+def certificate_json(certificate: Certificate | None, snapshot: ModelSnapshot) -> dict[str, Any] | None:
+    """A certificate as JSON can say it: what is infinite is not known. With what certified removal promises."""
+    if certificate is None:
+        return None
+    values = asdict(certificate).items()
+    told = {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values}
+    if told["audit"] is None:
+        del told["audit"]
+    elif told["audit"]["removed"] < FEW_REMOVED:  # what so few lose would tell who they were
+        told["audit"] |= dict.fromkeys(OF_REMOVED)
+    if snapshot.removal is not None:
+        spent = {"allowed": snapshot.removal.allowed, "spent": told["gradient_norm"]}
+        told["removal"] = {"epsilon": snapshot.removal.epsilon, "delta": snapshot.removal.delta, **spent}
+    return told

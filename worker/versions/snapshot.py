@@ -1,0 +1,131 @@
+"""The model that a job is about, as it stands when the work begins, and the ways to its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy.orm import Session
+from torch import Tensor
+
+from core.erasure.requests import open_parts
+from core.errors import NotFound, Unavailable
+from core.kprior import Data, Examples, MemoryPolicy, Removal, Select, State, StateError, Training
+from core.kprior.solvers import Watch
+from core.ledger import passes
+from core.ledger.holdout import sample_holdout, sample_training
+from core.ledger.specs import spec_at
+from core.models.policy import Policy
+from core.tables.models import Model
+from core.tables.versions import Version
+from worker.attempt import Progress
+from worker.context import Context
+
+
+class Unadaptable(Exception):
+    """A version cannot be adapted; the text says why, and a retrain is the way on."""
+
+
+@dataclass(frozen=True)
+class ModelSnapshot:
+    """A model at a position."""
+
+    context: Context
+    model_id: int
+    spec: dict[str, Any]
+    """At `at`."""
+    at: int
+    """The position that the new version shall stand for."""
+    policy: Policy
+    memory: MemoryPolicy
+    training: Training
+    removal: Removal | None
+    """The promise of certified removal, where the model was created with one."""
+    count: int
+    """Training examples."""
+    tip: Version | None
+    erasing: bool
+    """Whether people are being erased: then a certificate is needed, whatever the policy."""
+    unproven: bool
+    """Whether the tip is from before they asked, and nobody looked yet whether it has forgotten them."""
+
+    @classmethod
+    def of(cls, context: Context, session: Session, model: Model, at: int) -> ModelSnapshot:
+        policy = Policy.model_validate(model.policy)
+        training = {name: value for name, value in model.training.items() if name != "removal"}
+        removal = model.training.get("removal")
+        tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+        asked = [part.newest for part, _ in open_parts(session, model.id)]
+        return cls(
+            context,
+            model.id,
+            spec_at(session, model.id, model.spec, at),
+            at,
+            policy,
+            MemoryPolicy(**{**policy.memory.model_dump(), "select": Select(policy.memory.select)}),
+            Training(**training),
+            Removal(**removal) if removal else None,
+            model.train_count,
+            tip,
+            bool(asked),
+            tip is not None and any(tip.number <= newest for newest in asked),
+        )
+
+    @property
+    def secret(self) -> bytes:
+        return self.context.settings.secret
+
+    def in_force(self) -> passes.Pass:
+        """All training examples."""
+        return passes.in_force(self.context.database, self.model_id, self.spec, self.at)
+
+    @cached_property
+    def holdout(self) -> Data:
+        """The examples that versions are measured on: the same sample of the holdout for all of them."""
+        most = self.policy.evaluation.rows
+        return passes.held(sample_holdout(self.context.database, self.model_id, self.spec, self.at, most))
+
+    @property
+    def sampled(self) -> Data:
+        """As many training examples."""
+        return sample_training(self.context.database, self.model_id, self.spec, self.at, self.policy.evaluation.rows)
+
+    def watch(self, progress: Progress) -> Watch:
+        """Tells how far a network's training is between its epochs, too; it stops when told to."""
+        most = max(1, self.count) * self.training.max_epochs
+
+        def look(backward_passes: int, _w: Tensor) -> bool:
+            progress(min(1.0, backward_passes / most), f"training: {backward_passes} gradients so far")
+            return False
+
+        return look
+
+    def load(self, version: Version) -> State:
+        """A version's state, on the device of this process; Unadaptable if its file is gone or damaged."""
+        try:
+            return State.from_bytes(self.context.store.get(version.file, version.sha256), self.context.device)
+        except (NotFound, StateError) as error:
+            raise Unadaptable(f"the file of version {version.number} cannot be read") from error
+        except Unavailable as error:
+            if error.code != "version_damaged":
+                raise
+            raise Unadaptable(f"the file of version {version.number} is damaged") from error
+
+    def load_or_none(self, version: Version | None) -> State | None:
+        try:
+            return self.load(version) if version else None
+        except Unadaptable:
+            return None
+
+    def remembered(self, state: State) -> Examples:
+        """The examples that a state's memory refers to."""
+        with self.context.database.read() as session:
+            found = passes.by_position(session, self.model_id, self.spec, state.memory.key.tolist())
+        if len(found) < len(state.memory):
+            raise Unadaptable("examples that the version before remembers are purged")
+        return found
+
+
+def rows(data: Data) -> int:
+    return sum(len(chunk) for chunk in data)
