@@ -1,4 +1,4 @@
-"""What tests of running parts share. Each test that asks for `stack` or `deployment` runs on SQLite and on PostgreSQL."""
+"""What tests of running parts share. A test that asks for `stack` or `deployment` runs on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 

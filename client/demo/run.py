@@ -82,7 +82,7 @@ def conclude(screen: Screen, stack: Stack, figure: Path, pupils: list[Pupil], ke
     screen.say(LEGEND, "dim")
     mlflow = Mlflow(stack.mlflow_url, stack.mlflow_key.read_text().strip())
     timelines = {pupil.name: mlflow.timeline(pupil.name, pupil.story[-1][1]) for pupil in pupils}
-    draw(figure, {pupil.name: (timelines[pupil.name], pupil.story) for pupil in pupils})
+    draw(figure, {pupil.name: ({**timelines[pupil.name].lines, **pupil.lines()}, pupil.story) for pupil in pupils})
     screen.links({"figure": str(figure), **{f"MLflow: {name}": found.page for name, found in timelines.items()}})
     if not keep:
         screen.say(

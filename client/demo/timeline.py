@@ -63,18 +63,18 @@ class Mlflow:
         return {int(metric["step"]): float(metric["value"]) for metric in found.get("metrics", [])}
 
 
-def draw(file: Path, models: dict[str, tuple[Timeline, Sequence[tuple[str, int]]]]) -> None:
+def draw(file: Path, models: dict[str, tuple[dict[str, dict[int, float]], Sequence[tuple[str, int]]]]) -> None:
     """Accuracy of the adapted, the retrained and the frozen model after each thing that happened, model by model."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 4), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
-    for i, (name, (timeline, story)) in enumerate(models.items()):
+    for i, (name, (lines, story)) in enumerate(models.items()):
         axes = figure.add_subplot(1, len(models), i + 1)
         place = {position: x for x, (_, position) in enumerate(story)}
         for line in reversed(LINES):
-            points = [(place[p], 100 * v) for p, v in sorted(timeline.lines.get(line, {}).items()) if p in place]
+            points = [(place[p], 100 * v) for p, v in sorted(lines.get(line, {}).items()) if p in place]
             if points:
                 style, size = ("o", 10) if line == "retrained" else (".-", 7)
                 axes.plot(

@@ -37,6 +37,20 @@ class Pupil:
     """What happened, and the position of the ledger after it."""
     comparisons: dict[int, tuple[Version, Comparison]] = field(default_factory=dict)
     """By position, with the adapted version."""
+    first: float = 0.0
+    """Accuracy after the first training."""
+
+    def lines(self) -> dict[str, dict[int, float]]:
+        """Accuracy by position of the adapted and the retrained model, as the tour saw it.
+
+        MLflow has these figures rounded, and an erasure takes those of versions that knew the person.
+        """
+        pairs = {at: found.accuracy for at, (_, found) in self.comparisons.items() if found.accuracy is not None}
+        adapted = {at: pair.adapted for at, pair in pairs.items()}
+        return {
+            "adapted": {self.story[0][1]: self.first, **adapted},
+            "retrained": {at: pair.retrained for at, pair in pairs.items()},
+        }
 
 
 class StepFailed(Exception):
@@ -108,6 +122,7 @@ class Tour:
         assert job.version is not None
         version = await self.client.version(pupil.name, job.version)
         pupil.story.append(("nine digits", version.position))
+        pupil.first = version.metrics["accuracy"] or 0.0
         right = f"{percent(version.metrics['accuracy'])} of the held-out ones are told odd or even"
         return f"{added.accepted} examples of 0 to 8; {right}; {seconds(version.cost.seconds)}"
 

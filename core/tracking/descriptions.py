@@ -6,10 +6,14 @@ from typing import Any, TypeGuard
 
 from core.tables.jobs import Job, JobState
 from core.tables.models import Model
-from core.tables.versions import Comparison, Version, VersionKind
+from core.tables.versions import Comparison, Version, VersionKind, VersionState
 from core.tracking.lineage import Story, score
-from core.versions.rounding import coarse, coarse_certificate, coarse_pair, step_above
+from core.versions.rounding import coarse, coarse_certificate, coarse_pair
 
+ROUNDED = (
+    "Figures of the holdout are rounded here on purpose, accuracy to steps of four examples, so that nobody's example "
+    "can be told from them: differences below a step mean nothing."
+)
 TINY = 0.0001
 """A percentage below which nobody wants digits."""
 
@@ -19,6 +23,8 @@ def answer(story: Story) -> str:
     said = []
     if story.comparisons:
         said.append(compared(story, story.comparisons[-1]))
+    elif any(version.state is VersionState.PURGED for version in story.versions):
+        said.append("Comparisons with full retrains are deleted with versions that knew an erased person.")
     elif story.versions:
         said.append("No full retrain has been compared with the adapted model yet.")
     else:
@@ -40,7 +46,7 @@ def compared(story: Story, comparison: Comparison) -> str:
         said += f"(version {comparison.retrained}) were compared"
     elif kind in ("binary", "classes"):
         # a share that is rounded to nothing may be anything below half a step
-        less = apart or step_above(4 / max(1, figures.get("rows") or 1)) / 2
+        less = apart or 2 / max(1, figures.get("rows") or 1)
         or_more = "" if apart else " or more"
         said += f"(version {comparison.retrained}) agree on {percent(max(0.0, 1 - less))} of the holdout{or_more}"
     else:
@@ -135,7 +141,7 @@ def of_model(story: Story) -> str:
         f"({architecture(story.spec['architecture'])}). It is kept current by adaptation instead of retraining; "
         f"full retrains check on it. Each run is a job of Amend: *adapted* ones moved the model to a new position of "
         f"its ledger, *trained* ones started from scratch. `comparison/` metrics hold both against each other, "
-        f"{proof(story)}.\n\n"
+        f"{proof(story)}. {ROUNDED}\n\n"
         f"The experiment **{timeline_name(name)}** draws adapted, retrained and frozen model over the ledger."
     )
 
@@ -154,7 +160,7 @@ def of_timeline(story: Story) -> str:
         f"The model *{story.model.name}* over its ledger: a step is a position. **adapted** is the model in service, "
         f"**retrained** the full retrains it is compared with, **frozen** its first version, had nothing been done. "
         f"`cost/..._total` of *retrained* is what retraining at every version would have cost, estimated from the "
-        f"last full training; everything else is measured, on the holdout."
+        f"last full training; everything else is measured, on the holdout. {ROUNDED}"
     )
 
 

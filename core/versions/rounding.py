@@ -3,7 +3,7 @@
 Two versions' figures on holdouts that differ in one row tell that row: loss times count of the one, less loss times
 count of the other. A mean of n rows moves by at most its standard error (times n / (n - 1)) when one of them goes,
 whichever it is, since n times the standard error is the length of the vector of deviations. So a grid of two standard
-errors hides any row, and little is lost that the rows could prove. A share moves by 1 / n: one standard error will do.
+errors hides any row, and little is lost that the rows could prove. A share moves by 1 / n: steps of four rows will do.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def coarse(metrics: dict[str, Any]) -> dict[str, Any]:
     """Metrics of a version on such grids, and their standard errors rounded up.
 
     >>> coarse({"rows": 400, "accuracy": 0.9425, "accuracy_se": 0.0116, "loss": 0.1519, "loss_se": 0.0231})
-    {'rows': 400, 'accuracy': 0.94, 'accuracy_se': 0.02, 'loss': 0.15, 'loss_se': 0.05}
+    {'rows': 400, 'accuracy': 0.94, 'accuracy_se': 0.0119, 'loss': 0.15, 'loss_se': 0.05}
     """
     rows = max(1, metrics.get(ROWS) or 1)
     found: dict[str, Any] = {}
@@ -59,12 +59,15 @@ def coarse(metrics: dict[str, Any]) -> dict[str, Any]:
         if name == ROWS or not isinstance(value, (int, float)) or not math.isfinite(value):
             found[name] = value
             continue
-        error = metrics.get(f"{name}{ERROR}", metrics.get(f"accuracy{ERROR}") if name == "calibration" else None)
-        error = error or 0.0
-        least = max(error, 4 / rows) if name in SHARES else max(2 * error, 2 * abs(value) / rows)
-        found[name] = on_grid(value, step_above(max(least, TINY)))
+        error = metrics.get(f"{name}{ERROR}") or 0.0
+        if name in SHARES:
+            found[name] = share = min(1.0, on_grid(value, 4 / rows))
+            near = math.sqrt(max(share * (1 - share), 1 / rows) / rows)  # what the rounded share makes of it
+        else:
+            found[name] = on_grid(value, step_above(max(2 * error, 2 * abs(value) / rows, TINY)))
+            near = step_above(max(error, TINY))
         if f"{name}{ERROR}" in metrics:
-            found[f"{name}{ERROR}"] = step_above(max(error, TINY))
+            found[f"{name}{ERROR}"] = significant(near, 3)
     return found
 
 
