@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter
 from fastapi import Path as PathParameter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import InstrumentedAttribute, Session
 from starlette.responses import Response
 
+from core.erasure.restrictions import lift_restrictions
 from core.errors import Invalid, NotFound
 from core.jobs import queue
 from core.ledger import append
@@ -83,12 +85,15 @@ def remove_examples(name: Name, body: NewRemoval, caller: Remover, context: Cont
 
     def remove(session: Session) -> RemovedAnswer:
         model = catalog.find(session, name, caller.models, lock=True)
-        if body.ids:
-            removed = append.remove(session, model, Example.id, names, names)
-        else:
+        column: InstrumentedAttribute[Any] = Example.id if body.ids else Example.subject
+        stored = list[Any](names)
+        if body.subjects:
             secret, caseless = context.settings.secret, context.settings.caseless_subjects
-            hashes = [subject_hash(subject, secret, caseless) for subject in names]
-            removed = append.remove(session, model, Example.subject, names, hashes)
+            stored = [subject_hash(subject, secret, caseless) for subject in names]
+        held = lift_restrictions(session, model, column, stored)
+        removed = append.remove(session, model, column, names, stored)
+        known = {name for name, value in zip(names, stored, strict=True) if value in held}
+        removed = replace(removed, unknown=[name for name in removed.unknown if name not in known])
         job = queue.adaptation(session, model, write.request_id) if removed.count else None
         session.get_one(Removal, removed.id).job_id = job
         return RemovedAnswer(

@@ -46,16 +46,19 @@ class Authenticated:
 
     def admits(self, scope: Message) -> bool:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
-        sent = credentials(given[0]) if len(given) == 1 and not is_of_another_page(dict(scope["headers"])) else b""
+        foreign = is_of_another_page(scope.get("method", "GET"), dict(scope["headers"]))
+        sent = credentials(given[0]) if len(given) == 1 and not foreign else b""
         # in the same time, however much of it is right
         return hmac.compare_digest(sent, self.expected) or (scope["type"] == "http" and scope["path"] == OPEN)
 
 
-def is_of_another_page(headers: Mapping[bytes, bytes]) -> bool:
+def is_of_another_page(method: str, headers: Mapping[bytes, bytes]) -> bool:
     """Whether a browser, which sends the password by itself, was told to ask by a page that is not MLflow's: MLflow
-    would answer those of every server on this machine. That somebody follows a link from there is fine."""
+    would answer those of every server on this machine. That somebody follows a link from there is fine, a form that a
+    page sends is not."""
     elsewhere = headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site")
-    return elsewhere and headers.get(b"sec-fetch-mode") != b"navigate"
+    follows_link = method in ("GET", "HEAD") and headers.get(b"sec-fetch-mode") == b"navigate"
+    return elsewhere and not follows_link
 
 
 def credentials(header: bytes) -> bytes:

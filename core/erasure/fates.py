@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from core.tables.erasures import Part
 from core.tables.versions import Comparison, Version, VersionState
+from core.versions.rounding import significant
 
 FIRST = 1
 """The version that later ones are held against, had nothing been done."""
@@ -42,14 +43,20 @@ def forget_figures(session: Session, part: Part) -> None:
             version.evaluation = {name: v for name, v in (version.evaluation or {}).items() if name != "frozen"}
         audit = (version.certificate or {}).get("audit")
         if version.parent in gone and audit:
-            before = {name: None for name in audit if name.endswith("_before")}
+            before = {name: None for name in audit if name.endswith(("_before", "_error"))}
             version.certificate = {**(version.certificate or {}), "audit": {**audit, **before}}
-    known = (Comparison.position >= part.first, Comparison.position < part.removed)
-    session.execute(delete(Comparison).where(Comparison.model_id == part.model_id, *known))
+    known = sa.and_(Comparison.position >= part.first, Comparison.position < part.removed)
+    sides = sa.or_(Comparison.adapted.in_(gone), Comparison.retrained.in_(gone))
+    session.execute(delete(Comparison).where(Comparison.model_id == part.model_id, sa.or_(known, sides)))
 
 
 def drop_figures(version: Version) -> None:
-    """Forget how good a version was, and how near to a retrain; what it cost stays, for plans are made from that."""
+    """Forget how good a version was, how near to a retrain, and its file's hash, by which a guess could be checked.
+
+    What it cost stays, for plans are made from that, to one digit: the exact figures depend on every example.
+    """
+    version.sha256 = ""
+    version.cost = {name: significant(float(value), 1) for name, value in version.cost.items()}
     tried = [{**found, "objection": ""} for found in (version.evaluation or {}).get("candidates", [])]
     version.metrics, version.certificate = {}, None
     version.evaluation = {"candidates": tried} if tried else None

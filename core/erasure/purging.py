@@ -78,7 +78,6 @@ def purge_versions(session: Session, model: Model, part: Part) -> None:
 def discard(session: Session, version: Version) -> None:
     """Give up a version's weights: it is a line in the history from now on."""
     version.state, version.purge_at = VersionState.PURGED, None
-    version.sha256 = ""
     drop_figures(version)
     session.merge(OrphanFile(path=version.file))
 

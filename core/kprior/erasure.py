@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,6 +30,8 @@ from core.kprior.state import State
 
 GRID = 2.0**-10
 """How far the grid point is from the weights, at the most: a share of their length."""
+NEAR_PASSES = 3
+"""To the optimum, as near as rounding allows."""
 CHANCE = 2.0**-10
 """That a coordinate is so near to the middle between two grid points that the way there decides."""
 
@@ -96,12 +99,14 @@ def refine_for_erasure(
     if not is_dense(state):
         raise ValueError("only a linear model that carries its whole curvature can be cleared: train others anew")
     near = CHANCE * GRID / (4 * state.predictor.size)
-    options = {"rounds": rounds, "policy": policy, "forced": True, "seed": seed}
-    found = refine(state, memory, data, tolerance=near, **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"policy": policy, "forced": True, "seed": seed}
+    # as many passes whoever is erased: their number would tell something
+    found = refine(state, memory, data, tolerance=0.0, rounds=NEAR_PASSES, **options)
     if not within(found.certificate, near):
         return None
     start = replace(found.state, w=round_to_grid(found.state.w))
-    clean = refine(start, found.memory, data, tolerance=tolerance, look_at=look_at, afresh=True, **options)  # type: ignore[arg-type]
+    options |= {"rounds": rounds, "look_at": look_at, "afresh": True}
+    clean = refine(start, found.memory, data, tolerance=tolerance, **options)
     if not within(clean.certificate, tolerance):
         return None
     cost = found.cost + clean.cost
@@ -115,5 +120,7 @@ def round_to_grid(w: Tensor) -> Tensor:
     tensor([3., 4.], dtype=torch.float64)
     """
     length = float(w.norm()) * GRID / math.sqrt(len(w))
+    if length == 0:
+        return torch.zeros_like(w)
     spacing = 2.0 ** math.floor(math.log2(length))
     return torch.round(w / spacing) * spacing

@@ -20,7 +20,7 @@ from core.tables.versions import Comparison, Version
 from core.tracking import descriptions
 from core.tracking.charts import COLOURS, colour
 from core.tracking.lineage import Story
-from core.versions.rounding import coarse, coarse_certificate, coarse_pair
+from core.versions.rounding import coarse, coarse_certificate, coarse_pair, significant
 
 STATUS = {JobState.SUCCEEDED: "FINISHED", JobState.FAILED: "FAILED", JobState.CANCELLED: "KILLED"}
 NOTE = "mlflow.note.content"
@@ -140,7 +140,8 @@ def of_version(version: Version) -> dict[str, Any]:
     """
     certificate = coarse_certificate(version.certificate)
     certificate |= {f"audit_{name}": value for name, value in (certificate.pop("audit", None) or {}).items()}
-    groups = {"holdout": coarse(version.metrics), "certificate": certificate, "cost": version.cost}
+    cost = {**version.cost, "backward_passes": significant(float(version.cost["backward_passes"]), 1)}
+    groups = {"holdout": coarse(version.metrics), "certificate": certificate, "cost": cost}
     return {f"{group}/{name}": value for group, metrics in groups.items() for name, value in metrics.items()}
 
 

@@ -59,7 +59,7 @@ def measured(metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 def distances(version: Version) -> dict[str, Any]:
-    return {"distance/bound": coarse_certificate(version.certificate).get("bound")}
+    return {"distance/bound": coarse_certificate(version.certificate).get("relative")}
 
 
 def spent(version: Version, story: Story) -> dict[str, Any]:
@@ -94,6 +94,5 @@ def compared(story: Story, version: Version) -> list[Metric]:
     comparison = story.comparison_of(version)
     if comparison is None or comparison.retrained != version.number:
         return []
-    apart = {"disagreement": "disagreement", "weight_distance": "weights"}
     figures = coarse_pair(comparison.figures, version.metrics)
-    return points(version, {f"distance/{to}": figures.get(name) for name, to in apart.items()})
+    return points(version, {"distance/disagreement": figures.get("disagreement")})

@@ -84,13 +84,33 @@ def coarse_pair(figures: dict[str, Any], errors: dict[str, Any]) -> dict[str, An
     if isinstance(figures.get("disagreement"), (int, float)):
         names = ("disagreement", f"disagreement{ERROR}")
         found |= coarse({**rows, **{name: figures.get(name) for name in names}})
-    if isinstance(figures.get("weight_distance"), (int, float)):
-        found["weight_distance"] = significant(figures["weight_distance"], 2)
+    # what a removal has left of the way: its first digit already tells which examples went
+    found.pop("weight_distance", None)
     return found
 
 
+def decade_above(value: float) -> float:
+    """The next power of ten, and no less than a thousandth.
+
+    >>> decade_above(1.5e-5), decade_above(0.0042), decade_above(0.01)
+    (0.001, 0.01, 0.01)
+    """
+    return float(f"1e{max(-3, math.ceil(math.log10(value) - 1e-9))}") if value > 0 else 1e-3
+
+
 def coarse_certificate(certificate: dict[str, Any] | None, digits: int = 2) -> dict[str, Any]:
-    """A certificate to few digits."""
+    """A network's certificate to few digits; of a bound only its decade, as a share of the weights.
+
+    A bound is what a removal has left of the way to the optimum: two digits of it are enough to tell by trial which
+    examples went.
+
+    >>> coarse_certificate({"kind": "bound", "bound": 5.9e-05, "gradient_norm": 9.5e-4, "relative": 1.5e-5})
+    {'kind': 'bound', 'relative': 0.001}
+    """
+    if (certificate or {}).get("kind") == "bound":
+        shares = {name: (certificate or {}).get(name) for name in ("relative", "prediction_bound")}
+        decades = {name: decade_above(value) for name, value in shares.items() if value is not None}
+        return {"kind": "bound", **decades}
     found: dict[str, Any] = {}
     for name, value in (certificate or {}).items():
         if isinstance(value, dict):

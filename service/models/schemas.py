@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 
 from core.models.catalog import NAME
 from core.models.policy import Policy
@@ -95,7 +95,7 @@ class ModelChange(Strict):
 
     regularizer: Regularizer | None = None
     architecture: Architecture | None = None
-    revert: int | None = Field(
+    revert: StrictInt | None = Field(
         None,
         ge=1,
         lt=2**63,

@@ -120,6 +120,16 @@ def test_an_example_whose_id_was_given_to_another_one_stays_out(stack: Stack, ap
     assert len(listed(api, name)) == 6
 
 
+def test_an_example_that_is_removed_while_the_request_is_held_stays_out(stack: Stack, api: httpx.Client) -> None:
+    person = somebody()
+    name = known(stack, api, person)
+    id = ask(api, person, hold=True)["id"]
+    answer = api.post(f"/v1/models/{name}/removals", json={"ids": ["e0", "zz"]}).json()
+    assert (answer["removed"], answer["unknown"]) == (0, ["zz"])
+    act(api, id, "refuse", reason="kept by law").raise_for_status()
+    assert {row["id"] for row in listed(api, name)} == {"e1", "e2", "e3", "e4", "e5"}
+
+
 def test_an_example_that_was_removed_before_the_request_stays_out(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
     name = known(stack, api, person)

@@ -127,5 +127,8 @@ def test_what_nothing_can_be_built_on_is_trained(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(NetworkAttempts, "of", refuse)
     monkeypatch.setattr(candidates, "from_scratch", lambda *_: made("retrain"))
     task = SimpleNamespace(job_id="j", part=lambda *_: None)
-    version = next_network(task, None, None)  # type: ignore[arg-type]
-    assert (version.method, version.why) == ("retrain", "examples are purged")
+    for erasing in (False, True):
+        snapshot = SimpleNamespace(erasing=erasing)
+        version = next_network(task, snapshot, None)  # type: ignore[arg-type]
+        # why it must be a retrain would tell something of who is erased
+        assert (version.method, version.why == "examples are purged") == ("retrain", not erasing)

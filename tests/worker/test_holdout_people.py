@@ -10,7 +10,7 @@ import numpy as np
 from core.models import catalog
 from core.tables.versions import Version
 from tests.worker.deployment import Deployment, problem
-from tests.worker.erasure_helpers import erased, states
+from tests.worker.erasure_helpers import ask, ended, erased, states
 
 
 def loss_of(w: Any, x: Any, y: int) -> float:
@@ -114,3 +114,23 @@ def test_figures_of_purged_weights_on_other_versions_go_too(deployment: Deployme
         champion = session.get_one(Version, (model.id, model.champion))
     assert "frozen" not in (champion.evaluation or {})
     assert champion.metrics["loss"] > 0
+
+
+def test_no_comparison_of_a_purged_version_stays_and_no_hash_of_one_that_is_kept(deployment: Deployment) -> None:
+    """A person who was plainly removed before, with a retrain in between: both versions go, and their figures."""
+    keep = {"erasure": {"keep_superseded": "7d"}}
+    for policy in ({}, keep):
+        name, (x, y) = deployment.new_model(policy=policy), problem(200)
+        person = f"removed from {name}"
+        deployment.add_examples(name, x[:5], y[:5], split="train", subject=person)
+        deployment.add_examples(name, x[5:], y[5:], first=5, split="train")
+        deployment.adapted(name)
+        deployment.ended(deployment.remove(name, range(5))["job"])
+        deployment.ended(deployment.post(f"/v1/models/{name}/retrains")["id"])
+        deployment.settled(name)
+        assert deployment.get(f"/v1/models/{name}/comparisons")["items"]
+        assert ended(deployment, ask(deployment, person))["state"] == "completed"
+        assert deployment.get(f"/v1/models/{name}/comparisons")["items"] == []
+        champion = deployment.champion(name)["version"]
+        old = [v for v in versions(deployment, name) if v["version"] != champion]
+        assert [(v["sha256"], v["certificate"], v["metrics"]) for v in old] == [(None, None, {})] * len(old)

@@ -193,9 +193,7 @@ def test_outside_tolerance_a_retrain_that_is_worse_on_the_holdout_stays_a_candid
     assert loss["retrained"] - loss["adapted"] > 2 * loss["difference_se"] > 0
     assert not comparison["took_over"]
     assert comparison["worse"].startswith("loss ")
-    assert comparison["outcome"] == (
-        f"the retrained version is worse on the holdout and stays a candidate: {comparison['worse']}"
-    )
+    assert comparison["outcome"] == "the retrained version is worse on the holdout and stays a candidate"
     champion = deployment.champion(name)
     assert (champion["version"], champion["kind"]) == (comparison["adapted"], "adapted")
     assert deployment.version(name, comparison["retrained"])["state"] == "candidate"

@@ -174,7 +174,8 @@ def adapted(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tuple
         )
     state, cost, certificate = result.state, result.cost + changes.cost, None
     if snapshot.erasing:
-        state, cost, certificate = clear_of_erased(attempt, snapshot, result, cost)
+        # what the adaptation took before depends on who is erased, and is not told
+        state, cost, certificate = clear_of_erased(attempt, snapshot, result, changes.cost)
     elif must_certify(snapshot, state, bool(rows(changes.removed))):
         state, cost, certificate = certify_version(attempt, snapshot, result, cost)
     cost = replace(cost, seconds=time.perf_counter() - start)

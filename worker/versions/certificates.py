@@ -17,7 +17,10 @@ from worker.versions.snapshot import ModelSnapshot, Unadaptable
 ROUNDS = 5
 """Passes over the data that refinements may take before a retrain, which takes about eight, is the better way."""
 FEW_REMOVED = 10
-OF_REMOVED = ("removed_loss", "membership_auc", "auc_error", "still_named")
+OF_REMOVED = (
+    *("removed_loss", "membership_auc", "auc_error", "still_named"),
+    *("expected_loss", "expected_auc", "expected_named", "unseen_error"),
+)
 """Figures of an audit that are of the removed examples themselves."""
 
 

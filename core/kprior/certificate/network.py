@@ -49,7 +49,7 @@ class Audit:
     >>> audit.objection
     ''
     >>> replace(audit, membership_auc=0.9).objection
-    'removed examples are still known: AUC 0.90, not 0.50'
+    'removed examples are still known'
     """
 
     visits: int
@@ -90,27 +90,27 @@ class Audit:
 
     @property
     def objection(self) -> str:
-        """Why the network is not good enough, in words; empty if it is."""
+        """Why the network is not good enough; empty if it is. Without figures: the words may outlive an erasure."""
         if not self.fit:
             return "nothing that is cheaper than a retrain can tell how a network without the removed examples would be"
         if self.membership_auc is not None and self.expected_auc is not None:
             gap, slack = self.membership_auc - self.expected_auc, FAMILIAR + 2 * (self.auc_error or 0.0)
             if gap > slack:
-                return f"removed examples are still known: AUC {self.membership_auc:.2f}, not {self.expected_auc:.2f}"
+                return "removed examples are still known"
             # what surprises a small network surprises a better one more: only rows like any others can stand out
             if gap < -slack and self.expected_auc > LIKE_OTHERS:
-                return f"removed examples stand out: AUC {self.membership_auc:.2f}, not {self.expected_auc:.2f}"
+                return "removed examples stand out"
         if self.still_named is not None and self.expected_named is not None:
             chance = 2 * math.sqrt(self.expected_named * (1 - self.expected_named) / max(1, self.removed))
             if self.still_named > self.expected_named + NAMED + chance:
-                return f"{self.still_named:.0%} of the removed examples are still predicted as they were labelled"
+                return "too many of the removed examples are still predicted as they were labelled"
         if self.unseen_loss is None or self.unseen_loss_before is None:
             return ""
         before, slack = self.unseen_loss_before, 2 * (self.unseen_error or 0.0)
         most = self.shrunk * (1 + (WORSE_ALTERED if self.altered else WORSE)) if self.holdout else 2.0
         if not self.unseen_loss <= most * before + slack:
             what = "the holdout" if self.holdout else "retained examples"
-            return f"it lost more on {what} than the version before ({self.unseen_loss:.3g}, {before:.3g})"
+            return f"it lost more on {what} than the version before"
         return ""
 
 

@@ -24,12 +24,13 @@ async def everything(scope: MutableMapping[str, Any], receive: Any, send: Any) -
     await send({"type": "http.response.body", "body": b"all of it"})
 
 
-def sent(path: str, *authorization: bytes, **more: bytes) -> httpx.Response:
+def sent(path: str, *authorization: bytes, method: str = "GET", **more: bytes) -> httpx.Response:
     async def ask() -> httpx.Response:
         guarded = httpx.ASGITransport(Authenticated(everything, PASSWORD))  # type: ignore[arg-type]
         async with httpx.AsyncClient(transport=guarded, base_url="http://mlflow") as client:
             headers = [(b"Authorization", value) for value in authorization]
-            return await client.get(path, headers=headers + [(name.encode(), more[name]) for name in more])
+            named = [(name.encode(), more[name]) for name in more]
+            return await client.request(method, path, headers=headers + named)
 
     return asyncio.run(ask())
 
@@ -82,6 +83,11 @@ def test_nobody_else_is(path: str, headers: tuple[str, list[bytes]]) -> None:
 def test_a_browser_is_not_let_in_for_the_page_of_another_server(site: str, mode: str, admitted: bool) -> None:
     told = {"Sec-Fetch-Site": site.encode(), "Sec-Fetch-Mode": mode.encode()}
     assert sent("/api/2.0/mlflow/runs/create", RIGHT, **told).is_success == admitted
+
+
+def test_a_form_on_the_page_of_another_server_writes_nothing() -> None:
+    told = {"Sec-Fetch-Site": b"same-site", "Sec-Fetch-Mode": b"navigate"}
+    assert sent("/ajax-api/2.0/mlflow/upload-artifact", RIGHT, method="POST", **told).status_code == 401
 
 
 def test_health_is_for_everybody() -> None:
