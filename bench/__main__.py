@@ -114,4 +114,4 @@ def erasure(
 
 
 if __name__ == "__main__":
-    app()
+    app(prog_name="amend bench")

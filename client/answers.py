@@ -315,6 +315,8 @@ class Erasure(Answer, frozen=True):
     models: list[Part]
     receipt: str | None
     overdue: bool = False
+    late: bool = False
+    """Whether it ended after it was due."""
     extension: str | None = None
     refusal: str | None = None
     trail: list[Event] = []

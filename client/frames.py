@@ -7,7 +7,7 @@ from typing import Any
 
 from client import batches
 
-NO_FEATURES = ("id", "subject", "y", "split", "weight")
+NO_FEATURES = ("id", "subject", "y", "split")
 """Columns of examples that are no inputs: who predicts for a frame that was trained on need not take them out."""
 
 

@@ -85,6 +85,15 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+def utc_text(moment: datetime) -> str:
+    """A moment as all answers have it.
+
+    >>> utc_text(datetime(2026, 3, 1, 9, tzinfo=UTC))
+    '2026-03-01T09:00:00Z'
+    """
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
 def rows_changed(session: Session, statement: sa.Update | sa.Delete) -> int:
     """Carry out a statement; how many rows it changed or deleted."""
     result: sa.CursorResult[Any] = session.execute(statement)  # type: ignore[assignment]

@@ -10,13 +10,18 @@ from client.commands.connection import fail
 
 def parse_json(text: str, what: str) -> Any:
     """JSON from the argument itself, from a file (its name, or @name), or from standard input (-)."""
-    content = text
+    content, name = text, None
     if text == "-" or text.startswith("@") or is_file(text):
-        content = read_bytes(text.removeprefix("@")).decode(errors="replace")
+        name = text.removeprefix("@")
+        content = read_bytes(name).decode(errors="replace")
     try:
         return json.loads(content)
     except ValueError as error:
-        fail(f"{what} is neither JSON nor a file: {error}")
+        if name is None:
+            fail(f"{what} is neither JSON nor a file: {error}")
+        csv = "; CSV is not read here" if name.lower().endswith((".csv", ".tsv")) else ""
+        place = "standard input" if name == "-" else name
+        fail(f"{what} must be JSON, and {place} is not{csv}: {error}")
 
 
 def parse_kind(text: str | None, what: str) -> Any:

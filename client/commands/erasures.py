@@ -32,7 +32,7 @@ COLUMNS: output.Columns = {
     "received": output.moment("received_at"),
     "due": output.moment("due_at"),
     "overdue": "overdue",
-    "completed": output.moment("completed_at"),
+    "completed": lambda erasure: completed(erasure),
     "models": lambda erasure: len(erasure["models"]),
     "examples": lambda erasure: sum(part["examples"] for part in erasure["models"]),
 }
@@ -282,6 +282,12 @@ def follow(connection: Connection, erasure: dict[str, Any]) -> dict[str, Any]:
     except KeyboardInterrupt:
         output.note(f"The erasure goes on. To see how it stands: amend erasures show {erasure['id']}")
         raise typer.Exit(130) from None
+
+
+def completed(erasure: dict[str, Any]) -> str | None:
+    """When an erasure ended, and whether that was late."""
+    at: str | None = output.moment("completed_at")(erasure)
+    return f"{at}, late" if at and erasure.get("late") else at
 
 
 def why(erasure: dict[str, Any]) -> str:

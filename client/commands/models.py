@@ -180,8 +180,8 @@ def resume(connection: Connection, model: Name, wait: Wait = False) -> None:
     if wait and answer["job"]:
         finish(connection, connection.client.get(path("jobs", answer["job"])), wait)
     else:
-        due = f"the job {answer['job']} does what waited" if answer["job"] else "nothing is due"
-        connection.say(answer, f"{model} is not held; {due}.")
+        due = f"job {answer['job']} does what waited" if answer["job"] else "nothing is due"
+        connection.say(answer, f"{model} is no longer held; {due}.")
 
 
 @command(app)

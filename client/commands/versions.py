@@ -16,6 +16,7 @@ app = typer.Typer(help="See, promote and download the versions of a model.", no_
 comparisons = typer.Typer(help="Adapted versions side by side with full retrains.", no_args_is_help=True)
 
 Number = Annotated[int, typer.Argument(metavar="VERSION", min=1, help="The number of the version.")]
+Version = Annotated[str, typer.Argument(metavar="VERSION", help="The number of the version, or champion.")]
 
 COLUMNS: output.Columns = {
     "version": "version",
@@ -54,12 +55,13 @@ def list_(connection: Connection, model: Name, limit: Limit = None, after: After
 
 
 @command(app)
-def show(connection: Connection, model: Name, version: Number) -> None:
+def show(connection: Connection, model: Name, version: Version) -> None:
     """Show a version: metrics, certificate, cost.
 
-    Example: amend versions show churn 7
+    Example: amend versions show churn champion
     """
-    connection.show(connection.client.get(path("models", model, "versions", version)))
+    number = number_of(connection, model, version)
+    connection.show(connection.client.get(path("models", model, "versions", number)))
 
 
 @command(app)
@@ -99,7 +101,7 @@ def compare(
 def weights(
     connection: Connection,
     model: Name,
-    version: Number,
+    version: Version,
     to: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="Default: MODEL-VERSION.safetensors; -: stdout."),
@@ -107,13 +109,14 @@ def weights(
 ) -> None:
     """Download the weights of a version, a safetensors file. It takes a key with the scope `weights`.
 
-    Example: amend versions weights churn 7 --output churn.safetensors
+    Example: amend versions weights churn champion --output churn.safetensors
     """
-    content = connection.client.request("GET", path("models", model, "versions", version, "weights")).content
+    number = number_of(connection, model, version)
+    content = connection.client.request("GET", path("models", model, "versions", number, "weights")).content
     if to == "-":
         sys.stdout.buffer.write(content)
         return
-    file = Path(to or f"{model}-{version}.safetensors")
+    file = Path(to or f"{model}-{number}.safetensors")
     try:
         file.write_bytes(content)
     except OSError as error:
@@ -131,6 +134,16 @@ def list_comparisons(connection: Connection, model: Name, limit: Limit = None, a
     connection.show_list(answer, COMPARISON)
 
 
+def number_of(connection: Connection, model: str, version: str) -> int:
+    """The number of a version that is named by it, or as the champion."""
+    if version == "champion":
+        found = connection.client.get(path("models", model))["champion"]
+        return int(found) if found is not None else fail(f"{model} has no champion yet")
+    if not version.isdecimal() or int(version) < 1:
+        raise typer.BadParameter(f"{version!r} is neither a version's number nor champion.", param_hint="VERSION")
+    return int(version)
+
+
 def side_by_side(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The lines of two versions' table: what differs between the specs, figures, the coefficients that differ most."""
     for name in ("kind", "position", "state"):
@@ -139,9 +152,15 @@ def side_by_side(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"what": item["field"], "a": item["a"], "b": item["b"]}
     for name, figure in answer["figures"].items():
         yield {"what": name, "a": figure["a"], "b": figure["b"]}
-    for item in answer["coefficients"] or ():
+    for item in differing(answer):
         of = "" if item["class"] is None else f" (class {item['class']})"
         yield {"what": f"weight of {item['feature']}{of}", "a": item["a"], "b": item["b"]}
+
+
+def differing(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """The coefficients that differ in the digits that are shown."""
+    shown = output.format_value
+    return [item for item in answer["coefficients"] or () if shown(item["a"]) != shown(item["b"])]
 
 
 def summary(answer: dict[str, Any]) -> str:
@@ -151,7 +170,9 @@ def summary(answer: dict[str, Any]) -> str:
     figures = [output.format_value(answer[name]) for name in ("disagreement", "disagreement_se", "largest_change")]
     said = f"On {answer['rows']} rows of the holdout: disagreement {figures[0]} (standard error {figures[1]}), "
     said += f"largest change of a prediction {figures[2]}."
-    shown, total = len(answer["coefficients"] or ()), answer["coefficients_total"] or 0
+    shown, total = len(differing(answer)), answer["coefficients_total"] or 0
+    if total and not shown:
+        return f"{said} No weight differs in the digits that would be shown."
     return said + (f" {shown} of {total} weights are shown: those that differ most." if shown < total else "")
 
 

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
+from core.database import utc_text
 from core.tables.erasures import Part
 from core.tables.versions import Comparison, Version, VersionState
 from core.versions.rounding import significant
@@ -70,7 +71,7 @@ def purged_versions(session: Session, part: Part) -> int:
 def kept_until(session: Session, part: Part) -> str | None:
     """The date when the last version that knew the person is purged, if any is kept."""
     last = session.scalar(select(func.max(Version.purge_at)).where(doomed(part), Version.state != VersionState.PURGED))
-    return last.isoformat() if last else None
+    return utc_text(last) if last else None
 
 
 def fates(session: Session, part: Part) -> dict[str, Any]:

@@ -103,6 +103,7 @@ def file(
     """Note a request, or find the one that is open for the same person; one that is held stays held."""
     open_one = select(Erasure).where(Erasure.subject == subject, Erasure.state.in_(PENDING))
     erasure = session.scalar(open_one)
+    begun = erasure is None
     if erasure is None:
         since = received_at or now()
         values = {
@@ -126,6 +127,8 @@ def file(
         in_time = extended_at is not None and extended_at <= months_after(received_at, 1)
         erasure.due_at = months_after(received_at, 3 if in_time else 1)
     trail.note(session, erasure, EventKind.FILED, asked_by)
+    if begun and erasure.state is ErasureState.HELD:
+        trail.note(session, erasure, EventKind.HELD, asked_by)
     return erasure
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from core.database import utc_text
 from core.erasure import trail
 from core.tables.erasures import Erasure, Part
 
@@ -15,11 +16,11 @@ def told(session: Session, erasure: Erasure, parts: list[Part]) -> dict[str, obj
     assert erasure.completed_at is not None
     return {
         "subject_token": erasure.token,
-        "received_at": erasure.received_at.isoformat(),
-        "due_at": erasure.due_at.isoformat(),
+        "received_at": utc_text(erasure.received_at),
+        "due_at": utc_text(erasure.due_at),
         "extended": erasure.extension is not None,
-        "late": erasure.completed_at > erasure.due_at,
-        "completed_at": erasure.completed_at.isoformat(),
+        "late": erasure.late,
+        "completed_at": utc_text(erasure.completed_at),
         "trail": trail.shown(session, erasure),
         "found": sum(part.examples for part in parts),
         "statement": statement(parts),

@@ -7,6 +7,7 @@ from datetime import datetime
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from core.database import utc_text
 from core.tables.erasures import Erasure, Event, EventKind
 
 
@@ -29,4 +30,4 @@ def events_of(session: Session, erasure: Erasure) -> list[Event]:
 def shown(session: Session, erasure: Erasure) -> list[dict[str, str]]:
     """The same as a receipt tells it."""
     events = events_of(session, erasure)
-    return [{"what": event.kind.value, "by": event.by, "at": event.at.isoformat()} for event in events]
+    return [{"what": event.kind.value, "by": event.by, "at": utc_text(event.at)} for event in events]

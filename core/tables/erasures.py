@@ -74,11 +74,17 @@ class Erasure(Base):
     """The number of its receipt."""
     created_at: Mapped[datetime] = mapped_column(default=now)
 
+    @property
+    def late(self) -> bool:
+        """Whether it ended after it was due."""
+        return self.completed_at is not None and self.completed_at > self.due_at
+
 
 class EventKind(StrEnum):
     """What somebody can do about an erasure."""
 
     FILED = "filed"
+    HELD = "held"
     APPROVED = "approved"
     REFUSED = "refused"
     EXTENDED = "extended"

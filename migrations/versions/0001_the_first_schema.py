@@ -285,7 +285,7 @@ def upgrade() -> None:
     op.create_index("ix_removals_job_id", "removals", ["job_id"], unique=False)
     op.create_index("ix_versions_job_id", "versions", ["job_id"], unique=False)
     states = ("held", "received", "adapting", "verifying", "purging", "completed", "failed", "refused")
-    events = ("filed", "approved", "refused", "extended", "retried")
+    events = ("filed", "held", "approved", "refused", "extended", "retried")
     op.create_table(
         "erasures",
         sa.Column("id", sa.String(length=36), nullable=False),

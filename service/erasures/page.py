@@ -16,6 +16,8 @@ th { font-weight: 600; width: 11rem; } tr { break-inside: avoid; } tr + tr { bor
 code { font-size: .75rem; overflow-wrap: anywhere; } .gone::before { content: "\\2713\\00a0"; color: #2a7d2e; }
 @media print { body { margin: 0; padding: 0; max-width: none; font-size: 10.5pt; } section { break-inside: avoid; } }
 """
+AUDITED = 10
+"""Examples from which on the page tells an audit."""
 WORDS = {
     "Example": "one record with its answer, from which a model learns.",
     "Adapted": "the model was moved to where training without this data would have put it.",
@@ -70,16 +72,26 @@ def letter(refusal: dict[str, Any]) -> str:
     facts = {
         "Received": day(refusal["received_at"]),
         "Refused": f"{day(refusal['refused_at'])}{late}",
-        "Examples": f"{refusal['examples']}, which are used again" if refusal["examples"] else "",
         "Request": code(refusal["erasure"]),
     }
     parts = [
         "<h1>Your request to be erased was refused</h1>",
-        f'<p class="statement">{escape(refusal["reason"])}</p>',
+        f'<p class="statement">Reason: {escape(refusal["reason"])}</p>',
+        again(refusal["examples"]),
         table(facts.items()),
         f"<section><h2>What you can do</h2><p>{escape(refusal['rights'])}</p></section>",
     ]
     return document(f"Refusal of request {refusal['erasure']}", parts)
+
+
+def again(examples: int) -> str:
+    """What becomes of the data of a person whose request was refused."""
+    if not examples:
+        return ""
+    said = "1 record about you was" if examples == 1 else f"{examples} records about you were"
+    return (
+        f"<p>While your request was open, {said} not used. From now on {'it is' if examples == 1 else 'they are'}.</p>"
+    )
 
 
 def document(title: str, parts: Iterable[str]) -> str:
@@ -89,7 +101,7 @@ def document(title: str, parts: Iterable[str]) -> str:
 
 def step(event: dict[str, str]) -> str:
     """What somebody did about the request."""
-    return escape(f"{event['what']} by {event['by']}, ") + day(event["at"])
+    return escape(f"{event['what']} by the holder of key {event['by']}, ") + day(event["at"])
 
 
 def words(models: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -97,7 +109,13 @@ def words(models: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
     kinds = {(model.get("certificate") or {}).get("kind") for model in models}
     unused = {"Bound"} if "bound" not in kinds else set()
     unused |= {"Measured"} if "measured" not in kinds else set()
+    unused |= set() if any(audit_of(model) for model in models) else {"Audit"}
     return [(word, meaning) for word, meaning in WORDS.items() if word not in unused]
+
+
+def audit_of(model: dict[str, Any]) -> dict[str, float]:
+    """The audit, if it says anything: of a few examples the figure is chance."""
+    return (model.get("audit") or {}) if model.get("examples", 0) >= AUDITED else {}
 
 
 def section(model: dict[str, Any]) -> str:
@@ -105,7 +123,7 @@ def section(model: dict[str, Any]) -> str:
     words = str(model.get("words", ""))
     facts: dict[str, Any] = {"Examples": model["examples"], "How": escape(words[:1].upper() + words[1:])}
     facts |= nearness(model)
-    if audit := model.get("audit"):
+    if audit := audit_of(model):
         facts["Audit"] = f"{audit['before']:.2f} before, {audit['after']:.2f} after (0.5: cannot be told apart)"
     if model.get("disagreement") is not None:
         facts["Disagreement"] = f"{model['disagreement']:.2%} of predictions differ between adapted and retrained"
@@ -140,11 +158,11 @@ def nearness(model: dict[str, Any]) -> dict[str, str]:
         return measured(certificate.get("audit") or {})
     bound = f"{certificate['bound']:.3g} on the distance of the weights to the exact optimum without the person"
     if certificate.get("relative") is not None:  # of a length of zero there is no share
-        bound += f", {certificate['relative']:.3%} of their length"
+        bound += f", {percent(certificate['relative'])} of their length"
     if certificate.get("removal"):
         bound = bound.replace("exact optimum", "optimum of the same perturbed objective")
     if model.get("tolerance"):
-        bound += f" (tolerated: {model['tolerance']:.3%})"
+        bound += f" (tolerated: {percent(model['tolerance'])})"
     told = {"Bound": bound}
     if removal := certificate.get("removal"):
         promise = f"epsilon {removal['epsilon']:g}, delta {removal['delta']:g}"
@@ -153,6 +171,14 @@ def nearness(model: dict[str, Any]) -> dict[str, str]:
         most = f"{certificate['prediction_bound']:.3g}"
         told["Predictions"] = f"none on the holdout would differ by more than {most}"
     return told
+
+
+def percent(share: float) -> str:
+    """
+    >>> percent(0.01), percent(0.000041), percent(2e-9)
+    ('1 %', '0.0041 %', 'less than 0.001 %')
+    """
+    return "less than 0.001 %" if share < 1e-5 else f"{100 * share:.3g} %"
 
 
 def measured(audit: dict[str, Any]) -> dict[str, str]:

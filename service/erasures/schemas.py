@@ -83,6 +83,7 @@ class ErasureAnswer(BaseModel):
     due_at: datetime
     overdue: bool
     completed_at: datetime | None
+    late: bool = Field(description="Whether it ended after it was due.")
     extension: str | None = Field(description="Why the due date was moved.")
     refusal: str | None = Field(description="Why it was refused.")
     trail: list[EventAnswer] = Field(description="Who did what about it, and when.")
@@ -141,7 +142,7 @@ def described(erasure: Erasure, parts: list[Part], events: list[Event], moment: 
     ended = erasure.state in (ErasureState.COMPLETED, ErasureState.REFUSED)
     values: dict[str, Any] = {
         name: getattr(erasure, name)
-        for name in ("id", "state", "received_at", "due_at", "completed_at", "extension", "refusal")
+        for name in ("id", "state", "received_at", "due_at", "completed_at", "late", "extension", "refusal")
     }
     return ErasureAnswer(
         **values,
@@ -158,7 +159,7 @@ def refusal_of(erasure: Erasure, parts: list[Part], rights: str) -> RefusalAnswe
         erasure=erasure.id,
         received_at=erasure.received_at,
         refused_at=erasure.completed_at,
-        late=erasure.completed_at > erasure.due_at,
+        late=erasure.late,
         reason=erasure.refusal or "",
         examples=sum(len(part.restricted) for part in parts),
         rights=rights,

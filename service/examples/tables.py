@@ -21,6 +21,8 @@ from service.parsing.targets import Targets
 
 FRAGMENTS = 100_000
 """Columns of record batches that are kept apart: each costs more than the few numbers that may be in it."""
+FEATHER = (b"ARROW1", b"FEA1")
+"""How files of Arrow's file format begin, and of the one before it."""
 HEADER_BYTES = 2**24
 """Enough for the names of 10 000 columns."""
 
@@ -52,8 +54,11 @@ def read_csv(reader: Reader, body: bytes) -> Batch:
             raise Invalid.at((WHERE, int(bad[2]) - 2, column), "example_invalid", "is not UTF-8 text") from None
     # not a number somewhere: true or false, or a mistake whose place is to be told
     table = parsed(body, dict.fromkeys(types, pa.string()))
+    missing = reader.spec["input"]["kind"] == "table"
     made = {
-        name: columns.numbers_in_text(table.column(name), WHERE, name) if kind == pa.float64() else table.column(name)
+        name: columns.numbers_in_text(table.column(name), WHERE, name, missing)
+        if kind == pa.float64()
+        else table.column(name)
         for name, kind in types.items()
         if name in names
     }
@@ -66,6 +71,8 @@ def parsed(body: bytes, types: dict[str, pa.DataType]) -> pa.Table:
 
 
 def read_arrow(reader: Reader, body: bytes) -> Batch:
+    if body.startswith(FEATHER):
+        raise Malformed("body_malformed", "This is Arrow's file format (Feather); send Arrow's stream format.")
     try:
         sizes = arrow_sizes.sizes_of(body)
         check_width(reader, sizes.columns)

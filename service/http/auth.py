@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
+from fastapi._compat import ModelField
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.params import Query
 from fastapi.routing import APIRoute
@@ -98,12 +99,26 @@ class AuthenticatedRoute(APIRoute):
                 raise Unsupported("content_encoding_unsupported", "Send the body as it is, not compressed.")
             kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             if self.body_field is not None:
+                if is_empty(request):
+                    raise Invalid("request_invalid", f"Send a JSON body{with_fields(self.body_field)}.")
                 if kind != "application/json":
                     raise Unsupported("content_type_unsupported", "Send the body as application/json.")
                 await check_body(request)
             return await handle(request)
 
         return guarded
+
+
+def is_empty(request: Request) -> bool:
+    """Whether the headers announce no body."""
+    return "transfer-encoding" not in request.headers and request.headers.get("content-length", "0") == "0"
+
+
+def with_fields(body: ModelField) -> str:
+    """The fields that a body must have, in words."""
+    fields = getattr(body.field_info.annotation, "model_fields", {})
+    needed = [repr(name) for name, field in fields.items() if field.is_required()]
+    return f" with {' and '.join(needed)}" if needed else ""
 
 
 def check_query(request: Request, known: set[str]) -> None:

@@ -70,14 +70,14 @@ def numbers(column: pa.ChunkedArray, where: str, name: str, missing: bool = Fals
     values = np.array(array.cast(pa.float64(), safe=False).fill_null(0).to_numpy(zero_copy_only=False), np.float64)
     bad = ~np.isfinite(values)
     if bad.any():
-        message = "a number is not finite; a missing value is null"
+        message = "a number is not finite; a missing value is null, in CSV an empty field"
         raise Invalid.at((where, int(bad.argmax()), name), "number_not_finite", message)
     values[absent.to_numpy(zero_copy_only=False)] = math.nan
     return values
 
 
-def numbers_in_text(column: pa.ChunkedArray, where: str, name: str) -> pa.Array:
-    """Numbers that are written as text, true and false among them."""
+def numbers_in_text(column: pa.ChunkedArray, where: str, name: str, missing: bool = False) -> pa.Array:
+    """Numbers that are written as text in CSV, true and false among them."""
     array = one(column, where, name)
     lower = pc.utf8_lower(array)
     for word, number in TRUTH.items():
@@ -93,7 +93,8 @@ def numbers_in_text(column: pa.ChunkedArray, where: str, name: str) -> pa.Array:
             good = middle
         except pa.ArrowInvalid:
             bad = middle
-    raise Invalid.at((where, good, name), "example_invalid", "expected a number")
+    hint = "; leave the field empty where it is missing" if missing else ""
+    raise Invalid.at((where, good, name), "example_invalid", f"expected a number{hint}")
 
 
 def text(column: pa.ChunkedArray, where: str, name: str) -> pa.StringArray:

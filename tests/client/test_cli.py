@@ -22,6 +22,12 @@ def test_version_is_that_of_the_distribution() -> None:
     assert result.output.strip() == f"amend {importlib.metadata.version('amend')}"
 
 
+def test_a_benchmark_calls_itself_by_its_command() -> None:
+    python = [sys.executable, "-P", "-m", "bench", "erasure", "--help"]
+    shown = subprocess.run(python, capture_output=True, text=True, check=True).stdout
+    assert "Usage: amend bench erasure" in shown
+
+
 def test_bench_help_lists_the_benchmarks() -> None:
     result = runner.invoke(cli.app, ["bench", "--help"])
     assert result.exit_code == 0

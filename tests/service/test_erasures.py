@@ -35,6 +35,7 @@ def test_an_erasure_is_received_and_can_be_looked_up(stack: Stack, api: httpx.Cl
         "due_at": "2020-02-29T12:00:00Z",
         "overdue": True,
         "completed_at": None,
+        "late": False,
         "extension": None,
         "refusal": None,
         "trail": [{"what": "filed", "by": erasure["trail"][0]["by"], "at": erasure["trail"][0]["at"]}],
@@ -140,6 +141,8 @@ def test_nobody_has_asked_in_the_future(stack: Stack, api: httpx.Client) -> None
 def test_refused_is_the_end_and_says_why(stack: Stack, api: httpx.Client) -> None:
     id = opened(stack, api)["id"]
     refused(act(api, id, "refuse", reason=""), 422, "request_invalid")
+    nothing = refused(api.post(f"/v1/erasures/{id}/refuse"), 422, "request_invalid")
+    assert nothing["detail"] == "Send a JSON body with 'reason'."
     answer = act(api, id, "refuse", reason="kept by law").json()
     assert (answer["state"], answer["refusal"], answer["overdue"]) == ("refused", "kept by law", False)
     assert answer["completed_at"]
@@ -161,6 +164,7 @@ def test_a_request_that_is_late_stays_late(stack: Stack, api: httpx.Client) -> N
     late = opened(stack, api, received_at=LONG_AGO)
     refused(act(api, late["id"], "extend", reason="many"), 409, "erasure_late")
     assert show(api, late["id"]) == late
+    assert act(api, late["id"], "refuse", reason="kept by law").json()["late"] is True
 
 
 def test_an_extension_after_the_first_month_of_an_earlier_request_does_not_count(

@@ -226,6 +226,26 @@ def test_csv_tells_the_index_of_the_bad_row(stack: Stack, api: httpx.Client, cel
     assert listed(api, name) == []
 
 
+def test_csv_of_a_table_says_how_a_value_is_missing(stack: Stack, api: httpx.Client) -> None:
+    name = stack.model(input={"kind": "table", "columns": [{"name": "n", "type": "number"}]})
+    for cell, code, said in (
+        ("NA", "example_invalid", "expected a number; leave the field empty where it is missing"),
+        ("inf", "number_not_finite", "a number is not finite; a missing value is null, in CSV an empty field"),
+    ):
+        problem = refused(send(api, name, f"id,y,n\np,1,2\nq,1,{cell}\n", CSV), 422, code)
+        assert problem["errors"] == [{"loc": ["examples", 1, "n"], "msg": said}]
+    assert send(api, name, "id,y,n\np,1,\n", CSV).status_code == 201
+
+
+def test_arrows_file_format_is_told_from_its_stream(stack: Stack, api: httpx.Client) -> None:
+    sink = pa.BufferOutputStream()
+    made = pa.table({"id": ["a"], "x": [[1.0, 2.0]], "y": [0]})
+    with pa.ipc.new_file(sink, made.schema) as file:
+        file.write_table(made)
+    problem = refused(send(api, stack.model(), sink.getvalue().to_pybytes(), ARROW), 400, "body_malformed")
+    assert "send Arrow's stream format" in problem["detail"]
+
+
 def test_ndjson_tells_the_index_of_the_bad_line(stack: Stack, api: httpx.Client) -> None:
     lines = '{"id": "a", "x": [1, 2], "y": 1}\n{"id": "b", "x": [1, "2"], "y": 1}'
     assert place(refused(send(api, stack.model(), lines, NDJSON), 422, "example_invalid")) == ["examples", 1, "x", 1]

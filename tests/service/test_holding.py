@@ -147,7 +147,13 @@ def test_who_did_what_is_kept_by_the_id_of_the_key(stack: Stack, api: httpx.Clie
         act(api, asked["id"], "approve").raise_for_status()
         answer = act(other, asked["id"], "refuse", reason="no").json()
     told = [(event["what"], event["by"]) for event in answer["trail"]]
-    assert told == [("filed", mine), ("extended", theirs), ("approved", mine), ("refused", theirs)]
+    assert told == [
+        ("filed", mine),
+        ("held", mine),
+        ("extended", theirs),
+        ("approved", mine),
+        ("refused", theirs),
+    ]
     moments = [datetime.fromisoformat(event["at"]) for event in answer["trail"]]
     assert moments == sorted(moments)
     assert moments[-1] <= datetime.now(UTC)
@@ -161,9 +167,11 @@ def test_the_receipt_tells_the_trail(api: httpx.Client) -> None:
     erasure = ask(api, somebody(), hold=True)
     done = act(api, erasure["id"], "approve").json()
     receipt = api.get(done["receipt"]).json()
-    assert [event["what"] for event in receipt["trail"]] == ["filed", "approved"]
+    assert [event["what"] for event in receipt["trail"]] == ["filed", "held", "approved"]
+    moments = [receipt[name] for name in ("received_at", "due_at", "completed_at")]
+    assert all(moment.endswith("Z") for moment in [*moments, *(event["at"] for event in receipt["trail"])])
     page = api.get(done["receipt"], headers={"Accept": "text/html"}).text
-    assert f"approved by {key_id(api)}" in page
+    assert f"approved by the holder of key {key_id(api)}" in page
 
 
 def test_a_model_that_is_deleted_while_the_request_is_held_is_no_obstacle(stack: Stack, api: httpx.Client) -> None:
@@ -206,5 +214,6 @@ def test_a_refusal_is_a_letter_to_print(stack: Stack, api: httpx.Client) -> None
     assert (told["erasure"], told["reason"], told["late"]) == (asked["id"], "kept by <law>", True)
     page = api.get(place, headers={"Accept": "text/html"})
     assert page.headers["content-type"].startswith("text/html")
-    for words in ("kept by &lt;law&gt;", "complaint", "supervisory authority", "court"):
+    told = "2 records about you were not used. From now on they are."
+    for words in ("Reason: kept by &lt;law&gt;", told, "complaint", "supervisory authority", "court"):
         assert words in page.text

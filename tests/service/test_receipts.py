@@ -121,6 +121,19 @@ def test_the_page_shows_every_way_to_forget(figures: dict[str, Any]) -> None:
     assert "None" not in shown
 
 
+def test_an_audit_of_a_few_examples_is_not_on_the_page() -> None:
+    for examples, shown in ((9, False), (10, True)):
+        model = {"model": "churn", "examples": examples, **FIGURES}
+        assert ("0.61 before" in page.section(model)) is shown
+        assert ("Audit" in dict(page.words([model]))) is shown
+
+
+def test_a_tiny_share_is_not_told_as_zero() -> None:
+    certificate = {"kind": "bound", "bound": 1e-8, "relative": 2e-9}
+    told = page.nearness({"certificate": certificate, "tolerance": 0.01})["Bound"]
+    assert "less than 0.001 % of their length (tolerated: 1 %)" in told
+
+
 def test_the_page_says_of_a_network_what_was_measured_and_speaks_of_no_bound() -> None:
     shown = page.nearness({"certificate": MEASURED})
     assert "0.2 on examples never seen" in shown["Measured"]

@@ -96,8 +96,6 @@ def how(session: Session, model: Model, version: Version | None) -> dict[str, An
     if certificate.get("kind") == "bound":
         perturbed = " with the same perturbation" if certificate.get("removal") else ""
         near = f"within {certificate['bound']:.3g} of a retrain without this data{perturbed}"
-        if certificate.get("relative") is not None:  # of a length of zero there is no share
-            near += f" ({certificate['relative']:.2%} of the weights' length)"
         near += "; its weights are those of the data that is left, whatever it had learnt before"
         told["tolerance"] = Policy.model_validate(model.policy).tolerance.relative_bound
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -15,6 +16,8 @@ from core.errors import Invalid, Place
 from service.parsing import columns
 from service.parsing.inputs.base import SCALED, Inputs, Matrix, first, place, shape_mismatch, shortest
 
+NAMED = 10
+"""Values of a column that an answer names."""
 WIDE = 100
 """Columns from which on a field is looked up by its hash: msgspec looks at one after the other."""
 
@@ -97,7 +100,10 @@ class TableInputs(Inputs):
         return self.finite_or_missing(made, where)
 
     def unknown_category(self, i: int, j: int, where: str) -> Exception:
-        message = "is not among the values of this column"
+        # the caller's own value is not repeated: it may be personal data
+        values = [json.dumps(value, ensure_ascii=False) for value in self.codes[j] or ()]
+        more = f" or {len(values) - NAMED} more" if len(values) > NAMED else ""
+        message = f"is not among the values of this column: {', '.join(values[:NAMED])}{more}"
         return Invalid.at((*place(where, i), self.names[j]), "category_unknown", message)
 
     def finite_or_missing(self, made: Matrix, where: str) -> Matrix:

@@ -165,6 +165,16 @@ def test_a_request_is_held_approved_and_refused_with_a_letter(stand_in: StandIn,
     assert [asked.path for asked in stand_in.asked[2:4]] == ["/v1/erasures/e1/approve", "/v1/erasures/e1/refusal"]
 
 
+def test_one_that_was_late_says_so(stand_in: StandIn) -> None:
+    late = erasure("completed", completed_at="2026-04-02T09:00:00Z", late=True)
+    in_time = erasure("completed", completed_at="2026-03-02T09:00:00Z", late=False)
+    stand_in.answer({"items": [late, in_time], "next": None}, late)
+    first, second = stand_in.run("erasures", "list").stdout.splitlines()[1:]
+    assert "2026-04-02 09:00Z, late" in first
+    assert "late" not in second
+    assert ["late", "yes"] in [line.split() for line in stand_in.run("erasures", "show", "e1").stdout.splitlines()]
+
+
 def test_people_in_a_file_are_filed_at_once(stand_in: StandIn) -> None:
     stand_in.answer({"items": [erasure("held"), erasure("held")]}, status=202)
     result = stand_in.run("erasures", "file", "-", "--hold", stdin="user-7\n\nuser 8 \n")

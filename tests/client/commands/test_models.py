@@ -112,9 +112,9 @@ def test_hold_and_resume_say_what_became_of_it(stand_in: StandIn) -> None:
     stand_in.answer({**MODEL, "held": {"since": "2026-03-01T12:00:00Z", "why": "held by hand", "by": "k1"}})
     assert stand_in.run("models", "hold", "churn").stdout == "churn is held: held by hand.\n"
     stand_in.answer({**MODEL, "held": None, "job": "j1"})
-    assert stand_in.run("models", "resume", "churn").stdout == "churn is not held; the job j1 does what waited.\n"
+    assert stand_in.run("models", "resume", "churn").stdout == "churn is no longer held; job j1 does what waited.\n"
     stand_in.answer({**MODEL, "held": None, "job": None})
-    assert stand_in.run("models", "resume", "churn", "--wait").stdout == "churn is not held; nothing is due.\n"
+    assert stand_in.run("models", "resume", "churn", "--wait").stdout == "churn is no longer held; nothing is due.\n"
     paths = [(asked.method, asked.path) for asked in stand_in.asked]
     assert paths == [("POST", f"/v1/models/churn/{what}") for what in ("hold", "resume", "resume")]
 

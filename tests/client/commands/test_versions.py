@@ -20,6 +20,22 @@ def test_weights_are_written_as_they_come(stand_in: StandIn, tmp_path: Path) -> 
     assert stand_in.asked[0].path == "/v1/models/churn/versions/7/weights"
 
 
+def test_the_champion_can_be_named(stand_in: StandIn) -> None:
+    stand_in.answer({"name": "churn", "champion": 7}, b"weights", {"champion": 7}, {"version": 7}, {"champion": None})
+    assert stand_in.run("versions", "weights", "churn", "champion", "--output", "-").stdout_bytes == b"weights"
+    assert stand_in.run("versions", "show", "churn", "champion").exit_code == 0
+    asked = [
+        "/v1/models/churn",
+        "/v1/models/churn/versions/7/weights",
+        "/v1/models/churn",
+        "/v1/models/churn/versions/7",
+    ]
+    assert [one.path for one in stand_in.asked] == asked
+    assert "churn has no champion yet" in stand_in.run("versions", "show", "churn", "champion").stderr
+    for wrong in ("0", "best", "-1"):
+        assert stand_in.run("versions", "show", "churn", wrong).exit_code == 2
+
+
 def test_promote_posts(stand_in: StandIn) -> None:
     stand_in.answer({"version": 6, "state": "champion"})
     result = stand_in.run("versions", "promote", "churn", "6")
@@ -46,6 +62,7 @@ COMPARED: dict[str, Any] = {
     "coefficients": [
         {"feature": "plan = paid", "class": None, "a": 0.5, "b": 0.75},
         {"feature": "age", "class": "b", "a": None, "b": -1.25},
+        {"feature": "debt", "class": None, "a": 0.333331, "b": 0.333332},
     ],
     "coefficients_total": 70,
 }
@@ -62,10 +79,13 @@ def test_two_versions_are_shown_side_by_side(stand_in: StandIn) -> None:
     assert ["accuracy", "0.91", "0.93"] in lines
     assert ["weight", "of", "plan", "=", "paid", "0.5", "0.75"] in lines
     assert ["weight", "of", "age", "(class", "b)", "-", "-1.25"] in lines
+    assert "debt" not in result.stdout
     assert "On 1000 rows of the holdout: disagreement 0.03 (standard error 0.005)" in result.stdout
     assert "largest change of a prediction 0.41. 2 of 70 weights are shown" in result.stdout
     as_json = stand_in.run("versions", "compare", "churn", "6", "7", "--json")
     assert json.loads(as_json.stdout) == COMPARED
+    stand_in.answer({**COMPARED, "coefficients": COMPARED["coefficients"][2:]})
+    assert "No weight differs" in stand_in.run("versions", "compare", "churn", "6", "7").stdout
 
 
 def test_without_holdout_and_coefficients_the_rest_is_shown(stand_in: StandIn) -> None:
@@ -108,6 +128,14 @@ def test_predict_takes_one_input_or_many(given: str, sent: dict[str, Any], stand
         assert result.stdout.splitlines()[1].split() == ["1", "0.93", "1"]
     assert stand_in.run("predict", "churn", "-", stdin=given).exit_code == 0
     assert [asked.json() for asked in stand_in.asked] == [sent] * 3
+
+
+def test_a_file_that_is_no_json_is_named_as_such(stand_in: StandIn, tmp_path: Path) -> None:
+    file = tmp_path / "two.csv"
+    file.write_text("age,plan\n39,paid\n")
+    result = stand_in.run("predict", "churn", str(file))
+    assert (result.exit_code, stand_in.asked) == (1, [])
+    assert f"the input must be JSON, and {file} is not; CSV is not read here" in result.stderr
 
 
 def test_predict_with_a_version(stand_in: StandIn) -> None:
