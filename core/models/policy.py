@@ -39,46 +39,57 @@ Duration = Annotated[str, AfterValidator(checked), Field(max_length=12, examples
 class MemoryPolicy(Strict):
     """How much of the past is remembered: a share, of at most `cap` examples."""
 
-    fraction: float = Field(0.02, gt=0, le=1)
-    cap: int = Field(5_000, ge=1, le=1_000_000)
-    select: Literal["auto", "curvature", "leverage", "coverage", "random"] = "auto"
-    """See `core.kprior.Select`."""
-    balance: bool = False
+    fraction: float = Field(0.02, gt=0, le=1, description="Share of the training examples that is remembered.")
+    cap: int = Field(5_000, ge=1, le=1_000_000, description="Examples of the memory, at the most.")
+    select: Literal["auto", "curvature", "leverage", "coverage", "random"] = Field(
+        "auto", description="How they are chosen; auto: leverage for linear models, else random."
+    )
+    balance: bool = Field(False, description="As many of each class, whatever their shares; for binary and classes.")
 
 
 class AdaptPolicy(Strict):
     """Adapt once this many changes are pending or the oldest of them is this old; null switches either off."""
 
-    after_changes: int | None = Field(100, ge=1, le=2**31)
-    every: Duration | None = "10m"
+    after_changes: int | None = Field(100, ge=1, le=2**31, description="So many changes wait.")
+    every: Duration | None = Field("10m", description="The oldest of them waits for so long.")
 
 
 class RetrainPolicy(Strict):
     """How often a full retrain checks the adapted model; null: only when asked for."""
 
-    every: Duration | None = "24h"
+    every: Duration | None = Field("24h", description="If anything changed since the last one.")
 
 
 class Tolerance(Strict):
     """How far from a retrain an adapted model may be."""
 
-    relative_bound: float = Field(0.01, gt=0)
-    disagreement: float = Field(0.01, ge=0, le=1)
+    relative_bound: float = Field(
+        0.01,
+        gt=0,
+        description="Of linear models: the bound on the distance of the weights, as a share of their length.",
+    )
+    disagreement: float = Field(
+        0.01, ge=0, le=1, description="The share of predictions in which a retrain may differ before it takes over."
+    )
 
 
 class EvaluationPolicy(Strict):
     """On how many rows of the holdout versions are measured, at the most: the same rows for all of them."""
 
-    rows: int = Field(20_000, ge=1, le=1_000_000)
+    rows: int = Field(20_000, ge=1, le=1_000_000, description="Rows of the holdout, at the most.")
 
 
 class ErasurePolicy(Strict):
     """What an erasure does beyond forgetting the person."""
 
-    keep_superseded: Duration | None = None
-    """How long versions that knew the person are kept; null: not at all."""
-    retrain: bool = False
-    """Whether a full retrain is made as well: the receipt names the disagreement, and a network gives way to it."""
+    keep_superseded: Duration | None = Field(
+        None, description="How long versions that knew the person are kept, out of use; null: not at all."
+    )
+    retrain: bool = Field(
+        False,
+        description="Whether a full retrain is made as well: the receipt names the disagreement, and it takes the "
+        "place of an adapted network.",
+    )
 
 
 class Policy(Strict):
@@ -90,10 +101,16 @@ class Policy(Strict):
     tolerance: Tolerance = Tolerance()
     evaluation: EvaluationPolicy = EvaluationPolicy()
     erasure: ErasurePolicy = ErasurePolicy()
-    certify: Literal["always", "removals", "never", "pass"] = "always"
-    """Which adapted versions get a certificate, without a look at the data where that is enough; "pass": by a look."""
-    promote: Literal["automatic", "manual"] = "automatic"
-    holdout: float = Field(0.1, ge=0, lt=1)
+    certify: Literal["always", "removals", "never", "pass"] = Field(
+        "always",
+        description="Which adapted versions of linear models get a certificate; pass: all, by a look at every example.",
+    )
+    promote: Literal["automatic", "manual"] = Field(
+        "automatic", description="Whether a new version becomes champion by itself; manual: it stays a candidate."
+    )
+    holdout: float = Field(
+        0.1, ge=0, lt=1, description="Share of the examples that is held out, of those sent without `split`."
+    )
 
 
 def patched(policy: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:

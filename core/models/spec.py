@@ -135,21 +135,27 @@ class LinearArchitecture(Strict):
     """A generalised linear model on monomials of the inputs up to a degree."""
 
     kind: Literal["linear"]
-    degree: int = Field(1, ge=1, le=10)
+    degree: int = Field(1, ge=1, le=10, description="2 adds squares and products of two inputs, 3 those of three ...")
 
 
 class MlpArchitecture(Strict):
     """Fully connected layers with ReLU between them."""
 
     kind: Literal["mlp"]
-    hidden: list[Annotated[int, Field(ge=1, le=100_000)]] = Field([100], max_length=20)
+    hidden: list[Annotated[int, Field(ge=1, le=100_000)]] = Field(
+        [100], max_length=20, description="Units of each hidden layer."
+    )
 
 
 class CifarnetArchitecture(Strict):
+    """Images: four convolutions, a hidden layer of 512, dropout (Zenke et al. 2017)."""
+
     kind: Literal["cifarnet"]
 
 
 class Lenet5Architecture(Strict):
+    """Images: two convolutions, hidden layers of 120 and 84."""
+
     kind: Literal["lenet5"]
 
 
@@ -160,18 +166,18 @@ class PluginArchitecture(Strict):
     __pydantic_extra__: dict[str, Option]
 
     kind: Literal["plugin"]
-    name: Text
+    name: Text = Field(description="As the package names it in the entry point group `amend.architectures`.")
 
 
 class L2Regularizer(Strict):
-    """delta/2 |w|^2, or one delta for each weight."""
+    """delta/2 |w|^2, added to the sum (not the mean) of all examples' losses."""
 
     kind: Literal["l2"]
     delta: (
         Annotated[float, Field(ge=0)]
         | Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1, fail_fast=True)]
-    ) = 1.0
-    penalize_bias: bool = False
+    ) = Field(1.0, description="How strongly weights are drawn to 0; a list: one for each weight.")
+    penalize_bias: bool = Field(False, description="Whether biases are drawn to 0, too. A list has its own for them.")
 
 
 Input = Annotated[VectorInput | ImageInput | TableInput, Field(discriminator="kind")]
@@ -186,23 +192,25 @@ Regularizer = L2Regularizer
 class CertifiedRemoval(Strict):
     """A promise of (epsilon, delta)-certified removal (Guo et al. 2020), bought with noise of deviation sigma."""
 
-    epsilon: Positive = 1.0
-    delta: float = Field(1e-4, gt=0, lt=1)
-    sigma: Positive = 1.0
+    epsilon: Positive = Field(1.0, description="How far apart a model that forgot and one that never knew may be.")
+    delta: float = Field(1e-4, gt=0, lt=1, description="The chance that they are further apart.")
+    sigma: Positive = Field(1.0, description="Deviation of the noise in the objective.")
 
 
 class Training(Strict):
     """How the solver trains; see `core.kprior.Training`. Linear models use the seed alone, and certified removal."""
 
-    learning_rate: Positive = 0.003
-    batch_size: int = Field(256, ge=1, le=1_000_000)
-    max_epochs: int = Field(100, ge=1, le=100_000)
-    patience: int = Field(5, ge=1, le=100_000)
+    learning_rate: Positive = Field(0.003, description="Adam's.")
+    batch_size: int = Field(256, ge=1, le=1_000_000, description="Examples of one step.")
+    max_epochs: int = Field(100, ge=1, le=100_000, description="Of a training from scratch, at the most.")
+    patience: int = Field(
+        5, ge=1, le=100_000, description="Rounds of about 20 steps without progress before the rate falls to 0."
+    )
     budget: int = Field(
         24_000, ge=1_000, le=100_000_000, description="Gradients of single examples that an adaptation may take."
     )
-    seed: int = Field(0, ge=0, lt=2**31)
-    removal: CertifiedRemoval | None = None
+    seed: int = Field(0, ge=0, lt=2**31, description="Of all that is random; the same seed gives the same model.")
+    removal: CertifiedRemoval | None = Field(None, description="Certified removal, for linear models; null: none.")
 
 
 class Spec(Strict):
