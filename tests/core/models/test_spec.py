@@ -6,13 +6,31 @@ from datetime import timedelta
 from typing import Any, get_args
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from core.errors import Invalid
 from core.kprior import Select
 from core.models.building import check_buildable
-from core.models.policy import MemoryPolicy, Policy, duration, patched
-from core.models.spec import Spec
+from core.models.policy import (
+    AdaptPolicy,
+    ErasurePolicy,
+    EvaluationPolicy,
+    MemoryPolicy,
+    Policy,
+    RetrainPolicy,
+    Tolerance,
+    duration,
+    patched,
+)
+from core.models.spec import (
+    CertifiedRemoval,
+    L2Regularizer,
+    LinearArchitecture,
+    MlpArchitecture,
+    PluginArchitecture,
+    Spec,
+    Training,
+)
 
 VECTOR = {"kind": "vector", "dim": 3}
 BINARY = {"kind": "binary"}
@@ -100,3 +118,12 @@ def test_durations_have_a_unit() -> None:
     for text in ("", "10", "m", "0s", "-1m", "1.5h", "1w", "١s", "99999d", " 1s"):
         with pytest.raises(ValueError, match="must"):
             duration(text)
+
+
+PARTS = (Training, CertifiedRemoval, L2Regularizer, LinearArchitecture, MlpArchitecture, PluginArchitecture)
+POLICIES = (MemoryPolicy, AdaptPolicy, RetrainPolicy, Tolerance, EvaluationPolicy, ErasurePolicy)
+
+
+@pytest.mark.parametrize("part", [*PARTS, *POLICIES], ids=lambda part: part.__name__)
+def test_whatever_can_be_set_says_what_it_is(part: type[BaseModel]) -> None:
+    assert [name for name, field in part.model_fields.items() if name != "kind" and not field.description] == []
