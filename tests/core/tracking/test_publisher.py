@@ -25,6 +25,9 @@ from core.versions.tables import Comparison
 from tests.core.tracking.scene import NewScene, Scene, cloud, trained
 from tests.core.tracking.shown import Shown
 
+# but for those of `scene`, which is made before
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 
 @pytest.fixture(scope="module")
 def scene(new_scene: NewScene, server: str) -> Scene:
