@@ -3,13 +3,15 @@
     process = fork([sys.executable, "-m", "service"], environment, log)
 
 They are loaded once, by a process from which the others are forked. Each of those is what `python -m service` would be,
-with an environment and a log of its own. Tests of commands, containers and the tour start the commands themselves.
+with an environment and a log of its own; the processes of a service of several are forked, too. Tests of commands,
+containers and the tour start the commands themselves.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import multiprocessing
 import os
 import runpy
 import select
@@ -118,6 +120,8 @@ def load() -> None:
     gc.disable()
     for name in (*OURS, *CELERY, *UVICORN):
         import_module(name)
+    # where uvicorn would start each of its processes afresh, to load everything again
+    import_module("uvicorn._subprocess").spawn = multiprocessing.get_context("fork")  # type: ignore[attr-defined]
     gc.freeze()
     gc.enable()
 

@@ -26,7 +26,7 @@ class Production(Deployment):
 
     def __init__(self, folder: Path, installed: Installed) -> None:
         super().__init__(folder)
-        self.project = Project(folder, installed)
+        self.project = Project(folder, installed, AMEND_PROCESSES="2")
         self.url = f"http://127.0.0.1:{self.project.port('api')}"
         self.mlflow = f"http://127.0.0.1:{self.project.port('mlflow')}"
 

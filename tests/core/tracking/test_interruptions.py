@@ -24,6 +24,8 @@ from tests.core.tracking.shown import Shown
 from tests.core.tracking.tracked_model import NewScene, Scene, trained
 from tests.servers import free_port
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 
 def test_cut_off_anywhere_it_goes_on_without_telling_twice(
     new_scene: NewScene, server: str, client: MlflowClient, monkeypatch: pytest.MonkeyPatch

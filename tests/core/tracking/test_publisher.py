@@ -25,6 +25,9 @@ from core.versions.rounding import coarse, coarse_pair, decade_above, significan
 from tests.core.tracking.shown import Shown
 from tests.core.tracking.tracked_model import NewScene, Scene, cloud, trained
 
+# but for those of `scene`, which is made before
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 
 @pytest.fixture(scope="module")
 def scene(new_scene: NewScene, server: str) -> Scene:

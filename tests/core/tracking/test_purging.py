@@ -27,6 +27,8 @@ from tests.core.tracking.tracked_model import NewScene, Scene, trained
 from tests.mlflow_server import MlflowServer
 from tests.servers import free_port
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 NOTHING = {"versions": 0, "models": 0, "files": 0}
 
 

@@ -13,6 +13,8 @@ from core.versions.rounding import coarse
 from tests.core.tracking.shown import Shown
 from tests.core.tracking.tracked_model import NewScene, cloud
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 
 def test_no_figure_in_mlflow_tells_what_a_row_of_the_holdout_lost(
     new_scene: NewScene, server: str, client: MlflowClient
