@@ -24,7 +24,7 @@ from client.demo.tour import StepFailed
 from client.errors import JobFailed
 
 AMEND = [sys.executable, "-P", "-c", "from client.cli import main; main()"]
-# As many images as the network's twice, not five times: nothing else is less.
+# The linear model gets each image twice instead of five times; all else is as users see it.
 SMALLER = "from client.demo import digits; digits.SHIFTS = digits.SHIFTS[:2]; "
 ROW = re.compile(r"│ digits-(linear|mlp) +│ (.*?) +│ +([\d.]+) % │ +([\d.]+) % │ +([\d.]+) % │ +(\S+) │")
 
