@@ -35,7 +35,7 @@ def client(mlflow: MlflowServer) -> MlflowClient:
 @pytest.fixture
 def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures that are not drawn, where nobody looks at them: drawing takes a third of the time of publishing."""
-    monkeypatch.setattr("core.tracking.figures.png", lambda _: b"\x89PNG")
+    monkeypatch.setattr("core.tracking.charts.png", lambda _: b"\x89PNG")
 
 
 @pytest.fixture(scope="session")
