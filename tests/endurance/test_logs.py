@@ -49,7 +49,7 @@ class Case:
         self.stack, self.server, self.talk = stack, server, Talk(stack)
         self.statuses: list[int] = []
         self.lines: list[str] = []
-        self.secrets = [MARK, str(NUMBER), stack.admin_key, stack.admin_key.split("_")[2]]
+        self.secrets = [MARK, str(NUMBER), stack.admin_key, stack.admin_key.split("_", 2)[2]]
 
 
 @pytest.fixture(params=BACKENDS)

@@ -92,7 +92,7 @@ def next_version(attempt: JobAttempt, snapshot: ModelSnapshot) -> VersionDraft:
 def retrained(attempt: JobAttempt, snapshot: ModelSnapshot, why: str, spent: Cost) -> VersionDraft:
     """Train from scratch, after what was tried before in vain."""
     if snapshot.erasing:
-        why = "somebody is erased, and the adaptation was not clean of them"  # how it was not would tell something
+        why = "people are erased, and the adaptation was not clean of them"  # how it was not would tell something
     log.info("the adaptation gives way to a retrain", job=attempt.job_id, reason=why)
     made = from_scratch(attempt, snapshot, attempt.part(0.5, 0.9))
     return replace(made, cost=spent + made.cost, why=why)
