@@ -1,0 +1,50 @@
+"""What a version says of its certificate: nothing from which a few removed examples could be told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from core.erasure.fates import drop_figures
+from core.kprior import Audit
+from core.kprior.network import certificate_from_audit
+from core.tables.versions import Version
+from worker.versions.certificates import FEW_REMOVED, OF_REMOVED, certificate_json
+
+AUDIT = Audit(
+    visits=8_000,
+    unseen=300,
+    unseen_loss=0.31,
+    unseen_loss_before=0.30,
+    unseen_error=0.01,
+    kept_loss=0.20,
+    kept_loss_before=0.20,
+    removed_loss=0.9,
+    expected_loss=0.8,
+    membership_auc=0.52,
+    expected_auc=0.50,
+    auc_error=0.1,
+    still_named=0.5,
+    expected_named=1.0,
+)
+
+
+@pytest.mark.parametrize("removed", [1, FEW_REMOVED - 1, FEW_REMOVED])
+def test_figures_of_few_removed_examples_are_not_told(removed: int) -> None:
+    snapshot: Any = SimpleNamespace(removal=None)
+    told = certificate_json(certificate_from_audit(replace(AUDIT, removed=removed)), snapshot)
+    assert told is not None
+    shown = {name for name in OF_REMOVED if told["audit"][name] is not None}
+    assert shown == (set(OF_REMOVED) if removed >= FEW_REMOVED else set())
+    assert told["audit"]["unseen_loss"] == 0.31
+
+
+def test_a_purged_version_keeps_one_digit_of_its_cost_and_no_hash() -> None:
+    cost = {"backward_passes": 683, "data_passes": 5, "seconds": 1.234}
+    version = Version(sha256="ab", cost=cost, metrics={"loss": 0.1}, certificate={"kind": "bound"}, evaluation=None)
+    drop_figures(version)
+    assert (version.sha256, version.metrics, version.certificate) == ("", {}, None)
+    assert version.cost == {"backward_passes": 700.0, "data_passes": 5.0, "seconds": 1.0}
