@@ -6,7 +6,9 @@ A command is a function that takes a :class:`Connection` first. :func:`command` 
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Concatenate, NoReturn, ParamSpec
 
 import typer
@@ -81,6 +83,17 @@ class Connection:
             output.print_json(answer)
         else:
             typer.echo(sentence)
+
+    def save(self, content: bytes, to: str, sentence: str | None = None) -> None:
+        """Write a file, and say so; `-` is standard output."""
+        if to == "-":
+            sys.stdout.buffer.write(content)
+            return
+        try:
+            Path(to).write_bytes(content)
+        except OSError as error:
+            fail(f"cannot write {to}: {error.strerror}")
+        self.say({"file": to, "bytes": len(content)}, sentence or f"Wrote {to}.")
 
 
 def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[Concatenate[Connection, P], None]], None]:

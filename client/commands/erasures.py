@@ -1,8 +1,6 @@
 """``amend erasures`` and ``amend receipts``: have a person forgotten by all models, and prove it."""
 
-import sys
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -201,7 +199,7 @@ def refusal(
 ) -> None:
     """Print what a person must be told whose request was refused, as JSON or as a letter.
 
-    Example: amend erasures refusal 7f3c --html letter.html
+    Example: amend erasures refusal 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6 --html letter.html
     """
     show_page(connection, path("erasures", id, "refusal"), html)
 
@@ -212,14 +210,7 @@ def show_page(connection: Connection, place: str, html: str | None) -> None:
         output.print_json(connection.client.get(place))
         return
     page = connection.client.request("GET", place, accept="text/html").content
-    if html == "-":
-        sys.stdout.buffer.write(page)
-        return
-    try:
-        Path(html).write_bytes(page)
-    except OSError as error:
-        fail(f"cannot write {html}: {error.strerror}")
-    connection.say({"file": html, "bytes": len(page)}, f"Wrote {html}.")
+    connection.save(page, html)
 
 
 @command(app)

@@ -1,13 +1,11 @@
 """``amend subjects``: what is stored about a person, to look up and to hand over."""
 
-import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from client.commands import output
-from client.commands.connection import Connection, command, fail
+from client.commands.connection import Connection, command
 from client.flows import path
 
 app = typer.Typer(help="What is stored about a person (GDPR Art. 15 and 20).", no_args_is_help=True)
@@ -41,11 +39,4 @@ def export(
     Example: amend subjects export user-7 --to user-7.ndjson
     """
     lines = connection.client.request("POST", path("subjects", "export"), json={"subject": subject}).content
-    if to == "-":
-        sys.stdout.buffer.write(lines)
-        return
-    try:
-        Path(to).write_bytes(lines)
-    except OSError as error:
-        fail(f"cannot write {to}: {error.strerror}")
-    connection.say({"file": to, "bytes": len(lines)}, f"Wrote {to}.")
+    connection.save(lines, to)

@@ -1,8 +1,6 @@
 """``amend versions`` and ``amend comparisons``: what a model was and is, and how it stands to its retrains."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -113,15 +111,8 @@ def weights(
     """
     number = number_of(connection, model, version)
     content = connection.client.request("GET", path("models", model, "versions", number, "weights")).content
-    if to == "-":
-        sys.stdout.buffer.write(content)
-        return
-    file = Path(to or f"{model}-{number}.safetensors")
-    try:
-        file.write_bytes(content)
-    except OSError as error:
-        fail(f"cannot write {file}: {error.strerror}")
-    connection.say({"file": str(file), "bytes": len(content)}, f"Wrote {file}, {len(content):,} bytes.")
+    file = to or f"{model}-{number}.safetensors"
+    connection.save(content, file, f"Wrote {file}, {len(content):,} bytes.")
 
 
 @command(comparisons, "list")

@@ -46,7 +46,7 @@ def significant(value: float, digits: int) -> float:
 
 
 def coarse(metrics: dict[str, Any]) -> dict[str, Any]:
-    """Metrics of a version on such grids, and their standard errors rounded up.
+    """Metrics of a version on such grids; standard errors are rounded up, or follow from the rounded share.
 
     >>> coarse({"rows": 400, "accuracy": 0.9425, "accuracy_se": 0.0116, "loss": 0.1519, "loss_se": 0.0231})
     {'rows': 400, 'accuracy': 0.94, 'accuracy_se': 0.0119, 'loss': 0.15, 'loss_se': 0.05}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query
@@ -235,9 +236,7 @@ def show_receipt(
             open_ = "There is no receipt yet: the erasure is not completed."
             raise NotFound("receipt_not_found", refused if erasure.state is ErasureState.REFUSED else open_)
         body = receipt.body
-    if "text/html" in accept.lower():
-        return HTMLResponse(page.of(body))
-    return JSONResponse(body)
+    return printable(body, accept, page.of)
 
 
 @router.get(
@@ -258,9 +257,12 @@ def show_refusal(
         if erasure.state is not ErasureState.REFUSED:
             raise NotFound("refusal_not_found", f"The request was not refused: it is {erasure.state}.")
         told = refusal_of(erasure, requests.parts_of(session, erasure), page.RIGHTS)
-    if "text/html" in accept.lower():
-        return HTMLResponse(page.letter(told.model_dump(mode="json")))
-    return JSONResponse(told.model_dump(mode="json"))
+    return printable(told.model_dump(mode="json"), accept, page.letter)
+
+
+def printable(body: dict[str, Any], accept: str, page_of: Callable[[dict[str, Any]], str]) -> Response:
+    """JSON, or a page for who asks for one."""
+    return HTMLResponse(page_of(body)) if "text/html" in accept.lower() else JSONResponse(body)
 
 
 @router.get("/receipts/verify", response_model=ChainAnswer, responses=documented())

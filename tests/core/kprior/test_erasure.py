@@ -7,7 +7,19 @@ from typing import Any
 import pytest
 import torch
 
-from core.kprior import Examples, MemoryPolicy, Removal, RemoveData, State, adapt, refine, refine_for_erasure, train
+from core.kprior import (
+    Examples,
+    Measurement,
+    MemoryPolicy,
+    Removal,
+    RemoveData,
+    Result,
+    State,
+    adapt,
+    refine,
+    refine_for_erasure,
+    train,
+)
 from core.kprior.data.examples import concatenate
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import FAMILIES, QUADRATIC, TENTH, distance, examples_of, l2, rows, spec_of
@@ -17,10 +29,22 @@ REGULARIZERS = {"free bias": l2(), "all penalised": l2(1.0, True), "weak": l2(1e
 
 def erased(spec: dict[str, Any], person: Examples, others: Examples, policy: MemoryPolicy = TENTH) -> State | None:
     """The state of a model that knew a person and was made to forget them."""
-    trained = train(spec, concatenate([person, others]).chunks(64), policy=policy)
-    adapted = adapt(trained.state, trained.memory, [RemoveData([person])], policy=policy)
-    found = refine_for_erasure(adapted.state, adapted.memory, others.chunks(64), tolerance=0.01, policy=policy)
+    found = cleared(spec, person, others, policy)
     return None if found is None else found.state
+
+
+def cleared(
+    spec: dict[str, Any], person: Examples, others: Examples, policy: MemoryPolicy = TENTH
+) -> Measurement | None:
+    """The same with its certificate and cost."""
+    adapted = without_person(spec, person, others, policy)
+    return refine_for_erasure(adapted.state, adapted.memory, others.chunks(64), tolerance=0.01, policy=policy)
+
+
+def without_person(spec: dict[str, Any], person: Examples, others: Examples, policy: MemoryPolicy = TENTH) -> Result:
+    """What an adaptation makes of a model that knew a person."""
+    trained = train(spec, concatenate([person, others]).chunks(64), policy=policy)
+    return adapt(trained.state, trained.memory, [RemoveData([person])], policy=policy)
 
 
 def strangers(kind: str, dim: int, count: int) -> list[Examples]:
@@ -46,8 +70,7 @@ def test_a_refinement_that_only_meets_the_tolerance_gives_the_person_away() -> N
     spec, others = spec_of("binary", 5), rows(examples_of("binary", 400, 5), 3, 400)
     weights = set()
     for person in strangers("binary", 5, 4):
-        trained = train(spec, concatenate([person, others]).chunks(64), policy=TENTH)
-        adapted = adapt(trained.state, trained.memory, [RemoveData([person])], policy=TENTH)
+        adapted = without_person(spec, person, others)
         found = refine(adapted.state, adapted.memory, others.chunks(64), tolerance=0.01, forced=True)
         weights.add(bytes(found.state.w.numpy().data))
     assert len(weights) == 4
@@ -65,10 +88,7 @@ def test_weights_are_those_of_a_retrain(kind: str) -> None:
 
 def test_cost_is_a_few_passes_and_the_certificate_says_how_many() -> None:
     spec, others = spec_of("binary", 5), rows(examples_of("binary", 2_000, 5), 3, 2_000)
-    person = strangers("binary", 5, 1)[0]
-    trained = train(spec, concatenate([person, others]).chunks(500), policy=TENTH)
-    adapted = adapt(trained.state, trained.memory, [RemoveData([person])], policy=TENTH)
-    found = refine_for_erasure(adapted.state, adapted.memory, others.chunks(500), tolerance=0.01, policy=TENTH)
+    found = cleared(spec, strangers("binary", 5, 1)[0], others)
     assert found is not None
     assert found.certificate.passes == found.cost.data_passes == 5
     assert found.certificate.relative is not None
@@ -107,9 +127,7 @@ def test_cost_is_the_same_whoever_was_erased() -> None:
     spec, others = spec_of("binary", 5), rows(examples_of("binary", 400, 5), 3, 400)
     costs = set()
     for person in strangers("binary", 5, 6):
-        trained = train(spec, concatenate([person, others]).chunks(64), policy=TENTH)
-        adapted = adapt(trained.state, trained.memory, [RemoveData([person])], policy=TENTH)
-        found = refine_for_erasure(adapted.state, adapted.memory, others.chunks(64), tolerance=0.01, policy=TENTH)
+        found = cleared(spec, person, others)
         assert found is not None
         costs.add((found.cost.data_passes, found.cost.backward_passes, found.certificate.passes))
     assert len(costs) == 1
