@@ -27,11 +27,11 @@ ORDER = ("tests/core/kprior", "deployment", "mlflow", "dashboard", *(f"tests/{na
 """The mathematics first, which is soon done. Then what takes long, so that the last test is not a long one."""
 SHARED = {
     "tests/service/": "stack",
-    "tests/client/test_service": "stack",
+    "tests/amend/test_service": "stack",
     **{f"tests/endurance/test_{name}": "stack" for name in ("forks", "load", "outbox", "recording", "uploads")},
     "tests/worker/test_dashboard": "dashboard",
     "tests/worker/": "deployment",
-    "tests/client/test_operations": "deployment",
+    "tests/amend/test_operations": "deployment",
     "tests/test_readme": "deployment",
     "tests/core/tracking/": "mlflow",
 }

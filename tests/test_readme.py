@@ -43,7 +43,7 @@ def calls(page: Path, url: str, home: str) -> list[str]:
 
 
 def test_every_call_of_the_guide_is_answered_with_success(stack: Stack, api: httpx.Client) -> None:
-    """Against a service without a worker, with a model of our own. The README's calls are run in client/test_up.py."""
+    """Against a service without a worker, with a model of our own. The README's calls are run in amend/test_up.py."""
     name = f"loans-{uuid.uuid4().hex[:8]}"
     for script in calls(GUIDE, stack.url, stack.environment["AMEND_HOME"]):
         script = re.sub(r"\bloans\b", name, script)

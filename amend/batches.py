@@ -1,0 +1,159 @@
+"""Examples in whatever form a caller has them -> bodies of requests, none of them too large.
+
+Frames, tables and arrays go out as Arrow. Examples one by one go out as JSON lines: that is the form they have, while
+their Arrow types would have to be guessed. pandas, NumPy and pyarrow are imported only when needed.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from amend.sansio import to_json
+
+
+class ArrowStream(Protocol):
+    """A table that speaks Arrow: of pyarrow, pandas, polars, ..."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
+
+
+class ArrowArray(Protocol):
+    """A single record batch."""
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> Any: ...
+
+
+Examples: TypeAlias = ArrowStream | ArrowArray | Mapping[str, Any] | Iterable[Mapping[str, Any]]
+"""A table, a mapping of columns, or examples one by one."""
+
+# Far below what the service takes by default (100 000 examples, 64 MiB), and enough for its full speed.
+ROWS = 10_000
+BYTES = 8 * 2**20
+
+ARROW, LINES = "application/vnd.apache.arrow.stream", "application/x-ndjson"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The body of one request."""
+
+    content: bytes
+    content_type: str
+    count: int
+
+
+def of(examples: Examples) -> Iterator[Batch]:
+    """The bodies of some examples, made as they are asked for."""
+    if isinstance(examples, Mapping):
+        one = isinstance(examples.get("id"), str)
+        return lines([examples]) if one else arrow(from_columns(examples))
+    pieces = record_batches(examples)
+    return lines(examples) if pieces is None else arrow(pieces)  # type: ignore[arg-type]
+
+
+def record_batches(table: Any) -> Iterable[Any] | None:
+    """A table in pieces, as Arrow has them; None if it is none."""
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(table, pandas.DataFrame):
+        return from_pandas(table)
+    if hasattr(table, "__arrow_c_stream__"):
+        import pyarrow as pa
+
+        reader: Iterable[Any] = pa.RecordBatchReader.from_stream(table)
+        return reader
+    if hasattr(table, "__arrow_c_array__"):
+        import pyarrow as pa
+
+        return [pa.record_batch(table)]
+    return None
+
+
+def lines(examples: Iterable[Any]) -> Iterator[Batch]:
+    """Examples one by one, gathered to JSON lines."""
+    waiting: list[bytes] = []
+    size = 0
+    for example in examples:
+        line = to_json(example)
+        if waiting and (len(waiting) == ROWS or size + len(line) > BYTES):
+            yield Batch(b"\n".join(waiting), LINES, len(waiting))
+            waiting, size = [], 0
+        waiting.append(line)
+        size += len(line) + 1
+    if waiting:
+        yield Batch(b"\n".join(waiting), LINES, len(waiting))
+
+
+def arrow(pieces: Iterable[Any]) -> Iterator[Batch]:
+    """Record batches of any size -> streams of a good size."""
+    waiting: list[Any] = []
+    rows = size = 0
+    for whole in pieces:
+        step = rows_that_fit(whole.nbytes, whole.num_rows)
+        for start in range(0, whole.num_rows, step):
+            piece = whole.slice(start, step)
+            full = rows + piece.num_rows > ROWS or size + piece.nbytes > BYTES
+            if waiting and (full or piece.schema != waiting[0].schema):
+                yield stream(waiting)
+                waiting, rows, size = [], 0, 0
+            waiting.append(piece)
+            rows, size = rows + piece.num_rows, size + piece.nbytes
+    if waiting:
+        yield stream(waiting)
+
+
+def stream(pieces: list[Any]) -> Batch:
+    import pyarrow as pa
+
+    out = io.BytesIO()
+    with pa.ipc.new_stream(out, pieces[0].schema) as writer:
+        for piece in pieces:
+            writer.write_batch(piece)
+    return Batch(out.getvalue(), ARROW, sum(piece.num_rows for piece in pieces))
+
+
+def from_pandas(frame: Any) -> Iterator[Any]:
+    import pyarrow as pa
+
+    # An index without a name is the frame's own business: as a column it would be taken for a feature.
+    index = "id" in frame.index.names
+    for start in range(0, len(frame), ROWS):
+        yield pa.RecordBatch.from_pandas(frame.iloc[start : start + ROWS], preserve_index=index)
+
+
+def from_columns(columns: Mapping[str, Any]) -> Iterator[Any]:
+    """Columns as lists or arrays; ``x`` may have any number of dimensions after the first."""
+    import pyarrow as pa
+
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"the columns are not of the same length: {lengths}")
+    rows = max(lengths.values(), default=0)
+    step = rows_that_fit(sum(getattr(values, "nbytes", 0) for values in columns.values()), rows)
+    for start in range(0, rows, step):
+        some = {name: values[start : start + step] for name, values in columns.items()}
+        yield pa.RecordBatch.from_pydict({name: vectors(v) if name == "x" else v for name, v in some.items()})
+
+
+def vectors(values: Any) -> Any:
+    """Inputs as a column of lists of numbers."""
+    import numpy as np
+    import pyarrow as pa
+
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    numbers = np.asarray(values)
+    flat = numbers.reshape(len(numbers), -1)
+    return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), flat.shape[1])
+
+
+def rows_that_fit(size: int, rows: int) -> int:
+    """How many of some rows go out at once.
+
+    >>> rows_that_fit(size=20 * 2**20, rows=20), rows_that_fit(size=0, rows=0)
+    (8, 10000)
+    """
+    return max(1, min(ROWS, BYTES * rows // size if size else ROWS))

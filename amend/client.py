@@ -1,0 +1,163 @@
+"""The two clients of Amend's REST API: :class:`Client` waits, :class:`AsyncClient` is awaited.
+
+What they can do is in `operations`, how a call is made and repeated in `flows`; here it is carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from amend.config import find_key, find_url, on_this_machine
+from amend.errors import UnreachableError
+from amend.operations import Operations
+from amend.sansio import Call, Flow, Outcome, Pages, Pause, Step
+
+T = TypeVar("T")
+
+# Seconds before each repetition: enough for a restart of the service.
+PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0)
+# Storing a large batch takes a while; finding out that nobody listens must not.
+TIMEOUT = httpx.Timeout(120.0, connect=5.0)
+
+
+class Client(Operations):
+    """Calls one Amend service with one key; without them, the service on this machine with its admin key."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        pauses: Sequence[float] = PAUSES,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.url, self.pauses = find_url(url), tuple(pauses)
+        self._http = made(httpx.Client, self.url, key, transport)
+
+    def run(self, flow: Flow[T]) -> T:
+        """Carry out a flow; its answer."""
+        outcome: Outcome = None
+        while True:
+            try:
+                step = flow.send(outcome)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            outcome = self._take(step)
+
+    def _take(self, step: Step) -> Outcome:
+        if isinstance(step, Pause):
+            time.sleep(step.seconds)
+            return None
+        try:
+            return self._http.send(built(self._http, step))
+        except httpx.TransportError as error:
+            return error
+
+    def walk(self, pages: Pages[T]) -> Iterator[T]:
+        """All items of a list; each page is asked for when it is needed."""
+        after = None
+        while True:
+            page = self.run(pages.page(self, after))
+            yield from page.items
+            after = page.next
+            if after is None:
+                return
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncClient(Operations):
+    """As :class:`Client`; its methods are awaited, its lists walked through with ``async for``."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        pauses: Sequence[float] = PAUSES,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.url, self.pauses = find_url(url), tuple(pauses)
+        self._http = made(httpx.AsyncClient, self.url, key, transport)
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Carry out a flow; its answer."""
+        outcome: Outcome = None
+        while True:
+            try:
+                step = flow.send(outcome)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            outcome = await self._take(step)
+
+    async def _take(self, step: Step) -> Outcome:
+        if isinstance(step, Pause):
+            await asyncio.sleep(step.seconds)
+            return None
+        try:
+            return await self._http.send(built(self._http, step))
+        except httpx.TransportError as error:
+            return error
+
+    async def walk(self, pages: Pages[T]) -> AsyncIterator[T]:
+        """All items of a list; each page is asked for when it is needed."""
+        after = None
+        while True:
+            page = await self.run(pages.page(self, after))
+            for item in page.items:
+                yield item
+            after = page.next
+            if after is None:
+                return
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def made(kind: Callable[..., T], url: str, key: str | None, transport: Any) -> T:
+    """An httpx client of one of its two kinds."""
+    headers = {"Authorization": f"Bearer {find_key(key, url)}", "Accept": "application/json"}
+    try:
+        if "%" in (host := httpx.URL(url).host) or not host:  # httpx escapes what no host is called
+            raise httpx.InvalidURL("that is no address")
+        return kind(
+            base_url=url,
+            headers=headers,
+            timeout=TIMEOUT,
+            transport=transport,
+            # Preparing for TLS takes longer than most calls.
+            verify=not url.startswith("http://"),
+            # A proxy from the environment is for the world outside, not for this machine.
+            trust_env=not on_this_machine(url),
+        )
+    except (httpx.InvalidURL, UnicodeEncodeError) as error:
+        raise UnreachableError(f"cannot call {url}: {error}") from error
+
+
+def built(http: httpx.Client | httpx.AsyncClient, call: Call) -> httpx.Request:
+    return http.build_request(
+        call.method, call.path, params=dict(call.params), content=call.content, headers=dict(call.headers)
+    )

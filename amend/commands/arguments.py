@@ -1,0 +1,48 @@
+"""Reading what is given on the command line: JSON in an argument, in a file or on standard input."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from amend.commands.connection import fail
+
+
+def parse_json(text: str, what: str) -> Any:
+    """JSON from the argument itself, from a file (its name, or @name), or from standard input (-)."""
+    content, name = text, None
+    if text == "-" or text.startswith("@") or is_file(text):
+        name = text.removeprefix("@")
+        content = read_bytes(name).decode(errors="replace")
+    try:
+        return json.loads(content)
+    except ValueError as error:
+        if name is None:
+            fail(f"{what} is neither JSON nor a file: {error}")
+        csv = "; CSV is not read here" if name.lower().endswith((".csv", ".tsv")) else ""
+        place = "standard input" if name == "-" else name
+        fail(f"{what} must be JSON, and {place} is not{csv}: {error}")
+
+
+def parse_kind(text: str | None, what: str) -> Any:
+    """As :func:`parse_json`; a bare word is short for the kind alone: ``binary`` for ``{"kind": "binary"}``."""
+    if text is None:
+        return None
+    return {"kind": text} if text.isidentifier() else parse_json(text, what)
+
+
+def read_bytes(name: str) -> bytes:
+    if name == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        fail(f"cannot read {name}: {error.strerror}")
+
+
+def is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):
+        # JSON can be too long, or hold characters, for a name.
+        return False

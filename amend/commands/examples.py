@@ -1,0 +1,126 @@
+"""``amend examples``: put examples into a model, look at them, take them out."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amend.commands import output
+from amend.commands.arguments import read_bytes
+from amend.commands.connection import After, Connection, Limit, Yes, command, confirm, fail
+from amend.commands.jobs import Wait
+from amend.commands.models import Name, follow_up
+from amend.sansio import path
+
+
+class Format(StrEnum):
+    """Forms of a batch of examples."""
+
+    JSON = "json"
+    NDJSON = "ndjson"
+    CSV = "csv"
+    ARROW = "arrow"
+    PARQUET = "parquet"
+
+
+CONTENT_TYPES = {
+    Format.JSON: "application/json",
+    Format.NDJSON: "application/x-ndjson",
+    Format.CSV: "text/csv",
+    Format.ARROW: "application/vnd.apache.arrow.stream",
+    Format.PARQUET: "application/vnd.apache.parquet",
+}
+SUFFIXES = {f".{form}": form for form in Format} | {".jsonl": Format.NDJSON, ".arrows": Format.ARROW}
+# An Arrow file is this, padded to eight bytes, then an Arrow stream, then an index.
+ARROW_FILE = b"ARROW1\0\0"
+
+app = typer.Typer(help="Add, list and remove the examples of a model.", no_args_is_help=True)
+
+COLUMNS: output.Columns = {
+    "id": "id",
+    "split": "split",
+    "y": "y",
+    "position": "position",
+    "x": lambda example: shorten(output.format_value(example.get("x"))),
+}
+
+
+@command(app)
+def add(
+    connection: Connection,
+    model: Name,
+    file: Annotated[str, typer.Argument(help="A .json, .ndjson, .jsonl, .csv, .arrow or .parquet file; - for stdin.")],
+    format_: Annotated[
+        Format | None, typer.Option("--format", help="The form of the file, where its name does not say.")
+    ] = None,
+) -> None:
+    """Add a file of examples; it is stored whole or not at all, and adding it again does no harm.
+
+    Example: amend examples add churn march.csv
+    """
+    form = format_ or SUFFIXES.get(Path(file).suffix.lower())
+    if form is None:
+        fail(f"cannot tell the form of {file} by its name: give --format ({', '.join(Format)})")
+    content, content_type = body(file, form), CONTENT_TYPES[form]
+    connection.show(
+        connection.client.post(path("models", model, "examples"), content=content, content_type=content_type)
+    )
+
+
+@command(app)
+def show(
+    connection: Connection, model: Name, example: Annotated[str, typer.Argument(metavar="ID", help="The example's id.")]
+) -> None:
+    """Show an example.
+
+    Example: amend examples show churn a1
+    """
+    connection.show(connection.client.get(path("models", model, "examples", example)))
+
+
+@command(app, "list")
+def list_(connection: Connection, model: Name, limit: Limit = None, after: After = None) -> None:
+    """List the examples of a model.
+
+    Example: amend examples list churn --limit 10
+    """
+    answer = connection.client.get(path("models", model, "examples"), limit=limit, after=after)
+    connection.show_list(answer, COLUMNS)
+
+
+@command(app)
+def remove(
+    connection: Connection,
+    model: Name,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="IDS", help="Ids of examples.")] = None,
+    subject: Annotated[
+        list[str] | None, typer.Option("--subject", help="All examples about this person; can be repeated.")
+    ] = None,
+    wait: Wait = False,
+    yes: Yes = False,
+) -> None:
+    """Remove examples, and adapt the model to their absence.
+
+    Example: amend examples remove churn a1 a2 --wait
+    """
+    if bool(ids) == bool(subject):
+        fail("give the ids of examples, or --subject")
+    what = f"{len(ids)} example(s)" if ids else f"all examples about {', '.join(subject or [])}"
+    confirm(f"Remove {what} from {model}?", yes)
+    wanted = {"ids": ids} if ids else {"subjects": subject}
+    follow_up(connection, connection.client.post(path("models", model, "removals"), wanted), wait)
+
+
+def body(file: str, form: Format) -> bytes:
+    """The content of the file, in the very form the service takes."""
+    content = read_bytes(file)
+    if form is Format.JSON and content.lstrip().startswith(b"["):
+        return b'{"examples": ' + content + b"}"
+    if form is Format.ARROW:
+        return content.removeprefix(ARROW_FILE)
+    return content
+
+
+def shorten(text: str, length: int = 60) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."

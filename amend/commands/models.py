@@ -1,0 +1,214 @@
+"""``amend models``: create models, change them, and have them adapted or retrained."""
+
+from typing import Annotated, Any
+
+import typer
+
+from amend.commands import output
+from amend.commands.arguments import parse_json, parse_kind
+from amend.commands.connection import After, Connection, Limit, Yes, command, confirm, fail
+from amend.commands.jobs import Wait, finish
+from amend.sansio import path
+
+app = typer.Typer(help="Create models, change them, adapt and retrain them.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")]
+Architecture = Annotated[str | None, typer.Option("--architecture", metavar="JSON", help="linear, mlp ... or JSON.")]
+Regularizer = Annotated[
+    str | None, typer.Option("--regularizer", metavar="JSON", help='As {"kind": "l2", "delta": 5}.')
+]
+
+COLUMNS: output.Columns = {
+    "name": "name",
+    "architecture": "architecture.kind",
+    "target": "target.kind",
+    "examples": "counts.train",
+    "holdout": "counts.holdout",
+    "head": "head",
+    "pending": "pending",
+    "champion": "champion",
+    "held": "held.why",
+    "created": output.moment("created_at"),
+}
+
+CHANGES: output.Columns = {
+    "position": "position",
+    "kind": "kind",
+    "value": "value",
+    "created": output.moment("created_at"),
+}
+
+
+@command(app, "list")
+def list_(connection: Connection, limit: Limit = None, after: After = None) -> None:
+    """List the models your key can see.
+
+    Example: amend models list
+    """
+    connection.show_list(connection.client.get(path("models"), limit=limit, after=after), COLUMNS)
+
+
+@command(app)
+def show(connection: Connection, model: Name) -> None:
+    """Show a model: spec, policy, counts, champion and pending changes.
+
+    Example: amend models show churn
+    """
+    connection.show(connection.client.get(path("models", model)))
+
+
+@command(app)
+def create(
+    connection: Connection,
+    model: Name,
+    spec: Annotated[
+        str | None, typer.Option("--spec", metavar="FILE", help="JSON with any of the below; they overrule it.")
+    ] = None,
+    input_: Annotated[
+        str | None, typer.Option("--input", metavar="JSON", help='As {"kind": "vector", "dim": 64}.')
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="JSON", help="binary, number, count, or JSON with the classes.")
+    ] = None,
+    architecture: Architecture = None,
+    regularizer: Regularizer = None,
+    training: Annotated[str | None, typer.Option("--training", metavar="JSON", help="Optimiser and seed.")] = None,
+    policy: Annotated[
+        str | None, typer.Option("--policy", metavar="JSON", help="When to adapt, retrain, promote ...")
+    ] = None,
+) -> None:
+    """Create a model. Input and target are needed; the rest has defaults. JSON can be given as @FILE.
+
+    Example: amend models create churn --input '{"kind": "vector", "dim": 64}' --target binary
+    """
+    parts = {
+        "input": parse_kind(input_, "--input"),
+        "target": parse_kind(target, "--target"),
+        "architecture": parse_kind(architecture, "--architecture"),
+        "regularizer": parse_kind(regularizer, "--regularizer"),
+        "training": parse_json(training, "--training") if training else None,
+        "policy": parse_json(policy, "--policy") if policy else None,
+    }
+    body = parse_json(spec, "--spec") if spec else {}
+    if not isinstance(body, dict):
+        fail("--spec must hold a JSON object")
+    body |= {"name": model} | without_none(parts)
+    connection.show(connection.client.post(path("models"), body))
+
+
+@command(app)
+def delete(connection: Connection, model: Name, yes: Yes = False) -> None:
+    """Delete a model and all it owns: examples, versions, weights.
+
+    Example: amend models delete churn
+    """
+    confirm(f"Delete the model {model} with all its examples and versions?", yes)
+    connection.client.delete(path("models", model))
+    connection.say(None, f"Deleted {model}.")
+
+
+@command(app)
+def policy(
+    connection: Connection,
+    model: Name,
+    changes: Annotated[str | None, typer.Argument(metavar="JSON", help="What to change, in JSON or @FILE.")] = None,
+) -> None:
+    """Show a model's policy, or change parts of it.
+
+    Example: amend models policy churn '{"adapt": {"after_changes": 50}}'
+    """
+    if changes is None:
+        answer = connection.client.get(path("models", model))
+    else:
+        body = {"policy": parse_json(changes, "the policy")}
+        answer = connection.client.patch(path("models", model), body)
+    connection.show(answer["policy"])
+
+
+@command(app)
+def change(
+    connection: Connection,
+    model: Name,
+    regularizer: Regularizer = None,
+    architecture: Architecture = None,
+    revert: Annotated[
+        int | None, typer.Option("--revert", metavar="POSITION", min=1, help="Undo the change at this position.")
+    ] = None,
+    wait: Wait = False,
+) -> None:
+    """Change a model's regularizer or architecture, or both, or undo such a change; the model is adapted to it.
+
+    Example: amend models change churn --regularizer '{"kind": "l2", "delta": 10}' --wait
+    """
+    parts = {
+        "regularizer": parse_kind(regularizer, "--regularizer"),
+        "architecture": parse_kind(architecture, "--architecture"),
+        "revert": revert,
+    }
+    body = without_none(parts)
+    if not body:
+        fail("nothing to change: give --regularizer, --architecture or --revert")
+    follow_up(connection, connection.client.post(path("models", model, "changes"), body), wait)
+
+
+@command(app)
+def changes(connection: Connection, model: Name, limit: Limit = None, after: After = None) -> None:
+    """List the changes of a model's regularizer and architecture.
+
+    Example: amend models changes churn
+    """
+    connection.show_list(connection.client.get(path("models", model, "changes"), limit=limit, after=after), CHANGES)
+
+
+@command(app)
+def hold(connection: Connection, model: Name) -> None:
+    """Stop what is done by itself: no adaptation, retrain or promotion until resume.
+
+    Example: amend models hold churn
+    """
+    answer = connection.client.post(path("models", model, "hold"))
+    connection.say(answer, f"{model} is held: {answer['held']['why']}.")
+
+
+@command(app)
+def resume(connection: Connection, model: Name, wait: Wait = False) -> None:
+    """End a hold; what is due by now begins at once.
+
+    Example: amend models resume churn --wait
+    """
+    answer = connection.client.post(path("models", model, "resume"))
+    if wait and answer["job"]:
+        finish(connection, connection.client.get(path("jobs", answer["job"])), wait)
+    else:
+        due = f"job {answer['job']} does what waited" if answer["job"] else "nothing is due"
+        connection.say(answer, f"{model} is no longer held; {due}.")
+
+
+@command(app)
+def adapt(connection: Connection, model: Name, wait: Wait = False) -> None:
+    """Adapt a model to all changes so far. The first time, this trains it.
+
+    Example: amend models adapt churn --wait
+    """
+    finish(connection, connection.client.post(path("models", model, "adaptations")), wait)
+
+
+@command(app)
+def retrain(connection: Connection, model: Name, wait: Wait = False) -> None:
+    """Retrain a model from scratch, and compare the adapted one with it.
+
+    Example: amend models retrain churn --wait
+    """
+    finish(connection, connection.client.post(path("models", model, "retrains")), wait)
+
+
+def follow_up(connection: Connection, answer: dict[str, Any], wait: bool) -> None:
+    """Show the answer to a change of the ledger; if asked, wait for the job that adapts the model to it."""
+    if wait and answer.get("job"):
+        finish(connection, connection.client.get(path("jobs", answer["job"])), wait)
+    else:
+        connection.show(answer)
+
+
+def without_none(parts: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in parts.items() if value is not None}

@@ -1,0 +1,38 @@
+"""Where the service is and which key to send, if a caller does not say: as for the ``amend`` command."""
+
+import os
+from pathlib import Path
+
+import httpx
+
+from amend.errors import KeyMissing
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+def find_url(given: str | None) -> str:
+    """The given address, else ``AMEND_URL``, else this machine."""
+    url = given or os.environ.get("AMEND_URL") or f"http://127.0.0.1:{os.environ.get('AMEND_PORT') or 8000}"
+    return (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
+
+
+def find_key(given: str | None, url: str) -> str:
+    """The given key, else ``AMEND_KEY``, else the admin's, which is for a service on this machine alone."""
+    if key := given or os.environ.get("AMEND_KEY"):
+        return key.strip()
+    if not on_this_machine(url):
+        # whoever listens there would be handed the keys to everything here
+        raise KeyMissing("no key: give one or set AMEND_KEY (the admin key of this machine is not sent to others)")
+    file = Path(os.environ.get("AMEND_HOME") or "~/.amend").expanduser() / "admin.key"
+    try:
+        return file.read_text().strip()
+    except OSError as error:
+        message = f"no key: give one or set AMEND_KEY ({file}: {error.strerror}; `amend migrate` writes it)"
+        raise KeyMissing(message) from error
+
+
+def on_this_machine(url: str) -> bool:
+    try:
+        return httpx.URL(url).host in LOOPBACK
+    except httpx.InvalidURL:
+        return False

@@ -1,0 +1,136 @@
+"""A whole Amend for the tour: ``amend up`` as a child process, in a folder and at ports of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from amend.client import Client
+from amend.errors import UnreachableError
+from amend.responses import Health
+from amend.up import guard
+
+GUARD = [sys.executable, "-I", "-S", guard.__file__]
+UP = [sys.executable, "-P", "-c", "from amend.cli import main; main()", "up"]
+START_SECONDS = 180.0
+STOP_SECONDS = 60.0
+LOOK_EVERY = 0.3
+# The tour should not wait long for the scheduler to look what is due, nor for idle workers to stop.
+QUICK = {"AMEND_TICK_SECONDS": "1", "AMEND_STOP_SECONDS": "2"}
+LINES = 15
+PARTS = ("service", "database", "store", "broker", "worker", "mlflow")
+
+
+class NotReady(Exception):
+    """The stack did not come up, or is gone."""
+
+    def __init__(self, message: str, part: str) -> None:
+        super().__init__(message)
+        self.part = part
+        """Whose log tells more."""
+
+
+class Stack:
+    """Runs inside a ``with``; nothing of it is left afterwards, unless it is told to keep its files."""
+
+    def __init__(self) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="amend-demo-"))
+        port, mlflow_port = free_ports(2)
+        self.url, self.mlflow_url = (f"http://127.0.0.1:{number}" for number in (port, mlflow_port))
+        self.mlflow_key = self.home / "mlflow.key"
+        ports = {"AMEND_PORT": str(port), "AMEND_MLFLOW_PORT": str(mlflow_port)}
+        # not what the user has set for a service of their own
+        own = {name: value for name, value in os.environ.items() if not name.startswith(("AMEND_", "MLFLOW_"))}
+        self.environment = {**own, **QUICK, **ports, "AMEND_HOME": str(self.home)}
+        self.keep_files = False
+        self.process: subprocess.Popen[bytes] | None = None
+        self.guard: subprocess.Popen[bytes] | None = None
+        """Ends it if we are killed and cannot."""
+
+    @property
+    def key(self) -> str:
+        return (self.home / "admin.key").read_text().strip()
+
+    def __enter__(self) -> Self:
+        with (self.home / "up.log").open("wb") as log:
+            # in a session of its own: Ctrl-C is for the tour, which then stops it
+            self.process = subprocess.Popen(
+                UP, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        self.guard = subprocess.Popen(GUARD, stdin=subprocess.PIPE, start_new_session=True)
+        assert self.guard.stdin is not None
+        self.guard.stdin.write(f"+{self.process.pid}\n".encode())
+        self.guard.stdin.flush()
+        return self
+
+    def wait_until_ready(self, report: Callable[[float, str], None]) -> None:
+        """Tell which part is waited for; NotReady if it takes too long, or ends."""
+        end = time.monotonic() + START_SECONDS
+        with Client(self.url, "none", pauses=()) as client:
+            while missing := self.missing(client):
+                report(1 - len(missing) / len(PARTS), f"waiting for {', '.join(missing)}")
+                self.look()
+                if time.monotonic() > end:
+                    raise NotReady(f"{missing[0]} was not ready after {START_SECONDS:.0f} s", missing[0])
+                time.sleep(LOOK_EVERY)
+
+    def missing(self, client: Client) -> list[str]:
+        """The parts that are not ready."""
+        try:
+            found = client.readiness()
+        except UnreachableError:
+            return list(PARTS)
+        parts: dict[str, Health | None] = {name: getattr(found, name) for name in PARTS[1:]}
+        return [name for name, part in parts.items() if part is not None and not part.ok]
+
+    @property
+    def runs(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def look(self) -> None:
+        """NotReady if it has ended."""
+        if not self.runs:
+            raise NotReady("amend up has ended", "up")
+
+    def last_lines(self, part: str) -> list[str]:
+        """Of a part's log."""
+        for file in (self.home / "logs" / f"{part}.log", self.home / "up.log"):
+            with suppress(OSError):
+                return file.read_text(errors="replace").splitlines()[-LINES:]
+        return []
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process is not None and self.runs:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.kill()  # what it had started ends with it
+                self.process.wait()
+        if self.guard is not None and self.process is not None:
+            self.guard.communicate(f"-{self.process.pid}\n".encode())
+        if not self.keep_files:
+            shutil.rmtree(self.home, ignore_errors=True)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine at which nobody listens."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [opened.getsockname()[1] for opened in sockets]
+    finally:
+        for opened in sockets:
+            opened.close()

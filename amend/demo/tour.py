@@ -1,0 +1,208 @@
+"""The tour itself: what happens to the two models, step by step, over REST."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from amend.client import AsyncClient
+from amend.demo.digits import Columns, Digits
+from amend.demo.screen import Bar, Screen, percent, seconds
+from amend.responses import Comparison, Erasure, Job, Version
+
+TIMEOUT = 170.0
+"""Seconds that any one job may take before the tour gives up."""
+SCHEDULED_WITHIN = 60.0
+LOOK_EVERY = 0.2
+PERSON = "writer-17"
+STATES = {"received": 0.0, "adapting": 0.2, "verifying": 0.6, "purging": 0.8, "completed": 1.0}
+# By request alone, so that each step shows what it is about; the last one is the scheduler's.
+QUIET = {"adapt": {"after_changes": None, "every": None}, "retrain": {"every": None}, "memory": {"fraction": 0.1}}
+
+
+@dataclass
+class Pupil:
+    """A model of the tour, and what became of it."""
+
+    name: str
+    images: Callable[..., Columns]
+    spec: dict[str, Any]
+    deltas: tuple[float, float]
+    """Of the regularizer, before and after."""
+    story: list[tuple[str, int]] = field(default_factory=list)
+    """What happened, and the position of the ledger after it."""
+    comparisons: dict[int, tuple[Version, Comparison]] = field(default_factory=dict)
+    """By position, with the adapted version."""
+    first: float = 0.0
+    """Accuracy after the first training."""
+
+    def lines(self) -> dict[str, dict[int, float]]:
+        """Accuracy by position of the adapted and the retrained model, as the tour saw it.
+
+        MLflow has these figures rounded, and an erasure takes those of versions that knew the person.
+        """
+        pairs = {at: found.accuracy for at, (_, found) in self.comparisons.items() if found.accuracy is not None}
+        adapted = {at: pair.adapted for at, pair in pairs.items()}
+        return {
+            "adapted": {self.story[0][1]: self.first, **adapted},
+            "retrained": {at: pair.retrained for at, pair in pairs.items()},
+        }
+
+
+class StepFailed(Exception):
+    """Which step; its cause is why."""
+
+
+class Unscheduled(Exception):
+    """The scheduler has not done what the policy asks for."""
+
+
+class Tour:
+    """Has both models live through all steps, side by side."""
+
+    def __init__(self, client: AsyncClient, screen: Screen) -> None:
+        self.client, self.screen = client, screen
+        digits = Digits()
+        self.pupils = [
+            Pupil(
+                "digits-linear",
+                digits.frequencies,
+                {"architecture": {"kind": "linear", "degree": 2}, "policy": QUIET},
+                (10.0, 1.0),
+            ),
+            Pupil(
+                "digits-mlp",
+                digits.pixels,
+                {
+                    "architecture": {"kind": "mlp", "hidden": [100]},
+                    "training": {"max_epochs": 1000, "patience": 5},
+                    # networks that were trained from different starts differ on about 1 % of the images
+                    "policy": {**QUIET, "tolerance": {"disagreement": 0.03}},
+                },
+                (0.5, 0.2),
+            ),
+        ]
+
+    async def run(self) -> None:
+        """All steps; StepFailed if one fails."""
+        await self.step("train on nine digits", self.train)
+        await self.step("the tenth digit arrives", self.add_nine)
+        await self.step("a digit is removed", self.remove_eight)
+        await self.step("another regularizer", self.change_delta)
+        await self.step("degree 2 becomes 1: a simpler model is less accurate, adapted or retrained", self.simplify)
+        await self.erase("a person is erased, from all models at once")
+        await self.step("a scheduled retrain, to compare with what the erasure has left", self.scheduled)
+
+    async def step(self, title: str, act: Callable[[Pupil, Bar], Awaitable[str]]) -> None:
+        """One step of both models at the same time; then a line for each that says what it shows."""
+        names = [pupil.name for pupil in self.pupils]
+        with self.named(title), self.screen.bars(names) as bars:
+            said = await asyncio.gather(*(act(pupil, bar) for pupil, bar in zip(self.pupils, bars, strict=True)))
+        self.screen.facts(dict(zip(names, said, strict=True)))
+
+    @contextmanager
+    def named(self, title: str) -> Iterator[None]:
+        self.screen.head(title)
+        try:
+            yield
+        except Exception as error:
+            raise StepFailed(title) from error
+
+    async def train(self, pupil: Pupil, bar: Bar) -> str:
+        examples = pupil.images(*range(9))
+        regularizer = {"kind": "l2", "delta": pupil.deltas[0]}
+        source = {"kind": "vector", "dim": examples["x"].shape[1]}
+        await self.client.create_model(pupil.name, source, {"kind": "binary"}, regularizer=regularizer, **pupil.spec)
+        added = await self.client.add_examples(pupil.name, examples)
+        job = await self.wait(await self.client.adapt(pupil.name), bar)
+        assert job.version is not None
+        version = await self.client.version(pupil.name, job.version)
+        pupil.story.append(("nine digits", version.position))
+        pupil.first = version.metrics["accuracy"] or 0.0
+        right = f"{percent(version.metrics['accuracy'])} of the held-out ones are told odd or even"
+        return f"{added.accepted} examples of 0 to 8; {right}; {seconds(version.cost.seconds)}"
+
+    async def add_nine(self, pupil: Pupil, bar: Bar) -> str:
+        added = await self.client.add_examples(pupil.name, pupil.images(9))
+        job = await self.client.adapt(pupil.name)
+        return f"{added.accepted} examples more; {await self.checked(pupil, '9 arrives', job, bar)}"
+
+    async def remove_eight(self, pupil: Pupil, bar: Bar) -> str:
+        removed = await self.client.remove_examples(pupil.name, pupil.images(8)["id"].tolist())
+        return f"{removed.removed} examples less; {await self.checked(pupil, '8 is removed', removed.job, bar)}"
+
+    async def change_delta(self, pupil: Pupil, bar: Bar) -> str:
+        old, new = pupil.deltas
+        changed = await self.client.change_model(pupil.name, regularizer={"kind": "l2", "delta": new})
+        what = f"delta {old:g} → {new:g}"
+        return f"{what}; {await self.checked(pupil, what, changed.job, bar)}"
+
+    async def simplify(self, pupil: Pupil, bar: Bar) -> str:
+        if pupil.spec["architecture"]["kind"] != "linear":
+            bar(1.0, "")
+            return "has no degree, and stays as it is"
+        changed = await self.client.change_model(pupil.name, architecture={"kind": "linear", "degree": 1})
+        what = "degree 2 → 1"
+        return f"{what}; {await self.checked(pupil, what, changed.job, bar)}"
+
+    async def erase(self, title: str) -> None:
+        with self.named(title), self.screen.bars([PERSON]) as [bar]:
+            asked = await self.client.erase(PERSON, reason="the tour")
+
+            def show(erasure: Erasure) -> None:
+                bar(STATES.get(erasure.state, 0.0), erasure.state)
+
+            done = await self.client.wait_for_erasure(asked, progress=show, timeout=TIMEOUT)
+            receipt = await self.client.receipt(done)
+            chain = await self.client.verify_receipts()
+            for pupil in self.pupils:
+                pupil.story.append(("a person is erased", (await self.client.model(pupil.name)).head))
+        said = {
+            part["model"]: f"{part['examples']} examples of {PERSON}; {part['words']}" for part in receipt["models"]
+        }
+        took = f"after {seconds((done.completed_at - done.received_at).total_seconds())}" if done.completed_at else ""
+        valid = "the chain is valid" if chain.valid else "the chain is NOT valid"
+        self.screen.facts({**said, "receipt": f"number {receipt['number']}, {took}; {valid}; {receipt['statement']}"})
+
+    async def scheduled(self, pupil: Pupil, bar: Bar) -> str:
+        """The policy asks for a retrain every second; the scheduler sees to it."""
+        before = {job.id async for job in self.client.jobs(model=pupil.name, kind="retrain")}
+        await self.client.change_policy(pupil.name, {"retrain": {"every": "1s"}})
+        bar(0.0, "waiting for the scheduler")
+        end = time.monotonic() + SCHEDULED_WITHIN
+        while not (new := {job.id async for job in self.client.jobs(model=pupil.name, kind="retrain")} - before):
+            if time.monotonic() > end:
+                raise Unscheduled(f"no retrain was due after {SCHEDULED_WITHIN:.0f} s")
+            await asyncio.sleep(LOOK_EVERY)
+        await self.wait(new.pop(), bar)
+        await self.client.change_policy(pupil.name, {"retrain": {"every": None}})
+        return f"due by the policy; {await self.compared(pupil)}"
+
+    async def checked(self, pupil: Pupil, what: str, job: Job | str | None, bar: Bar) -> str:
+        """Wait for an adaptation, then have a full retrain at the same position to compare it with; in words."""
+        assert job is not None
+        adapted = await self.wait(job, bar)
+        pupil.story.append((what, adapted.to_position))
+        await self.wait(await self.client.retrain(pupil.name), bar, "to compare with: ")
+        return await self.compared(pupil) or adapted.message
+
+    async def compared(self, pupil: Pupil) -> str:
+        """What the comparison at the last position says; nothing if there is none: the model was retrained itself."""
+        found = await anext(self.client.comparisons(pupil.name))
+        if found.position != pupil.story[-1][1]:
+            return ""
+        pupil.comparisons[found.position] = await self.client.version(pupil.name, found.adapted), found
+        assert found.accuracy is not None
+        assert found.cost is not None
+        accuracy = f"{percent(found.accuracy.adapted)} (retrain {percent(found.accuracy.retrained)})"
+        took = f"{seconds(found.cost.adapted.seconds)} (retrain {seconds(found.cost.retrained.seconds)})"
+        return f"{accuracy}, {percent(found.disagreement)} of predictions differ; {took}"
+
+    async def wait(self, job: Job | str, bar: Bar, prefix: str = "") -> Job:
+        return await self.client.wait(
+            job, progress=lambda found: bar(found.progress, prefix + (found.message or found.state)), timeout=TIMEOUT
+        )

@@ -1,0 +1,108 @@
+"""What calls of the service can raise. All of it is an :class:`AmendError`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import httpx
+
+if TYPE_CHECKING:
+    from amend.responses import Erasure, Job
+
+
+class AmendError(Exception):
+    """Base of everything that this client raises."""
+
+
+class UnreachableError(AmendError):
+    """No answer: nobody listens at the address, or the connection broke on every attempt."""
+
+
+class KeyMissing(AmendError):
+    """No key was given, and none was found."""
+
+
+class ApiError(AmendError):
+    """The service refused. ``code`` is a stable word to act upon, ``errors`` names the bad fields."""
+
+    kinds: ClassVar[dict[int, type[ApiError]]] = {}
+
+    def __init__(self, status: int, code: str, detail: str, errors: list[dict[str, Any]] | None = None) -> None:
+        super().__init__(f"{code}: {detail}")
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.errors = errors or []
+
+    def __init_subclass__(cls, statuses: tuple[int, ...] = ()) -> None:
+        ApiError.kinds |= dict.fromkeys(statuses, cls)
+
+    @classmethod
+    def of(cls, response: httpx.Response) -> ApiError:
+        """The error of the kind that the status means."""
+        status = response.status_code
+        kind = cls.kinds.get(status, cls)
+        try:
+            problem = response.json()
+        except ValueError:
+            problem = None
+        if not isinstance(problem, dict) or "code" not in problem:
+            # Not our service's own words: a proxy, or another server altogether.
+            return kind(status, f"http_{status}", response.reason_phrase or "no reason given")
+        detail = problem.get("detail") or problem.get("title") or "no detail given"
+        return kind(status, problem["code"], detail, problem.get("errors"))
+
+    def after(self, count: int) -> Self:
+        """The same error, where ``count`` examples went out in earlier batches: places count from the first of all."""
+        moved = [{**error, "loc": moved_place(error.get("loc"), count)} for error in self.errors]
+        return type(self)(self.status, self.code, self.detail, moved)
+
+
+class Invalid(ApiError, statuses=(400, 413, 415, 422)):
+    """What was sent is not as it should be."""
+
+
+class Forbidden(ApiError, statuses=(401, 403)):
+    """The key is not known, or may not do this."""
+
+
+class NotFound(ApiError, statuses=(404,)):
+    """There is no such thing, or the key cannot see it."""
+
+
+class Conflict(ApiError, statuses=(409,)):
+    """It does not go with what is there."""
+
+
+class Unavailable(ApiError, statuses=(502, 503, 504)):
+    """The service, or something behind it, is not there; nothing was changed."""
+
+
+class JobFailed(AmendError):
+    """A job that was awaited has failed, or was cancelled."""
+
+    def __init__(self, job: Job) -> None:
+        reason = f": {job.error.code}: {job.error.detail}" if job.error else ""
+        super().__init__(f"job {job.id} {job.state}{reason}")
+        self.job = job
+
+
+class ErasureFailed(AmendError):
+    """An erasure that was awaited has failed, or was refused."""
+
+    def __init__(self, erasure: Erasure) -> None:
+        parts = (f"; {part.model}: {part.error.code}: {part.error.detail}" for part in erasure.models if part.error)
+        super().__init__(f"erasure {erasure.id} {erasure.state}{''.join(parts)}")
+        self.erasure = erasure
+
+
+def moved_place(place: Any, count: int) -> Any:
+    """
+    >>> moved_place(["examples", 3, "x"], 10_000)
+    ['examples', 10003, 'x']
+    """
+    match place:
+        case ["examples", int(index), *rest]:
+            return ["examples", index + count, *rest]
+        case _:
+            return place

@@ -1,0 +1,65 @@
+"""A frame of inputs (pandas, polars, pyarrow) -> inputs as REST has them, checked against the model's own schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from amend import batches
+
+NO_FEATURES = ("id", "subject", "y", "split")
+"""Columns of examples that are no inputs: who predicts for a frame that was trained on need not take them out."""
+
+
+def is_frame(inputs: Any) -> bool:
+    """Whether inputs have columns; arrays, and single columns that speak Arrow, have not."""
+    return hasattr(inputs, "columns") and not isinstance(inputs, Mapping)
+
+
+def inputs_of(frame: Any, model: str, described: Mapping[str, Any]) -> Iterator[list[Any]]:
+    """The rows of a frame, some thousands at once; ValueError if its columns are not those of the model's inputs."""
+    pieces = batches.record_batches(frame)
+    if pieces is None:
+        raise TypeError(f"a {type(frame).__name__} has columns, but does not speak Arrow")
+    for piece in pieces:
+        names = features(list(piece.schema.names), model, described)
+        for start in range(0, piece.num_rows, batches.ROWS):
+            some = piece.slice(start, batches.ROWS)
+            values = [some.column(name).to_pylist() for name in names]
+            if described["kind"] == "table":
+                whole = [has_whole_numbers(column) for column in described["columns"]]
+                values = [[as_whole(v) for v in c] if w else c for c, w in zip(values, whole, strict=True)]
+                yield [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+            else:
+                yield values[0] if names == ["x"] else list(zip(*values, strict=True))
+
+
+def features(names: list[str], model: str, described: Mapping[str, Any]) -> list[str]:
+    """The columns that are the model's inputs, in its order."""
+    if described["kind"] != "table":
+        found = [name for name in names if name not in NO_FEATURES]
+        width = described.get("dim")
+        if found != ["x"] and width is not None and len(found) != width:
+            raise ValueError(f"{model} takes {width} numbers; the frame has {len(found)} columns: {told(found)}")
+        return found
+    wanted = [str(column["name"]) for column in described["columns"]]
+    missing = [name for name in wanted if name not in names]
+    unknown = [name for name in names if name not in (*wanted, *NO_FEATURES)]
+    if missing or unknown:
+        problems = [f"the frame lacks {told(missing)}"] if missing else []
+        problems += [f"{model} does not know {told(unknown)}"] if unknown else []
+        raise ValueError(f"{'; '.join(problems)}; the columns of {model} are {told(wanted)}")
+    return wanted
+
+
+def told(names: list[str], most: int = 10) -> str:
+    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def has_whole_numbers(column: Mapping[str, Any]) -> bool:
+    return any(isinstance(value, int) for value in column.get("values") or ())
+
+
+def as_whole(value: Any) -> Any:
+    """A whole number as such: pandas makes floats of them where one is missing."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

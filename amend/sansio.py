@@ -1,0 +1,200 @@
+"""How a call comes about, whether it is waited for or awaited.
+
+A *flow* is a generator that yields what has to be done (a :class:`Call` to send, a :class:`Pause` to take), is sent
+what came of it, and returns the answer. It does nothing itself, so one description serves both clients: they differ in
+the few lines that carry out a step. Repeating what was lost and waiting for jobs are flows, too.
+"""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from amend.errors import ApiError, UnreachableError
+from amend.responses import Page
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Params = Mapping[str, str | int | float | bool | None]
+
+# A proxy's way of saying that the service behind it is not there just now, and the service's own.
+PASSING = frozenset({502, 503, 504})
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request, as it goes out on every attempt."""
+
+    method: str
+    path: str
+    params: Params = field(default_factory=dict)
+    content: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Do nothing for so many seconds."""
+
+    seconds: float
+
+
+Step = Call | Pause
+Outcome = httpx.Response | httpx.TransportError | None
+"""Of a call: its answer, or why there is none. Of a pause: nothing."""
+Flow = Generator[Step, Outcome, T]
+
+
+class Runner(Protocol):
+    """A client that waits."""
+
+    def run(self, flow: Flow[T], /) -> T: ...
+
+    def walk(self, pages: Pages[T], /) -> Iterator[T]: ...
+
+
+class AsyncRunner(Protocol):
+    """A client that is awaited."""
+
+    async def run(self, flow: Flow[T], /) -> T: ...
+
+    def walk(self, pages: Pages[T], /) -> AsyncIterator[T]: ...
+
+
+class operation(Generic[P, T]):  # noqa: N801 - used as a decorator
+    """A method that makes a flow -> one that answers, and on an asynchronous client has to be awaited."""
+
+    def __init__(self, make: Callable[Concatenate[Any, P], Flow[T]]) -> None:
+        self.make = make
+        functools.update_wrapper(self, make)  # type: ignore[arg-type]
+
+    @overload
+    def __get__(self, client: Runner, owner: type) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, client: AsyncRunner, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, client: Any, owner: type) -> Any:
+        return bound(self.make, client, lambda flow: client.run(flow)) if client is not None else self
+
+
+class listing(Generic[P, T]):  # noqa: N801 - used as a decorator
+    """A method that names a list -> one that walks through it; with ``async for`` on an asynchronous client."""
+
+    def __init__(self, make: Callable[Concatenate[Any, P], Pages[T]]) -> None:
+        self.make = make
+        functools.update_wrapper(self, make)  # type: ignore[arg-type]
+
+    @overload
+    def __get__(self, client: Runner, owner: type) -> Callable[P, Iterator[T]]: ...
+    @overload
+    def __get__(self, client: AsyncRunner, owner: type) -> Callable[P, AsyncIterator[T]]: ...
+    def __get__(self, client: Any, owner: type) -> Any:
+        return bound(self.make, client, lambda pages: client.walk(pages)) if client is not None else self
+
+
+def bound(make: Callable[..., T], client: Any, carry_out: Callable[[T], Any]) -> Callable[..., Any]:
+    """The method as a caller gets it, with its own name and words."""
+
+    @functools.wraps(make)
+    def method(*arguments: Any, **options: Any) -> Any:
+        return carry_out(make(client, *arguments, **options))
+
+    return method
+
+
+class Caller:
+    """What both clients have in common: where they call, and how patiently."""
+
+    url: str
+    pauses: tuple[float, ...]
+
+    def send(self, call: Call) -> Flow[httpx.Response]:
+        """One call, repeated while the service is away; the successful answer, else an exception.
+
+        Repeating is safe: a POST has the same ``Idempotency-Key`` on every attempt, so the service carries it out once.
+        """
+        if call.method == "POST" and not call.path.endswith("/predictions"):  # which change nothing
+            call = replace(call, headers={**call.headers, "Idempotency-Key": str(uuid.uuid4())})
+        maybe_done = False
+        for pause in (*self.pauses, None):
+            outcome = yield call
+            if isinstance(outcome, httpx.Response):
+                if call.method == "DELETE" and maybe_done and outcome.status_code == 404:
+                    return httpx.Response(204)  # it was the first attempt that deleted it
+                if pause is None or outcome.status_code not in PASSING:
+                    break
+            elif isinstance(outcome, httpx.ReadTimeout | httpx.UnsupportedProtocol):
+                # It is there and busy, or the address is wrong: asking again would not help.
+                raise UnreachableError(f"no answer from {self.url}: {outcome}") from outcome
+            elif pause is None:
+                raise UnreachableError(f"cannot reach {self.url}: {outcome}; is the service running?") from outcome
+            maybe_done = not isinstance(outcome, httpx.ConnectError)
+            yield Pause(pause)
+        assert isinstance(outcome, httpx.Response)
+        if not outcome.is_success:
+            raise ApiError.of(outcome)
+        return outcome
+
+    def ask(self, answer: type[T], method: str, path: str, json: Any = None, **params: Any) -> Flow[T]:
+        """A call whose answer is read as an object."""
+        response = yield from self.send(call_of(method, path, json, params))
+        return self.read(answer, response)
+
+    def read(self, answer: type[T], response: httpx.Response) -> T:
+        try:
+            return msgspec.json.decode(response.content, type=answer)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            message = f"{self.url} answers, but not as Amend would ({error}): is it the right address?"
+            raise UnreachableError(message) from error
+
+
+@dataclass(frozen=True)
+class Pages(Generic[T]):
+    """A list that comes in pages."""
+
+    item: type[T]
+    path: str
+    params: Params = field(default_factory=dict)
+
+    def page(self, caller: Caller, after: str | None) -> Flow[Page[T]]:
+        return caller.ask(Page[self.item], "GET", self.path, **self.params, after=after)  # type: ignore[name-defined]
+
+
+def call_of(
+    method: str,
+    path: str,
+    json: Any = None,
+    params: Params | None = None,
+    content: bytes | None = None,
+    content_type: str | None = None,
+    accept: str | None = None,
+) -> Call:
+    """A call without what is not given."""
+    if json is not None:
+        content, content_type = to_json(json), "application/json"
+    headers = {"Content-Type": content_type, "Accept": accept}
+    return Call(method, path, without_none(params or {}), content, without_none(headers))
+
+
+def to_json(value: Any) -> bytes:
+    """JSON of plain values, and of what can be told as lists: NumPy's arrays and numbers, tensors."""
+    return msgspec.json.encode(value, enc_hook=lambda given: given.tolist())
+
+
+def without_none(given: Mapping[str, T | None]) -> dict[str, T]:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def path(*parts: str | int) -> str:
+    """The path of a resource; ids are the callers' own and may hold any character.
+
+    >>> path("models", "churn", "examples", "a/1")
+    '/v1/models/churn/examples/a%2F1'
+    """
+    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)

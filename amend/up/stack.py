@@ -1,0 +1,102 @@
+"""Which parts Amend has on this machine, how each is started, and where they are reached."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+
+from amend.up.home import CannotStart, free_ports
+from amend.up.process import Process
+
+HERE = "127.0.0.1"
+SECRETS = Path(os.environ.get("AMEND_SECRETS", "/run/secrets"))
+"""Where the parts look for settings that are not in the environment."""
+
+
+class Stack:
+    """The parts, by the settings in the environment. CannotStart if they would not run."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.logs = home, home / "logs"
+        self.elsewhere = [name for name in ("database", "broker", "mlflow") if given(f"{name}_url")]
+        host = os.environ.get("AMEND_HOST") or HERE
+        wanted = {"AMEND_PORT": (host, os.environ.get("AMEND_PORT") or "8000")}
+        if "mlflow" not in self.elsewhere:
+            wanted["AMEND_MLFLOW_PORT"] = (HERE, os.environ.get("AMEND_MLFLOW_PORT") or "5000")
+        ports = free_ports(wanted)
+        self.url = f"http://{reached(host)}:{ports['AMEND_PORT']}"
+        self.environment = os.environ | {"AMEND_HOME": str(home), "AMEND_PORT": str(ports["AMEND_PORT"])}
+        self.mlflow_url = ""
+        self.mlflow_key = home / "mlflow.key"
+        """The file with MLflow's password, unless another was given."""
+        if "mlflow" not in self.elsewhere:
+            self.mlflow_url = f"http://{HERE}:{ports['AMEND_MLFLOW_PORT']}"
+            password = given("mlflow_password") or kept_password(self.mlflow_key)
+            self.environment |= {"AMEND_MLFLOW_URL": self.mlflow_url, "AMEND_MLFLOW_PASSWORD": password}
+
+        self.migrate = self.part("migrate", "migrations")
+        # Nothing new comes in and nothing new is ordered; then running work ends; then what that needs.
+        self.stages = [
+            [self.part("service", "service"), self.part("scheduler", "worker.scheduler")],
+            [self.part("worker", "worker", patience=seconds_to_stop() + 15)],
+        ]
+        self.independent: list[Process] = []
+        """Those that do not wait for the database to be ready; MLflow takes the longest."""
+        if "mlflow" not in self.elsewhere:
+            self.independent.append(self.mlflow(ports["AMEND_MLFLOW_PORT"]))
+        if "broker" not in self.elsewhere:
+            self.independent.append(self.part("broker", "worker.broker"))
+        self.stages += [[part] for part in self.independent]
+
+    def part(self, name: str, module: str, patience: float = 15.0) -> Process:
+        # -P: a folder named like the module in the user's directory is not ours
+        command = [sys.executable, "-P", "-m", module]
+        return Process(name, command, self.logs / f"{name}.log", self.environment, patience=patience)
+
+    def mlflow(self, port: int) -> Process:
+        folder = self.home / "mlflow"
+        if "%" in str(folder):
+            # it would write there, but look elsewhere for what it is to delete
+            raise CannotStart(f"AMEND_HOME: MLflow misreads a % in the name of a folder: {self.home}")
+        folder.mkdir(exist_ok=True)
+        command = [sys.executable, "-P", "-m", "amend.up.tracking", str(folder), str(port)]
+        # our other secrets are none of its business
+        ours = {name for name in self.environment if name.startswith("AMEND_")} - {"AMEND_MLFLOW_PASSWORD"}
+        environment = {name: value for name, value in self.environment.items() if name not in ours}
+        return Process("mlflow", command, self.logs / "mlflow.log", environment, folder)
+
+
+def given(setting: str) -> str:
+    """What the user has set, where the parts will find it; empty, if nothing."""
+    file = SECRETS / f"amend_{setting}"
+    return os.environ.get(f"AMEND_{setting.upper()}") or (file.read_text().strip() if file.is_file() else "")
+
+
+def kept_password(file: Path) -> str:
+    """The password in a file; a new one if there is none. Nobody else makes one meanwhile: the folder is ours."""
+    found = file.read_text().strip() if file.exists() else ""
+    if not found:
+        found, new = secrets.token_urlsafe(32), file.with_suffix(".new")
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
+            opened.write(f"{found}\n")
+        os.replace(new, file)
+    return found
+
+
+def reached(host: str) -> str:
+    """The host by which a server on this machine is reached, as it stands in a URL.
+
+    >>> [reached(host) for host in ("127.0.0.1", "0.0.0.0", "::", "fd00::7")]
+    ['127.0.0.1', '127.0.0.1', '[::1]', '[fd00::7]']
+    """
+    here = {"0.0.0.0": HERE, "::": "::1"}.get(host, host)
+    return f"[{here}]" if ":" in here else here
+
+
+def seconds_to_stop() -> float:
+    try:
+        return float(os.environ.get("AMEND_STOP_SECONDS") or 8)
+    except ValueError:
+        return 8.0  # the migration will say that it is wrong

@@ -1,0 +1,186 @@
+"""Starts parts, starts them again when they die, and stops them in order. Called by ``amend up``.
+
+One thread, which sleeps until a signal comes or something is due.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+from amend.up.process import Process
+
+LOOK = 0.5
+"""Seconds between two looks whether everything is ready."""
+IDLE = 5.0
+"""Seconds between two looks afterwards, and between two looks at the logs' sizes."""
+TOLD_AFTER = 3
+"""So many deaths in a row, and the last lines of the log are shown."""
+LINES = 10
+ECHO = 0.5
+"""Seconds in which a second signal is the first one again."""
+
+
+class Supervisor:
+    """``stages``: all parts, in the order in which they are stopped; those of a stage together."""
+
+    def __init__(self, stages: Sequence[Sequence[Process]], lock: int, say: Callable[[str, str], None]) -> None:
+        self.stages = stages
+        self.say = say
+        self._lock = lock
+        self._guard: subprocess.Popen[bytes]
+        self._wishes = 0
+        self._wished = 0.0
+        self._woken = -1
+
+    @property
+    def parts(self) -> list[Process]:
+        return [part for stage in self.stages for part in stage]
+
+    @property
+    def told_to_stop(self) -> bool:
+        return self._wishes > 0
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Signals are heard, and nothing that was started is left at the end, however it comes."""
+        self._woken, wake = os.pipe()
+        for end in (self._woken, wake):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # nohup has it ignored, and means it
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._wish)
+        self._start_guard()
+        try:
+            yield
+        finally:
+            self._kill_all()
+            self._guard.communicate()  # closes its input, and it ends
+
+    def run_once(self, part: Process) -> int | None:
+        """Run a part to its end; its exit code, or None if we were told to stop before."""
+        self._tell_guard("+", part.start())
+        while part.runs() and not self.told_to_stop:
+            self._sleep(IDLE)
+        code = self._bury(part)
+        return None if self.told_to_stop else code
+
+    def run(self, look: Callable[[], bool]) -> int:
+        """Keep all parts running until a signal comes, then stop them; the exit code.
+
+        `look` is called again and again, more often until it says that everything is ready.
+        """
+        while not self.told_to_stop:
+            self._revive()
+            ready = look()
+            for part in self.parts:
+                part.keep_log_short()
+            due = [part.due - time.monotonic() for part in self.parts if part.process is None]
+            self._sleep(max(0.0, min([IDLE if ready else LOOK, *due])))
+        return self._stop()
+
+    def _revive(self) -> None:
+        """Start what does not run and whose pause is over."""
+        for part in self.parts:
+            if part.process is not None and not part.runs():
+                code = self._bury(part)
+                how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+                self._failed(part, how)
+            if part.process is None and time.monotonic() >= part.due and not self.told_to_stop:
+                self.start(part)
+        if self._guard.poll() is not None:
+            self._start_guard()
+
+    def start(self, part: Process) -> None:
+        """Start a part; if that fails, it is tried again later."""
+        try:
+            group = part.start()
+        except OSError as error:
+            self._failed(part, f"could not be started ({error.strerror})")
+        else:
+            self._tell_guard("+", group)
+
+    def _failed(self, part: Process, how: str) -> None:
+        pause = part.failed()
+        self.say(part.name, f"{how}; started again in {pause:g} s (log: {part.log})")
+        if part.failures == TOLD_AFTER:
+            self.say(part.name, f"ended {TOLD_AFTER} times in a row. The last lines of its log:")
+            for line in part.last_lines(LINES):
+                self.say(part.name, f"  {line}")
+
+    def _bury(self, part: Process) -> int:
+        """See to it that nothing is left of a part, which may have children that live on; its exit code."""
+        if part.process is None:
+            return 0
+        part.kill()
+        process, part.process = part.process, None  # the number may be another's by and by
+        process.wait()
+        self._tell_guard("-", process.pid)
+        return process.returncode
+
+    def _stop(self) -> int:
+        """Stop all parts, stage by stage; a second signal kills what is left."""
+        self.say("stopping", "a second signal kills what still runs")
+        for stage in self.stages:
+            for part in stage:
+                part.ask_to_stop()
+            begun = time.monotonic()
+            while self._wishes == 1 and any(part.runs() for part in stage):
+                for part in stage:
+                    if part.runs() and time.monotonic() - begun > part.patience:
+                        self.say(part.name, f"did not end in {part.patience:g} s, and is killed")
+                        part.kill()
+                self._sleep(0.5)
+            if self._wishes > 1:
+                self._kill_all()
+                self.say("stopped", "at once: jobs that ran are taken up again after the next start")
+                return 1
+            for part in stage:
+                self._bury(part)
+                self.say(part.name, "stopped")
+        self.say("stopped", "everything has ended")
+        return 0
+
+    def _kill_all(self) -> None:
+        for part in self.parts:
+            part.kill()
+        for part in self.parts:
+            self._bury(part)
+
+    def _start_guard(self) -> None:
+        """Start who ends our parts if we cannot. It has our lock, too: nobody else starts before it has done that."""
+        command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py"))]
+        self._guard = subprocess.Popen(
+            command, stdin=subprocess.PIPE, bufsize=0, start_new_session=True, pass_fds=[self._lock]
+        )
+        for part in self.parts:
+            if part.process is not None:
+                self._tell_guard("+", part.process.pid)
+
+    def _tell_guard(self, word: str, group: int) -> None:
+        assert self._guard.stdin is not None
+        with suppress(BrokenPipeError):  # it died: the next look finds that out
+            self._guard.stdin.write(f"{word}{group}\n".encode())
+
+    def _sleep(self, seconds: float) -> None:
+        """Until a signal comes, of which the death of a child is one."""
+        if select.select([self._woken], [], [], seconds)[0]:
+            with suppress(BlockingIOError):
+                os.read(self._woken, 1024)
+
+    def _wish(self, _number: int, _frame: FrameType | None) -> None:
+        # `timeout`, make and others send the same one to the process and to its group
+        if time.monotonic() - self._wished > ECHO:
+            self._wishes += 1
+            self._wished = time.monotonic()

@@ -1,1 +1,0 @@
-"""What the ``amend`` command can do: one module per noun, put together in ``client.cli``."""

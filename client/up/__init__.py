@@ -1,1 +1,0 @@
-"""Keeping a set of processes running: what ``amend up`` is made of. Which processes, ``client.commands.up`` decides."""

@@ -1,0 +1,100 @@
+"""``amend examples``: a file goes out as it is, under the right name; removals say what they remove."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.amend.conftest import StandIn
+
+ACCEPTED = {"accepted": 1, "duplicates": 0, "first_position": 1, "last_position": 1}
+REMOVED = {"id": "r1", "removed": 1, "unknown": [], "position": 2, "job": "j1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content_type"),
+    [
+        ("a.json", "application/json"),
+        ("a.ndjson", "application/x-ndjson"),
+        ("a.jsonl", "application/x-ndjson"),
+        ("a.CSV", "text/csv"),
+        ("a.arrow", "application/vnd.apache.arrow.stream"),
+        ("a.parquet", "application/vnd.apache.parquet"),
+    ],
+)
+def test_content_type_follows_the_suffix(name: str, content_type: str, stand_in: StandIn, tmp_path: Path) -> None:
+    content = b"\x00\xff any bytes \r\n"
+    (tmp_path / name).write_bytes(content)
+    stand_in.answer(ACCEPTED, status=201)
+    result = stand_in.run("examples", "add", "churn", str(tmp_path / name))
+    assert result.exit_code == 0
+    assert "last_position" in result.stdout
+    asked = stand_in.asked[0]
+    assert (asked.path, asked.headers["Content-Type"], asked.body) == (
+        "/v1/models/churn/examples",
+        content_type,
+        content,
+    )
+
+
+def test_stdin_needs_a_format(stand_in: StandIn) -> None:
+    stand_in.answer(ACCEPTED, status=201)
+    assert stand_in.run("examples", "add", "churn", "-", stdin=b"id,y,a\n").exit_code == 1
+    assert stand_in.asked == []
+    assert stand_in.run("examples", "add", "churn", "-", "--format", "csv", stdin=b"id,y,a\n").exit_code == 0
+    assert stand_in.asked[0].body == b"id,y,a\n"
+
+
+def test_a_json_list_is_a_batch(stand_in: StandIn, tmp_path: Path) -> None:
+    examples = [{"id": "a1", "x": [1.0], "y": 1}]
+    (tmp_path / "a.json").write_text(" " + json.dumps(examples))
+    stand_in.answer(ACCEPTED, status=201)
+    stand_in.run("examples", "add", "churn", str(tmp_path / "a.json"))
+    assert stand_in.asked[0].json() == {"examples": examples}
+
+
+@pytest.mark.parametrize("kind", ["new_file", "new_stream"])
+def test_both_kinds_of_arrow_arrive_as_a_stream(kind: str, stand_in: StandIn, tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"id": ["a", "b"], "y": [0, 1], "job": pa.array(["x", "y"]).dictionary_encode()})
+    sink = io.BytesIO()
+    with getattr(pa.ipc, kind)(sink, table.schema) as writer:
+        writer.write_table(table)
+    (tmp_path / "a.arrow").write_bytes(sink.getvalue())
+    stand_in.answer(ACCEPTED, status=201)
+    stand_in.run("examples", "add", "churn", str(tmp_path / "a.arrow"))
+    assert pa.ipc.open_stream(stand_in.asked[0].body).read_all().equals(table)
+
+
+def test_a_missing_file_is_one_line(stand_in: StandIn) -> None:
+    result = stand_in.run("examples", "add", "churn", "nowhere.csv")
+    assert result.exit_code == 1
+    assert result.stderr == "amend: cannot read nowhere.csv: No such file or directory\n"
+
+
+def test_remove_sends_ids_or_subjects(stand_in: StandIn) -> None:
+    stand_in.answer(REMOVED, status=202)
+    assert stand_in.run("examples", "remove", "churn", "a1", "a2", "--yes").exit_code == 0
+    assert stand_in.run("examples", "remove", "churn", "--subject", "user-7", "--yes").exit_code == 0
+    assert [asked.json() for asked in stand_in.asked] == [{"ids": ["a1", "a2"]}, {"subjects": ["user-7"]}]
+    assert stand_in.asked[0].path == "/v1/models/churn/removals"
+
+
+@pytest.mark.parametrize("what", [[], ["a1", "--subject", "user-7"]])
+def test_remove_needs_one_of_the_two(what: list[str], stand_in: StandIn) -> None:
+    assert stand_in.run("examples", "remove", "churn", *what, "--yes").exit_code == 1
+    assert stand_in.asked == []
+
+
+def test_remove_asks(stand_in: StandIn) -> None:
+    assert stand_in.run("examples", "remove", "churn", "a1", stdin="n\n").exit_code == 1
+    assert stand_in.asked == []
+
+
+def test_remove_waits_for_the_job_it_caused(stand_in: StandIn) -> None:
+    stand_in.answer(REMOVED, {"id": "j1", "state": "running"}, {"id": "j1", "state": "succeeded"})
+    assert stand_in.run("examples", "remove", "churn", "a1", "--yes", "--wait").exit_code == 0
+    assert [asked.path for asked in stand_in.asked[1:]] == ["/v1/jobs/j1", "/v1/jobs/j1?wait=1"]

@@ -1,0 +1,130 @@
+"""``amend models``: what is asked of the service."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.amend.conftest import StandIn
+
+MODEL = {
+    "name": "churn",
+    "target": {"kind": "binary"},
+    "architecture": {"kind": "linear", "degree": 1},
+    "policy": {"holdout": 0.1, "adapt": {"after_changes": 100}},
+    "counts": {"train": 900, "holdout": 100, "removed": 0},
+    "head": 1000,
+    "champion": None,
+    "pending": 3,
+}
+
+
+def test_list_is_a_table(stand_in: StandIn) -> None:
+    stand_in.answer({"items": [MODEL], "next": None})
+    heading, row = stand_in.run("models", "list").stdout.splitlines()
+    assert heading.split()[:4] == ["name", "architecture", "target", "examples"]
+    assert row.split() == ["churn", "linear", "binary", "900", "100", "1000", "3", "-", "-", "-"]
+
+
+def test_show_lists_every_value(stand_in: StandIn) -> None:
+    stand_in.answer(MODEL)
+    printed = stand_in.run("models", "show", "churn").stdout
+    assert ["policy.adapt.after_changes", "100"] in [line.split() for line in printed.splitlines()]
+
+
+def test_create_sends_what_was_given_and_nothing_else(stand_in: StandIn, tmp_path: Path) -> None:
+    file = tmp_path / "input.json"
+    file.write_text('{"kind": "vector", "dim": 2}')
+    stand_in.answer(MODEL, status=201)
+    result = stand_in.run(
+        "models", "create", "churn", "--input", f"@{file}", "--target", "binary", "--policy", '{"holdout": 0.2}'
+    )
+    assert result.exit_code == 0
+    assert stand_in.asked[0].json() == {
+        "name": "churn",
+        "input": {"kind": "vector", "dim": 2},
+        "target": {"kind": "binary"},
+        "policy": {"holdout": 0.2},
+    }
+
+
+def test_options_overrule_the_spec(stand_in: StandIn, tmp_path: Path) -> None:
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps({"name": "old", "target": {"kind": "count"}, "input": {"kind": "vector", "dim": 2}}))
+    stand_in.answer(MODEL, status=201)
+    stand_in.run("models", "create", "churn", "--spec", str(file), "--target", "binary")
+    assert stand_in.asked[0].json() == {
+        "name": "churn",
+        "target": {"kind": "binary"},
+        "input": {"kind": "vector", "dim": 2},
+    }
+
+
+@pytest.mark.parametrize("policy", ["{broken", "@nowhere.json"])
+def test_bad_json_is_one_line_and_nothing_is_sent(policy: str, stand_in: StandIn) -> None:
+    result = stand_in.run("models", "create", "churn", "--policy", policy)
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert stand_in.asked == []
+
+
+@pytest.mark.parametrize(("reply", "deleted"), [("y\n", True), ("n\n", False), ("", False)])
+def test_delete_asks(reply: str, deleted: bool, stand_in: StandIn) -> None:
+    stand_in.answer(b"", status=204)
+    result = stand_in.run("models", "delete", "churn", stdin=reply)
+    assert [(asked.method, asked.path) for asked in stand_in.asked] == [("DELETE", "/v1/models/churn")] * deleted
+    assert result.exit_code == (0 if deleted else 1)
+
+
+def test_delete_does_not_ask_if_told_so(stand_in: StandIn) -> None:
+    stand_in.answer(b"", status=204)
+    assert stand_in.run("models", "delete", "churn", "--yes").exit_code == 0
+    assert stand_in.asked[0].method == "DELETE"
+
+
+def test_policy_is_shown_or_changed(stand_in: StandIn) -> None:
+    stand_in.answer(MODEL)
+    assert "adapt.after_changes" in stand_in.run("models", "policy", "churn").stdout
+    stand_in.run("models", "policy", "churn", '{"adapt": {"after_changes": 50}}')
+    assert [asked.method for asked in stand_in.asked] == ["GET", "PATCH"]
+    assert stand_in.asked[1].json() == {"policy": {"adapt": {"after_changes": 50}}}
+
+
+def test_change_sends_the_new_parts(stand_in: StandIn) -> None:
+    stand_in.answer({"position": 1001, "job": None}, status=202)
+    result = stand_in.run("models", "change", "churn", "--regularizer", '{"kind": "l2", "delta": 10}', "--wait")
+    assert result.exit_code == 0
+    assert stand_in.asked[0].path == "/v1/models/churn/changes"
+    assert stand_in.asked[0].json() == {"regularizer": {"kind": "l2", "delta": 10}}
+
+
+def test_a_change_is_reverted_by_its_position(stand_in: StandIn) -> None:
+    change = {"position": 7, "kind": "regularizer", "value": {"kind": "l2", "delta": 10.0}}
+    stand_in.answer({"items": [change], "next": None}, {"position": 9, "job": None})
+    assert "regularizer" in stand_in.run("models", "changes", "churn").stdout
+    assert stand_in.run("models", "change", "churn", "--revert", "7").exit_code == 0
+    assert stand_in.asked[1].json() == {"revert": 7}
+
+
+def test_hold_and_resume_say_what_became_of_it(stand_in: StandIn) -> None:
+    stand_in.answer({**MODEL, "held": {"since": "2026-03-01T12:00:00Z", "why": "held by hand", "by": "k1"}})
+    assert stand_in.run("models", "hold", "churn").stdout == "churn is held: held by hand.\n"
+    stand_in.answer({**MODEL, "held": None, "job": "j1"})
+    assert stand_in.run("models", "resume", "churn").stdout == "churn is no longer held; job j1 does what waited.\n"
+    stand_in.answer({**MODEL, "held": None, "job": None})
+    assert stand_in.run("models", "resume", "churn", "--wait").stdout == "churn is no longer held; nothing is due.\n"
+    paths = [(asked.method, asked.path) for asked in stand_in.asked]
+    assert paths == [("POST", f"/v1/models/churn/{what}") for what in ("hold", "resume", "resume")]
+
+
+def test_a_held_model_says_so_in_the_list(stand_in: StandIn) -> None:
+    why = "version 3 was promoted by hand"
+    stand_in.answer({"items": [{**MODEL, "held": {"why": why}}, {**MODEL, "held": None}], "next": None})
+    assert why in stand_in.run("models", "list").stdout
+
+
+def test_change_of_nothing_is_refused(stand_in: StandIn) -> None:
+    assert stand_in.run("models", "change", "churn").exit_code == 1
+    assert stand_in.asked == []

@@ -1,0 +1,40 @@
+"""Tables: nothing is cut, nothing is taken for markup, nothing can steer the terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from amend.commands import output
+
+
+def test_a_pipe_gets_every_value_whole_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "x" * 500
+    output.print_table([{"id": long, "y": None}, {"id": "b", "y": {"z": 1}}], {"id": "id", "y": "y"})
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [["id", "y"], [long, "-"], ["b", '{"z":', "1}"]]
+
+
+def test_an_id_is_on_one_line_in_a_narrow_terminal_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "WIDE", 80)
+    id = "4e1d7a90-8c35-4b62-a7f1-93d05c2be684"
+    words = {name: f"{name} " * 5 for name in ("model", "kind", "state", "progress", "created")}
+    output.print_table([{"id": id, **words}], {name: name for name in ("id", *words)})
+    assert f"\n{id} " in capsys.readouterr().out
+
+
+def test_brackets_and_control_characters_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_details({"id": "[red]a[/red]", "nested": {"evil": "\x1b[2Jb\n"}})
+    printed = capsys.readouterr().out
+    assert "[red]a[/red]" in printed
+    assert "nested.evil" in printed
+    assert "\x1b" not in printed
+    assert printed.count("\n") == 2
+
+
+def test_an_empty_list_says_so_beside_the_output(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_table([], {"id": "id"})
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err

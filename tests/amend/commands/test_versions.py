@@ -1,0 +1,161 @@
+"""Versions, comparisons, predictions and keys: what is asked of the service and what is shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.amend.conftest import StandIn
+
+
+def test_weights_are_written_as_they_come(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in.answer(b"\x00\xffweights")
+    file = tmp_path / "w.safetensors"
+    assert stand_in.run("versions", "weights", "churn", "7", "--output", str(file)).exit_code == 0
+    assert file.read_bytes() == b"\x00\xffweights"
+    assert stand_in.run("versions", "weights", "churn", "7", "--output", "-").stdout_bytes == b"\x00\xffweights"
+    assert stand_in.asked[0].path == "/v1/models/churn/versions/7/weights"
+
+
+def test_the_champion_can_be_named(stand_in: StandIn) -> None:
+    stand_in.answer({"name": "churn", "champion": 7}, b"weights", {"champion": 7}, {"version": 7}, {"champion": None})
+    assert stand_in.run("versions", "weights", "churn", "champion", "--output", "-").stdout_bytes == b"weights"
+    assert stand_in.run("versions", "show", "churn", "champion").exit_code == 0
+    asked = [
+        "/v1/models/churn",
+        "/v1/models/churn/versions/7/weights",
+        "/v1/models/churn",
+        "/v1/models/churn/versions/7",
+    ]
+    assert [one.path for one in stand_in.asked] == asked
+    assert "churn has no champion yet" in stand_in.run("versions", "show", "churn", "champion").stderr
+    for wrong in ("0", "best", "-1"):
+        assert stand_in.run("versions", "show", "churn", wrong).exit_code == 2
+
+
+def test_promote_posts(stand_in: StandIn) -> None:
+    stand_in.answer({"version": 6, "state": "champion"})
+    result = stand_in.run("versions", "promote", "churn", "6")
+    assert result.stdout == "Version 6 is the champion of churn.\n"
+    assert (stand_in.asked[0].method, stand_in.asked[0].path) == ("POST", "/v1/models/churn/versions/6/promote")
+
+
+def test_a_rollback_says_that_the_model_is_held(stand_in: StandIn) -> None:
+    stand_in.answer({"version": 6, "state": "champion", "held": {"why": "version 6 was promoted by hand"}})
+    result = stand_in.run("versions", "promote", "churn", "6")
+    assert "The model is held: amend models resume churn" in result.stdout
+
+
+COMPARED: dict[str, Any] = {
+    "a": {"version": 6, "kind": "adapted", "position": 900, "state": "superseded"},
+    "b": {"version": 7, "kind": "trained", "position": 950, "state": "champion"},
+    "differences": [{"field": "regularizer.delta", "a": 5.0, "b": 10.0}],
+    "rows": 1000,
+    "figures": {"accuracy": {"a": 0.91, "b": 0.93, "difference_se": 0.004}},
+    "disagreement": 0.03,
+    "disagreement_se": 0.005,
+    "largest_change": 0.41,
+    "weight_distance": 0.2,
+    "coefficients": [
+        {"feature": "plan = paid", "class": None, "a": 0.5, "b": 0.75},
+        {"feature": "age", "class": "b", "a": None, "b": -1.25},
+        {"feature": "debt", "class": None, "a": 0.333331, "b": 0.333332},
+    ],
+    "coefficients_total": 70,
+}
+
+
+def test_two_versions_are_shown_side_by_side(stand_in: StandIn) -> None:
+    stand_in.answer(COMPARED)
+    result = stand_in.run("versions", "compare", "churn", "6", "7")
+    assert result.exit_code == 0, result.output
+    assert stand_in.asked[0].path == "/v1/models/churn/versions/6/compare/7"
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert lines[0] == ["version", "6", "version", "7"]
+    assert ["regularizer.delta", "5", "10"] in lines
+    assert ["accuracy", "0.91", "0.93"] in lines
+    assert ["weight", "of", "plan", "=", "paid", "0.5", "0.75"] in lines
+    assert ["weight", "of", "age", "(class", "b)", "-", "-1.25"] in lines
+    assert "debt" not in result.stdout
+    assert "On 1000 rows of the holdout: disagreement 0.03 (standard error 0.005)" in result.stdout
+    assert "largest change of a prediction 0.41. 2 of 70 weights are shown" in result.stdout
+    as_json = stand_in.run("versions", "compare", "churn", "6", "7", "--json")
+    assert json.loads(as_json.stdout) == COMPARED
+    stand_in.answer({**COMPARED, "coefficients": COMPARED["coefficients"][2:]})
+    assert "No weight differs" in stand_in.run("versions", "compare", "churn", "6", "7").stdout
+
+
+def test_without_holdout_and_coefficients_the_rest_is_shown(stand_in: StandIn) -> None:
+    stand_in.answer({**COMPARED, "rows": 0, "figures": {}, "coefficients": None, "coefficients_total": None})
+    printed = stand_in.run("versions", "compare", "churn", "6", "7").stdout
+    assert "There is no holdout" in printed
+    assert "regularizer.delta" in printed
+
+
+def test_versions_without_a_bound_are_listed(stand_in: StandIn) -> None:
+    bound = {"version": 2, "kind": "adapted", "certificate": {"kind": "bound", "relative": 0.00041}}
+    stand_in.answer({"items": [{"version": 1, "kind": "trained", "certificate": None}, bound], "next": None})
+    result = stand_in.run("versions", "list", "churn")
+    assert result.exit_code == 0
+    assert "0.00041" in result.stdout
+
+
+def test_comparisons_show_both_figures(stand_in: StandIn) -> None:
+    item = {"position": 9, "adapted": 2, "retrained": 3, "accuracy": {"adapted": 0.95, "retrained": 0.96}}
+    stand_in.answer({"items": [item | {"within_tolerance": True}], "next": None})
+    printed = stand_in.run("comparisons", "list", "churn").stdout
+    assert "0.95 / 0.96" in printed
+    assert "yes" in printed
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ("[[1, 2], [3, 4]]", {"inputs": [[1, 2], [3, 4]]}),
+        ("[1.5, 2]", {"inputs": [[1.5, 2]]}),
+        ('{"age": 39}', {"inputs": [{"age": 39}]}),
+        ('{"inputs": [[1]], "version": 2}', {"inputs": [[1]], "version": 2}),
+    ],
+)
+def test_predict_takes_one_input_or_many(given: str, sent: dict[str, Any], stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in.answer({"version": 7, "outputs": [{"mean": 0.93, "class": 1}]})
+    (tmp_path / "inputs.json").write_text(given)
+    for argument in (given, str(tmp_path / "inputs.json")):
+        result = stand_in.run("predict", "churn", argument)
+        assert result.stdout.splitlines()[1].split() == ["1", "0.93", "1"]
+    assert stand_in.run("predict", "churn", "-", stdin=given).exit_code == 0
+    assert [asked.json() for asked in stand_in.asked] == [sent] * 3
+
+
+def test_a_file_that_is_no_json_is_named_as_such(stand_in: StandIn, tmp_path: Path) -> None:
+    file = tmp_path / "two.csv"
+    file.write_text("age,plan\n39,paid\n")
+    result = stand_in.run("predict", "churn", str(file))
+    assert (result.exit_code, stand_in.asked) == (1, [])
+    assert f"the input must be JSON, and {file} is not; CSV is not read here" in result.stderr
+
+
+def test_predict_with_a_version(stand_in: StandIn) -> None:
+    stand_in.answer({"version": 3, "outputs": []})
+    stand_in.run("predict", "churn", "[[1]]", "--version", "3")
+    assert stand_in.asked[0].json() == {"inputs": [[1]], "version": 3}
+
+
+def test_a_new_key_is_shown_and_the_old_ones_listed(stand_in: StandIn) -> None:
+    key = {"id": "k2", "name": "pipeline", "scopes": ["read", "ingest"], "models": ["churn"], "last_used_at": None}
+    stand_in.answer(key | {"key": "amend_k2_secret"}, {"items": [key | {"models": None}], "next": None})
+    created = stand_in.run("keys", "create", "pipeline", "--scope", "read", "--scope", "ingest", "--model", "churn")
+    assert stand_in.asked[0].json() == {"name": "pipeline", "scopes": ["read", "ingest"], "models": ["churn"]}
+    assert "amend_k2_secret" in created.stdout
+    assert "all" in stand_in.run("keys", "list").stdout.split()
+
+
+def test_revoking_a_key_asks(stand_in: StandIn) -> None:
+    stand_in.answer(b"", status=204)
+    assert stand_in.run("keys", "revoke", "k2", stdin="n\n").exit_code == 1
+    assert stand_in.asked == []
+    assert stand_in.run("keys", "revoke", "k2", "--yes").exit_code == 0
+    assert (stand_in.asked[0].method, stand_in.asked[0].path) == ("DELETE", "/v1/keys/k2")

@@ -1,0 +1,38 @@
+"""MLflow's database at home: there as a whole or not at all, whenever somebody is killed."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from amend.up.tracking import bring_up_to_date
+
+
+def test_a_database_is_not_there_before_it_is_finished_and_keeps_what_it_has_when_it_changes(
+    tmp_path: Path,
+) -> None:
+    from mlflow.cli import cli  # takes seconds: not for those who only look which tests there are
+
+    database = tmp_path / "mlflow.db"
+    there: list[bool] = []
+
+    def mlflow(*arguments: Any, **options: Any) -> None:
+        cli(*arguments, **options)
+        there.append(database.exists())
+
+    (tmp_path / "unfinished.db").write_bytes(b"of somebody who was killed")
+    bring_up_to_date(database, mlflow)
+    assert there == [False]
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("INSERT INTO registered_models (name) VALUES ('churn')")
+
+    bring_up_to_date(database, mlflow)
+    assert len(there) == 1
+    (tmp_path / "mlflow.version").write_text("an earlier one")
+    bring_up_to_date(database, mlflow)
+    assert len(there) == 2
+    with closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("SELECT name FROM registered_models").fetchall() == [("churn",)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mlflow.db", "mlflow.version"]
