@@ -94,7 +94,7 @@ def remove_examples(name: Name, body: NewRemoval, caller: Remover, context: Cont
         removed = append.remove(session, model, column, names, stored)
         known = {name for name, value in zip(names, stored, strict=True) if value in held}
         removed = replace(removed, unknown=[name for name in removed.unknown if name not in known])
-        job = queue.adaptation(session, model, write.request_id) if removed.count else None
+        job = queue.enqueue_adaptation(session, model, write.request_id) if removed.count else None
         session.get_one(Removal, removed.id).job_id = job
         return RemovedAnswer(
             id=removed.id, removed=removed.count, unknown=removed.unknown, position=removed.position, job=job

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from core.jobs import leases
+from core.erasure.requests import note_failure
+from core.jobs import leases, queue
 from core.jobs.leases import Lost
 from core.kprior import State
 from core.metadata import OrphanFile
-from core.tables.jobs import Job, JobKind
+from core.tables.jobs import ENDED, Job, JobKind, JobState
 from core.tables.models import Model
+from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.versions import history
 from core.versions.orphans import claim, put_noted, sweep
 from core.versions.store import Stored
@@ -52,7 +54,9 @@ class JobAttempt:
     def write(self) -> Iterator[tuple[Session, Job, Model]]:
         """The transaction in which what came of the job is written: Lost or Cancelled if that must not be."""
         with self.context.database.write() as session:
-            yield session, *leases.owned(session, self.job_id, self.owner)
+            job, model = leases.require_owned(session, self.job_id, self.owner)
+            yield session, job, model
+            follow_up(session, job, model)
 
     def stored(self, state: State) -> Stored:
         """A state's file in the store. It is litter, and swept away some time later, unless a version claims it."""
@@ -69,3 +73,15 @@ class JobAttempt:
         """Make sure that the file stays, in the transaction that records its version."""
         if not claim(session, stored.file, self.owner):
             raise Lost  # the lease had ended, and the file is gone
+
+
+def follow_up(session: Session, job: Job, model: Model) -> None:
+    """If a job has ended, start what follows, in the same transaction: the event for MLflow, the next job of its kind,
+    and what becomes of the erasures that it was to carry out."""
+    if job.state not in ENDED:
+        return
+    if job.kind is not JobKind.ERASE:  # it makes no version: there is nothing to show
+        enqueue_event(session, model, TrackingEventKind.JOB, job.id)
+    elif job.state is not JobState.SUCCEEDED:
+        note_failure(session, model, job.error or {"code": "job_ended", "detail": f"The job was {job.state}."})
+    queue.enqueue_next(session, job)

@@ -15,7 +15,7 @@ from core.kprior import SolverError
 from core.logs import current_request
 from core.tables.jobs import JobKind, JobState
 from core.versions import store_identity
-from worker.attempt import JobAttempt
+from worker.attempt import JobAttempt, follow_up
 from worker.context import Context
 from worker.heartbeat import HandedBack, Heartbeat
 from worker.jobs import adapt, erase, retrain
@@ -46,8 +46,11 @@ def run(context: Context, job_id: str) -> None:
     owner = f"{context.name}:{uuid.uuid4().hex[:8]}"
     settings = context.settings
     with context.database.write() as session:
-        job = leases.take(session, job_id, owner, settings.lease_seconds, settings.max_attempts)
-        attempt = None if job is None else JobAttempt.of(context, job, owner, run)
+        attempt = None
+        if found := leases.take(session, job_id, owner, settings.lease_seconds, settings.max_attempts):
+            follow_up(session, *found)
+            if found[0].state is JobState.RUNNING:
+                attempt = JobAttempt.of(context, found[0], owner, run)
     if attempt is not None:
         token = current_request.set(attempt.request_id)
         log.info("job started", job=job_id, kind=attempt.kind, model=attempt.model_id, attempt=attempt.number)
@@ -75,12 +78,13 @@ def carry_out(context: Context, attempt: JobAttempt) -> None:
     except Cancelled:
         log.info("job cancelled", job=attempt.job_id)
         with context.database.write() as session:
-            if found := leases.ours(session, attempt.job_id, attempt.owner):
-                leases.end(session, *found, JobState.CANCELLED, "cancelled")
+            if found := leases.find_owned(session, attempt.job_id, attempt.owner):
+                leases.end(found[0], JobState.CANCELLED, "cancelled")
+                follow_up(session, *found)
     except (HandedBack, SystemExit) as stop:  # SystemExit: a signal to all processes of the worker, children included
         log.info("job handed back", job=attempt.job_id)
         with context.database.write() as session:
-            if found := leases.ours(session, attempt.job_id, attempt.owner):
+            if found := leases.find_owned(session, attempt.job_id, attempt.owner):
                 found[0].attempts -= 1  # it was not the job's fault
                 leases.release(session, found[0], "handed back by a worker that was told to stop")
         if isinstance(stop, SystemExit):
@@ -89,12 +93,13 @@ def carry_out(context: Context, attempt: JobAttempt) -> None:
         log.error("job failed", job=attempt.job_id, exc_info=error)
         most, pause = context.settings.max_attempts, context.settings.retry_seconds
         with context.database.write() as session:
-            if found := leases.ours(session, attempt.job_id, attempt.owner):
+            if found := leases.find_owned(session, attempt.job_id, attempt.owner):
                 if isinstance(error, Unavailable) and error.code in OUTAGES:
                     found[0].attempts -= 1  # nor is this
                 elif isinstance(error, Conflict):
                     most = 1  # another attempt would find the same
-                leases.give_up_attempt(session, *found, explained(error), most, pause)
+                leases.give_up_attempt(session, found[0], explained(error), most, pause)
+                follow_up(session, *found)
 
 
 def explained(error: Exception) -> dict[str, str]:

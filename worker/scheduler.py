@@ -21,6 +21,7 @@ from sqlalchemy import delete, select
 from core import idempotency, logs
 from core.database import Database, now
 from core.erasure import deleting
+from core.erasure import schedule as erasure_schedule
 from core.erasure.purging import tidy_if_due
 from core.erasure.receipts import file_missing
 from core.erasure.requests import restrict_held
@@ -88,7 +89,8 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
 
     parts: list[Callable[[], object]] = [
         lambda: restrict_held(database),
-        lambda: schedule.make_due(database),
+        lambda: erasure_schedule.enqueue_due(database),
+        lambda: schedule.enqueue_due(database),
         lambda: schedule.reconcile(database, partial(messages.send_job, celery), settings.resend_seconds),
         lambda: stretches.sweep(database),
         tend_store,

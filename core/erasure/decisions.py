@@ -52,7 +52,7 @@ def refuse(session: Session, erasure: Erasure, reason: str, by: str) -> None:
     for part, model in parts:
         part.state = ErasureState.REFUSED
         if model is not None and append.restore(session, model, part.restricted):
-            queue.adaptation(session, model, erasure.request_id)
+            queue.enqueue_adaptation(session, model, erasure.request_id)
 
 
 def extend(session: Session, erasure: Erasure, reason: str, by: str) -> None:

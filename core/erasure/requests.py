@@ -161,7 +161,7 @@ def resolve(session: Session, erasure: Erasure) -> None:
             part.state, part.error = ErasureState.HELD if held else ErasureState.RECEIVED, None
         session.flush()
         if not held:
-            queue.due(session, model, JobKind.ERASE, erasure.request_id)
+            queue.enqueue(session, model, JobKind.ERASE, erasure.request_id)
     conclude(session, erasure)
 
 
@@ -193,7 +193,7 @@ def retry(session: Session, erasure: Erasure, by: str) -> None:
         if part.state is ErasureState.FAILED and model is not None:
             part.state, part.error = ErasureState.RECEIVED, None
             session.flush()
-            queue.due(session, model, JobKind.ERASE, erasure.request_id)
+            queue.enqueue(session, model, JobKind.ERASE, erasure.request_id)
     conclude(session, erasure)
 
 

@@ -15,7 +15,7 @@ from core.jobs import queue, schedule
 from core.tables.jobs import JobKind
 from core.tables.ledger import Change, ChangeKind, Removal
 from core.tables.models import Model
-from core.tables.tracking import TrackingEventKind, tell
+from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.tables.versions import Version
 from core.versions import history
 
@@ -26,7 +26,7 @@ def hold(session: Session, model: Model, why: str, by: str) -> None:
     """Stop what is done by itself. A model that is held already stays so, for the reason it has."""
     if model.held_at is None:
         model.held_at, model.held_why, model.held_by = now(), why, by
-        tell(session, model, TrackingEventKind.ALIASES)
+        enqueue_event(session, model, TrackingEventKind.ALIASES)
 
 
 def promote_by_hand(session: Session, model: Model, version: Version, by: str) -> None:
@@ -48,15 +48,14 @@ def resume(session: Session, model: Model, request_id: str | None) -> str | None
     if model.held_at is None:
         return None
     model.held_at = model.held_why = model.held_by = None
-    tell(session, model, TrackingEventKind.ALIASES)
+    enqueue_event(session, model, TrackingEventKind.ALIASES)
     tip = session.get(Version, (model.id, model.tip)) if model.tip else None
     if tip is None or model.train_count == 0:
         return None
     due = dict(schedule.wanted(session, model, now()))
-    due.pop(JobKind.ERASE, None)  # is the scheduler's, and was all the time
     if JobKind.ADAPT not in due and waits(session, model, tip):
         due = {JobKind.ADAPT: None, **due}
-    jobs = [queue.due(session, model, kind, request_id, due_at).id for kind, due_at in due.items()]
+    jobs = [queue.enqueue(session, model, kind, request_id, due_at).id for kind, due_at in due.items()]
     if JobKind.ADAPT in due:  # removals that were told of no job
         theirs = (Removal.model_id == model.id, Removal.job_id.is_(None), Removal.position > tip.position)
         session.execute(update(Removal).where(*theirs).values(job_id=jobs[0]))

@@ -1,4 +1,4 @@
-"""Taking a job, keeping it, and ending it.
+"""Taking a job, keeping it, and ending it. What follows the end of a job is the caller's: see `worker.attempt`.
 
 A worker owns a job while its lease lasts, and extends the lease as long as it lives. What a job brings about is
 written in one transaction that first makes sure of the lease, so a job that runs twice has its effect once.
@@ -13,12 +13,10 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from core.database import Database, now, rows_changed
-from core.erasure.requests import note_failure
 from core.errors import Conflict
 from core.jobs.queue import enqueue_message
 from core.tables.jobs import ENDED, Job, JobKind, JobState, in_state
 from core.tables.models import Model
-from core.tables.tracking import TrackingEventKind, tell
 from core.tables.versions import Version
 
 LONGEST = 500
@@ -33,12 +31,12 @@ class Cancelled(Exception):
     """The job was asked to stop."""
 
 
-def take(session: Session, job_id: str, owner: str, seconds: float, most: int) -> Job | None:
+def take(session: Session, job_id: str, owner: str, seconds: float, most: int) -> tuple[Job, Model] | None:
     """Begin a job, or take over one whose owner has fallen silent; None if there is nothing to do.
 
-    A job that was begun `most` times already is ended.
+    A job that was begun `most` times already, or was asked to stop, is returned as it ends here.
     """
-    found = locked(session, job_id)
+    found = lock(session, job_id)
     if found is None:
         return None
     job, model = found
@@ -48,12 +46,12 @@ def take(session: Session, job_id: str, owner: str, seconds: float, most: int) -
         if job.lease_until is not None and job.lease_until > now():
             return None
         if job.cancelling:
-            end(session, job, model, JobState.CANCELLED, "cancelled")
-            return None
+            end(job, JobState.CANCELLED, "cancelled")
+            return found
         if job.attempts >= most:
             job.error = job.error or {"code": "worker_lost", "detail": "The workers that ran it were lost."}
-            end(session, job, model, JobState.FAILED, f"failed after {job.attempts} attempts")
-            return None
+            end(job, JobState.FAILED, f"failed after {job.attempts} attempts")
+            return found
     else:
         same = (Job.model_id == model.id, Job.kind == job.kind, in_state(JobState.RUNNING))
         if session.scalar(select(Job.id).where(*same)) is not None:
@@ -63,7 +61,7 @@ def take(session: Session, job_id: str, owner: str, seconds: float, most: int) -
     job.progress, job.message = 0.0, "started"
     job.from_position, job.to_position = tip.position if tip else 0, model.head
     job.lease_owner, job.lease_until = owner, now() + timedelta(seconds=seconds)
-    return job
+    return found
 
 
 def extend(database: Database, job_id: str, owner: str, seconds: float, progress: float, message: str) -> None:
@@ -78,9 +76,9 @@ def extend(database: Database, job_id: str, owner: str, seconds: float, progress
             raise Cancelled
 
 
-def owned(session: Session, job_id: str, owner: str) -> tuple[Job, Model]:
+def require_owned(session: Session, job_id: str, owner: str) -> tuple[Job, Model]:
     """The job and its model, locked, to write what came of it; Lost or Cancelled if that must not be."""
-    found = ours(session, job_id, owner)
+    found = find_owned(session, job_id, owner)
     if found is None:
         raise Lost
     if found[0].cancelling:
@@ -88,15 +86,15 @@ def owned(session: Session, job_id: str, owner: str) -> tuple[Job, Model]:
     return found
 
 
-def ours(session: Session, job_id: str, owner: str) -> tuple[Job, Model] | None:
+def find_owned(session: Session, job_id: str, owner: str) -> tuple[Job, Model] | None:
     """The job and its model, locked, if the owner still has it."""
-    found = locked(session, job_id)
+    found = lock(session, job_id)
     if found is None or found[0].lease_owner != owner or found[0].state is not JobState.RUNNING:
         return None
     return found
 
 
-def locked(session: Session, job_id: str) -> tuple[Job, Model] | None:
+def lock(session: Session, job_id: str) -> tuple[Job, Model] | None:
     """A job and its model. The model's row is locked first, as everywhere."""
     model_id = session.scalar(select(Job.model_id).where(Job.id == job_id))
     model = session.get(Model, model_id, with_for_update=True, populate_existing=True) if model_id else None
@@ -104,21 +102,12 @@ def locked(session: Session, job_id: str) -> tuple[Job, Model] | None:
     return (job, model) if job and model else None
 
 
-def end(session: Session, job: Job, model: Model, state: JobState, message: str) -> None:
-    """End a job; the one of its kind that waited for it comes next."""
+def end(job: Job, state: JobState, message: str) -> None:
+    """Write how a job ended."""
     job.state, job.message, job.finished_at = state, message[:LONGEST], now()
     job.lease_owner = job.lease_until = None
     if state is JobState.SUCCEEDED:
         job.progress, job.error = 1.0, None
-    session.flush()
-    if job.kind is JobKind.ERASE and state is not JobState.SUCCEEDED:
-        note_failure(session, model, job.error or {"code": "job_ended", "detail": f"The job was {state}."})
-    if job.kind is not JobKind.ERASE:  # it makes no version: there is nothing to show
-        tell(session, model, TrackingEventKind.JOB, job.id)
-    waiting = (Job.model_id == model.id, Job.kind == job.kind, in_state(JobState.QUEUED))
-    following = session.scalar(select(Job).where(*waiting))
-    if following is not None:
-        enqueue_message(session, following)
 
 
 def release(session: Session, job: Job, message: str, pause: float = 0.0) -> None:
@@ -129,27 +118,27 @@ def release(session: Session, job: Job, message: str, pause: float = 0.0) -> Non
         enqueue_message(session, job)
 
 
-def give_up_attempt(session: Session, job: Job, model: Model, error: dict[str, str], most: int, pause: float) -> None:
+def give_up_attempt(session: Session, job: Job, error: dict[str, str], most: int, pause: float) -> None:
     """An attempt failed: another one after a pause, or the end of the job."""
     if job.attempts <= 0:
         release(session, job, f"interrupted: {error['detail']}", pause)
         return
     job.error = error
     if job.attempts >= most:
-        end(session, job, model, JobState.FAILED, f"failed after {job.attempts} attempts: {error['detail']}")
+        end(job, JobState.FAILED, f"failed after {job.attempts} attempts: {error['detail']}")
     else:
         release(session, job, f"attempt {job.attempts} of {most} failed: {error['detail']}", pause)
 
 
-def cancel(session: Session, job: Job, model: Model) -> None:
+def cancel(job: Job) -> None:
     """End a job that nobody works on at once; ask a running one to stop. Conflict if it has ended."""
     if job.state in ENDED:
         raise Conflict("job_ended", f"The job has ended already: {job.state}.")
     if job.kind is JobKind.ERASE:
         raise Conflict("job_required", "What is to be erased is erased; refuse the erasure if there is a reason.")
     if job.state is JobState.QUEUED:
-        end(session, job, model, JobState.CANCELLED, "cancelled before it started")
+        end(job, JobState.CANCELLED, "cancelled before it started")
     elif job.lease_owner is None:
-        end(session, job, model, JobState.CANCELLED, "cancelled")
+        end(job, JobState.CANCELLED, "cancelled")
     else:
         job.cancelling, job.message = True, "asked to stop"

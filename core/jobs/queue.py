@@ -17,7 +17,7 @@ QUEUES = ("quick", "long", "quick-gpu", "long-gpu")
 """Adaptations are quick, training from scratch is long; jobs on networks have queues of their own, for GPUs."""
 
 
-def due(
+def enqueue(
     session: Session,
     model: Model,
     kind: JobKind,
@@ -56,7 +56,16 @@ def enqueue_message(session: Session, job: Job) -> None:
     session.info["announced"] = True
 
 
-def adaptation(session: Session, model: Model, request_id: str | None, even_held: bool = False) -> str | None:
+def enqueue_next(session: Session, job: Job) -> None:
+    """Have the workers told of the job that waited for this one to end, if there is any."""
+    session.flush()
+    waiting = (Job.model_id == job.model_id, Job.kind == job.kind, in_state(JobState.QUEUED))
+    following = session.scalar(select(Job).where(*waiting))
+    if following is not None:
+        enqueue_message(session, following)
+
+
+def enqueue_adaptation(session: Session, model: Model, request_id: str | None, even_held: bool = False) -> str | None:
     """The id of the job that adapts the model to its head; None while nothing was ever trained on its examples, and
     while the model is held: `holds.resume` makes due what waits. An erasure is carried out `even_held`.
 
@@ -69,4 +78,4 @@ def adaptation(session: Session, model: Model, request_id: str | None, even_held
     training = select(Job.id).where(Job.model_id == model.id, *at_work)
     if session.scalar(trained.limit(1)) is None and session.scalar(training.limit(1)) is None:
         return None
-    return due(session, model, JobKind.ADAPT, request_id).id
+    return enqueue(session, model, JobKind.ADAPT, request_id).id

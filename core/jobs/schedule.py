@@ -6,21 +6,20 @@ time bring about the same.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import structlog
-from sqlalchemy import ColumnElement, and_, exists, func, or_, select
+from sqlalchemy import ColumnElement, and_, exists, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from core.database import Database, now
-from core.erasure.purging import something_removed
-from core.erasure.requests import open_parts
 from core.errors import AmendError
 from core.jobs import outbox, queue
 from core.jobs.outbox import Send
 from core.ledger.append import few
 from core.models.policy import Policy, duration
-from core.tables.erasures import OPEN, ErasureState, Part
+from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.jobs import Job, JobKind, JobState, Outbox
 from core.tables.ledger import Change, Example
 from core.tables.models import Model
@@ -31,15 +30,20 @@ HELD = ErasureState.HELD
 log = structlog.get_logger("core")
 
 
-def make_due(database: Database) -> list[str]:
-    """Make due what the policies ask for now; the ids of the new jobs."""
-    moment = now()
+Wanted = Callable[[Session, Model, datetime], list[tuple[JobKind, datetime | None]]]
+"""Tells which jobs are due for a model, and for which time on their schedule."""
+
+
+def enqueue_due(database: Database) -> list[str]:
+    """Enqueue what the policies ask for now; the ids of the new jobs."""
+    return enqueue_wanted(database, is_outdated(), wanted, now())
+
+
+def enqueue_wanted(database: Database, candidates: ColumnElement[bool], wanted: Wanted, moment: datetime) -> list[str]:
+    """Enqueue what is wanted for models: with thousands of quiet ones, the candidates alone are looked at closely."""
     with database.read() as session:
-        ids = [
-            model.id
-            for model in session.scalars(select(Model).where(noteworthy(moment)))
-            if wanted(session, model, moment)
-        ]
+        found = session.scalars(select(Model).where(candidates))
+        ids = [model.id for model in found if wanted(session, model, moment)]
     made = []
     for model_id in ids:
         try:
@@ -47,14 +51,14 @@ def make_due(database: Database) -> list[str]:
                 model = session.get(Model, model_id, with_for_update=True)
                 for kind, due_at in wanted(session, model, moment) if model else []:
                     assert model is not None
-                    made.append(queue.due(session, model, kind, due_at=due_at).id)
+                    made.append(queue.enqueue(session, model, kind, due_at=due_at).id)
         except AmendError as error:  # others must not wait for this one
             log.warning("what is due for a model could not be noted", model=model_id, exc_info=error)
     return made
 
 
-def noteworthy(moment: datetime) -> ColumnElement[bool]:
-    """Models for which something may be due: with thousands of quiet ones, the others alone are looked at closely."""
+def is_outdated() -> ColumnElement[bool]:
+    """Models for which an adaptation or a retrain may be due."""
     tip = aliased(Version)
     current = exists().where(tip.model_id == Model.id, tip.number == Model.tip, tip.position == Model.head)
     trained = exists().where(
@@ -63,37 +67,21 @@ def noteworthy(moment: datetime) -> ColumnElement[bool]:
     adapt, retrain = Model.policy["adapt"], Model.policy["retrain"]
     adapts = or_(adapt["after_changes"].as_string().is_not(None), adapt["every"].as_string().is_not(None))
     outdated = or_(and_(adapts, ~current), and_(retrain["every"].as_string().is_not(None), ~trained))
-    removed = exists().where(Example.model_id == Model.id, Example.removed.is_not(None), func.length(Example.x) > 0)
-    erased = exists().where(Part.model_id == Model.id, Part.state.in_(OPEN))
-    kept = exists().where(Version.model_id == Model.id, Version.purge_at <= moment)
-    return or_(and_(Model.tip.is_not(None), Model.held_at.is_(None), outdated), removed, erased, kept)
+    return and_(Model.tip.is_not(None), Model.held_at.is_(None), outdated)
 
 
 def wanted(session: Session, model: Model, moment: datetime) -> list[tuple[JobKind, datetime | None]]:
-    """Which jobs are due, and for which time on their schedule."""
-    found: list[tuple[JobKind, datetime | None]] = []
-    if purge_due(session, model, moment):
-        found.append((JobKind.ERASE, None))
+    """Which jobs the policy asks for, and for which time on its schedule."""
     policy = Policy.model_validate(model.policy)
     tip = session.get(Version, (model.id, model.tip)) if model.tip else None
     if tip is None or model.train_count == 0 or model.held_at is not None:
-        return found
+        return []
+    found: list[tuple[JobKind, datetime | None]] = []
     if adaptation_due(session, model, tip, policy, moment):
         found.append((JobKind.ADAPT, None))
     if due_at := retrain_due(session, model, policy, moment):
         found.append((JobKind.RETRAIN, due_at))
     return found
-
-
-def purge_due(session: Session, model: Model, moment: datetime) -> bool:
-    """Whether an erasure waits for a job, removed examples can be deleted, or a kept version's time is over."""
-    at_work = Job.state.in_((JobState.QUEUED, JobState.RUNNING))
-    erasing = select(Job.id).where(Job.model_id == model.id, Job.kind == JobKind.ERASE, at_work)
-    if session.scalar(erasing.limit(1)) is not None:
-        return False
-    waiting = any(part.state is not ErasureState.FAILED for part, _ in open_parts(session, model.id))
-    over = select(Version.number).where(Version.model_id == model.id, Version.purge_at <= moment)
-    return waiting or something_removed(session, model) or session.scalar(over.limit(1)) is not None
 
 
 def adaptation_due(session: Session, model: Model, tip: Version, policy: Policy, moment: datetime) -> bool:
@@ -127,7 +115,9 @@ def held_removals(session: Session, model_id: int, since: int) -> set[int]:
 
     They make nothing due: the model changes when the request is approved.
     """
-    restricted = [position for part, _ in open_parts(session, model_id, (HELD,)) for position in part.restricted]
+    parts = select(Part.restricted).join(Erasure, Erasure.id == Part.erasure_id)
+    parts = parts.where(Part.model_id == model_id, Part.state == HELD, Erasure.state == HELD)
+    restricted = [position for positions in session.scalars(parts) for position in positions]
     found: set[int] = set()
     for some in few(restricted):
         taken = select(Example.removed).where(Example.model_id == model_id, Example.position.in_(some))

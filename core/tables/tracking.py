@@ -42,6 +42,6 @@ class TrackingEvent(Base):
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 
-def tell(session: Session, model: Model, kind: TrackingEventKind, job_id: str | None = None) -> None:
+def enqueue_event(session: Session, model: Model, kind: TrackingEventKind, job_id: str | None = None) -> None:
     """Note, in the transaction in which it happens, what MLflow shall be told."""
     session.add(TrackingEvent(kind=kind, model_id=model.id, model=model.name, job_id=job_id))

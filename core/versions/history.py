@@ -11,7 +11,7 @@ from core.errors import Conflict, NotFound
 from core.models.policy import Policy
 from core.tables.erasures import OPEN, Erasure, Part
 from core.tables.models import Model
-from core.tables.tracking import TrackingEventKind, tell
+from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.tables.versions import Promotion, Version, VersionKind, VersionState
 from core.versions.store import Stored
 
@@ -111,6 +111,6 @@ def promote(session: Session, model: Model, version: Version, by: str) -> Promot
     version.state, model.champion, model.tip = VersionState.CHAMPION, version.number, version.number
     promotion = Promotion(model_id=model.id, version=version.number, previous=previous, by=by)
     session.add(promotion)
-    tell(session, model, TrackingEventKind.ALIASES)
+    enqueue_event(session, model, TrackingEventKind.ALIASES)
     session.flush()
     return promotion

@@ -17,6 +17,7 @@ from core.jobs import leases, queue
 from core.models import catalog
 from core.tables.jobs import ENDED, Job, JobKind, JobState
 from core.tables.models import Model
+from core.tables.tracking import TrackingEventKind, enqueue_event
 from service.context import Context, ContextDep
 from service.http.auth import Admin, AuthenticatedRoute, Caller, Reader
 from service.http.pages import After, Limit, Page, page_of
@@ -35,7 +36,7 @@ def ask(name: str, kind: JobKind, caller: Caller, write: Writing) -> Response:
         model = catalog.find(session, name, caller.models, lock=True)
         if model.train_count == 0:
             raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
-        return described(queue.due(session, model, kind, write.request_id), model.name)
+        return described(queue.enqueue(session, model, kind, write.request_id), model.name)
 
     return write(caller.credential, 202, make_due)
 
@@ -131,7 +132,10 @@ def cancel_job(id: Id, caller: Admin, write: Write) -> Response:
         found = session.get(Job, id, with_for_update=True, populate_existing=True)
         if found is None:
             raise NotFound("job_not_found", "There is no such job.")
-        leases.cancel(session, job, model)
+        leases.cancel(job)
+        if job.state in ENDED:
+            enqueue_event(session, model, TrackingEventKind.JOB, job.id)
+            queue.enqueue_next(session, job)
         return described(job, model.name)
 
     return write(caller.credential, 200, cancel)

@@ -20,7 +20,7 @@ from core.models.policy import patched
 from core.models.spec import check_removal
 from core.tables.ledger import ChangeKind
 from core.tables.models import Model
-from core.tables.tracking import TrackingEventKind, tell
+from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.tables.versions import Version
 from core.versions.history import folder_of
 from core.versions.orphans import sweep
@@ -119,7 +119,7 @@ def delete_model(name: Name, caller: Admin, context: ContextDep) -> None:
         model = catalog.find(session, name, caller.models, lock=True)
         folder = folder_of(model.id)
         append.forget_everything(session, model)
-        tell(session, model, TrackingEventKind.DELETED)
+        enqueue_event(session, model, TrackingEventKind.DELETED)
         note_deletion(session, model)
         session.delete(model)
         session.add(OrphanFile(path=folder))
@@ -187,6 +187,6 @@ def change_model(name: Name, body: ModelChange, caller: Admin, context: ContextD
         for kind in (ChangeKind.REGULARIZER, ChangeKind.ARCHITECTURE):
             if kind.value in new:
                 append.change(session, model, kind, new[kind.value])
-        return ChangeAnswer(position=model.head, job=queue.adaptation(session, model, write.request_id))
+        return ChangeAnswer(position=model.head, job=queue.enqueue_adaptation(session, model, write.request_id))
 
     return write(caller.credential, 202, change)

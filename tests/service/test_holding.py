@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import httpx
 
 from core.erasure import deleting, requests
+from core.erasure import schedule as erasure_schedule
 from core.jobs import schedule
 from core.models import catalog
 from core.tables.jobs import JobKind
@@ -196,7 +197,8 @@ def test_a_held_removal_alone_makes_nothing_due(stack: Stack, api: httpx.Client)
         with stack.database.read() as session:
             model = catalog.find(session, name, None)
             moment = datetime.fromtimestamp(datetime.now(UTC).timestamp() + seconds, UTC)
-            return [kind for kind, _ in schedule.wanted(session, model, moment)]
+            wanted = erasure_schedule.wanted(session, model, moment) + schedule.wanted(session, model, moment)
+            return [kind for kind, _ in wanted]
 
     assert due(3600) == []
     add(api, name, rows(1, "later"))

@@ -53,7 +53,7 @@ def conclude_at_head(attempt: JobAttempt, number: int) -> bool:
             history.promote(session, model, history.find(session, model, number), by="policy")
             words += ", promoted"
         job.version = number
-        leases.end(session, job, model, JobState.SUCCEEDED, words)
+        leases.end(job, JobState.SUCCEEDED, words)
     return True
 
 
@@ -75,4 +75,4 @@ def record(attempt: JobAttempt, snapshot: ModelSnapshot, made: VersionDraft, sto
             words += ", promoted"
         elif model.held_at is not None:
             words += f", {holds.NOT_PROMOTED}"
-        leases.end(session, job, model, JobState.SUCCEEDED, words)
+        leases.end(job, JobState.SUCCEEDED, words)

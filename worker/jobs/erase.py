@@ -21,7 +21,7 @@ from core.tables.erasures import OPEN, Erasure, ErasureState, Part
 from core.tables.jobs import JobKind, JobState
 from core.tables.ledger import HoldoutSample
 from core.tables.models import Model
-from core.tables.tracking import TrackingEventKind, tell
+from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.tables.versions import Version, VersionKind, VersionState
 from core.versions import history
 from core.versions.orphans import strays, sweep
@@ -66,7 +66,7 @@ def forget(attempt: JobAttempt) -> None:
         if model.train_count == 0:
             withdraw(session, model)
             return
-        job_id = queue.adaptation(session, model, attempt.request_id, even_held=True)
+        job_id = queue.enqueue_adaptation(session, model, attempt.request_id, even_held=True)
     if job_id is not None and (failed := run_nested(attempt, job_id, "adapting the model")):
         raise Conflict(failed["code"], f"The adaptation failed: {failed['detail']}")
 
@@ -78,7 +78,7 @@ def retrain(attempt: JobAttempt) -> None:
         wanted = Policy.model_validate(model.policy).erasure.retrain and open_parts(session, model.id)
         if not wanted or tip is None or tip.kind is VersionKind.TRAINED or compared(session, tip) is not None:
             return
-        job_id = queue.due(session, model, JobKind.RETRAIN, attempt.request_id).id
+        job_id = queue.enqueue(session, model, JobKind.RETRAIN, attempt.request_id).id
     if failed := run_nested(attempt, job_id, "retraining, to compare"):
         raise Conflict(failed["code"], f"The retrain that the policy asks for failed: {failed['detail']}")
 
@@ -99,7 +99,7 @@ def withdraw(session: Session, model: Model) -> None:
     # those that were made before any of the people came never knew them
     for version in session.scalars(kept.where(Version.position >= first)):
         purging.discard(session, version)
-    tell(session, model, TrackingEventKind.ALIASES)
+    enqueue_event(session, model, TrackingEventKind.ALIASES)
 
 
 def purge(attempt: JobAttempt, verified: set[str]) -> None:
@@ -212,11 +212,11 @@ def look(attempt: JobAttempt, verified: set[str]) -> None:
             part.state, count = ErasureState.COMPLETED, count + 1
             requests.conclude(session, erasure)
         if any(True for _ in open_parts(session, model.id)):
-            queue.due(session, model, job.kind, attempt.request_id)
+            queue.enqueue(session, model, job.kind, attempt.request_id)
         if count:
             purging.due_to_tidy(session)
         job.version = model.champion
         words = f"{count} {'erasure' if count == 1 else 'erasures'} completed" if count else "removed examples deleted"
-        leases.end(session, job, model, JobState.SUCCEEDED, words)
+        leases.end(job, JobState.SUCCEEDED, words)
     purging.tidy_if_due(database)  # the person's hash was in the row of the erasure until now
     receipts.file_missing(database, store)

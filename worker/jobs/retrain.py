@@ -76,7 +76,7 @@ def bring_to_head(attempt: JobAttempt) -> None:
         tip = session.get(Version, (model.id, model.tip)) if model.tip else None
         if tip is None or tip.position == model.head or has_failed(session, model):
             return
-        adaptation = queue.due(session, model, JobKind.ADAPT, attempt.request_id).id
+        adaptation = queue.enqueue(session, model, JobKind.ADAPT, attempt.request_id).id
     run_nested(attempt, adaptation, "adapting to the head first")
 
 
@@ -164,7 +164,7 @@ def record(
                     within_tolerance=good,
                 )
             )
-        leases.end(session, job, model, JobState.SUCCEEDED, words)
+        leases.end(job, JobState.SUCCEEDED, words)
 
 
 def objection(made: VersionDraft, adapted: Version, figures: dict[str, Any]) -> str:
@@ -183,7 +183,7 @@ def take_over(session: Session, model: Model, version: Version, before: Version 
             return "the retrained version stays a candidate: somebody went back to an older one meanwhile"
         if tip.position > version.position:
             model.tip = version.number
-            queue.due(session, model, JobKind.ADAPT)
+            queue.enqueue(session, model, JobKind.ADAPT)
             return "what came meanwhile is adapted on top of the retrained version"
     model.tip = version.number
     if history.promotes(model):

@@ -230,7 +230,7 @@ def test_an_erasure_is_not_left_without_a_job(database: Database) -> None:
     id = ask(database, person).id
     [job] = jobs(database, model)
     with pytest.raises(Conflict), database.write() as session:
-        leases.cancel(session, session.get_one(Job, job.id), session.get_one(Model, model.id))
+        leases.cancel(session.get_one(Job, job.id))
     with database.write() as session:  # whatever became of it
         session.get_one(Job, job.id).state = JobState.CANCELLED
     assert ask(database, person).id == id

@@ -62,7 +62,7 @@ def enter_job(database: Database, model: Model, kind: JobKind = JobKind.ADAPT, *
     """A job up to the head, with some of its columns as given; its id."""
 
     def enter(session: Session, row: Model) -> str:
-        job = queue.due(session, row, kind)
+        job = queue.enqueue(session, row, kind)
         for name, value in values.items():
             setattr(job, name, value)
         return job.id

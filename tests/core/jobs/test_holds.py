@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from core.database import Database, now
+from core.erasure import schedule as erasure_schedule
 from core.jobs import holds, schedule
 from core.tables.jobs import JobKind
 from core.tables.models import Model
@@ -16,7 +17,8 @@ EAGER = {"adapt": {"after_changes": 1, "every": "1s"}, "retrain": {"every": "1s"
 
 def wanted(database: Database, model: Model) -> list[JobKind]:
     with database.read() as session:
-        found = schedule.wanted(session, session.get_one(Model, model.id), now() + timedelta(days=1))
+        row, moment = session.get_one(Model, model.id), now() + timedelta(days=1)
+        found = erasure_schedule.wanted(session, row, moment) + schedule.wanted(session, row, moment)
         return [kind for kind, _ in found]
 
 
@@ -36,7 +38,7 @@ def test_nothing_is_due_by_the_policy_while_a_model_is_held(empty_database: Data
     assert wanted(empty_database, model) == [JobKind.ADAPT, JobKind.RETRAIN]
     hold(empty_database, model)
     assert wanted(empty_database, model) == []
-    assert schedule.make_due(empty_database) == []
+    assert schedule.enqueue_due(empty_database) == []
     assert resume(empty_database, model) is not None
     assert stored(empty_database, model).held_at is None
 

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from core.database import Database, now
-from core.jobs import leases
+from core.jobs import leases, queue
 from core.jobs.leases import Cancelled, Lost
 from core.tables.jobs import Job, JobKind, JobState
 from core.tables.models import Model
@@ -35,7 +35,8 @@ def job(database: Database, model: Model) -> str:
 def take(database: Database, job: str, owner: str = OWNER, seconds: float = SECONDS) -> bool:
     """Whether the owner got it."""
     with database.write() as session:
-        return leases.take(session, job, owner, seconds, MOST) is not None
+        found = leases.take(session, job, owner, seconds, MOST)
+        return found is not None and found[0].state is JobState.RUNNING
 
 
 def expire(database: Database, job: str) -> None:
@@ -46,12 +47,13 @@ def expire(database: Database, job: str) -> None:
 def written_by(database: Database, job: str, owner: str, act: Callable[[Session, Job, Model], Any]) -> None:
     """What a worker writes when it is done, in its one transaction."""
     with database.write() as session:
-        act(session, *leases.owned(session, job, owner))
+        act(session, *leases.require_owned(session, job, owner))
 
 
 def succeed(session: Session, job: Job, model: Model) -> None:
     job.version = 7
-    leases.end(session, job, model, JobState.SUCCEEDED, "done")
+    leases.end(job, JobState.SUCCEEDED, "done")
+    queue.enqueue_next(session, job)
 
 
 def test_of_many_takers_at_once_one_wins(database: Database, model: Model) -> None:
@@ -169,7 +171,7 @@ def test_a_cancelled_job_is_neither_extended_nor_written_nor_begun_again(
     database: Database, model: Model, job: str
 ) -> None:
     take(database, job)
-    locked(database, model, lambda s, m: leases.cancel(s, s.get_one(Job, job), m))
+    locked(database, model, lambda s, m: leases.cancel(s.get_one(Job, job)))
     with pytest.raises(Cancelled):
         leases.extend(database, job, OWNER, SECONDS, 0.5, "")
     with pytest.raises(Cancelled):
@@ -182,7 +184,7 @@ def test_a_cancelled_job_is_neither_extended_nor_written_nor_begun_again(
 
 def fail(database: Database, job: str) -> None:
     error = {"code": "solver_failed", "detail": "too steep"}
-    written_by(database, job, OWNER, lambda s, j, m: leases.give_up_attempt(s, j, m, error, MOST, pause=0.0))
+    written_by(database, job, OWNER, lambda s, j, _: leases.give_up_attempt(s, j, error, MOST, pause=0.0))
 
 
 def test_a_job_fails_after_its_attempts_and_says_why(database: Database, job: str) -> None:
@@ -219,9 +221,7 @@ def test_workers_that_are_lost_count_as_attempts(database: Database, job: str) -
 
 def test_between_attempts_a_job_rests(database: Database, job: str) -> None:
     take(database, job)
-    written_by(
-        database, job, OWNER, lambda s, j, m: leases.give_up_attempt(s, j, m, {"code": "", "detail": ""}, MOST, 60)
-    )
+    written_by(database, job, OWNER, lambda s, j, _: leases.give_up_attempt(s, j, {"code": "", "detail": ""}, MOST, 60))
     assert not take(database, job, OTHER)
     expire(database, job)
     assert take(database, job, OTHER)

@@ -27,7 +27,7 @@ def model(database: Database) -> Model:
 
 
 def due(database: Database, model: Model, kind: JobKind = JobKind.ADAPT, request_id: str | None = None) -> str:
-    job_id: str = locked(database, model, lambda s, m: queue.due(s, m, kind, request_id).id)
+    job_id: str = locked(database, model, lambda s, m: queue.enqueue(s, m, kind, request_id).id)
     return job_id
 
 
@@ -37,7 +37,7 @@ def on_job(database: Database, job_id: str, act: Callable[[Session, Job], Any]) 
 
 
 def cancelled(session: Session, job: Job) -> None:
-    leases.cancel(session, job, session.get_one(Model, job.model_id))
+    leases.cancel(job)
 
 
 def shown(database: Database, job_id: str) -> Job:
@@ -95,10 +95,10 @@ def test_an_adaptation_begins_where_the_champion_stands_and_a_retrain_at_the_sta
         session.add(Version(model_id=row.id, number=1, dataset="0" * 64, **state, **values))
         row.champion = row.tip = 1
 
-    assert locked(database, model, lambda s, m: queue.adaptation(s, m, None)) is None
+    assert locked(database, model, lambda s, m: queue.enqueue_adaptation(s, m, None)) is None
     locked(database, model, enter)
     add(database, model, [Row("c")])
-    adapt = locked(database, model, lambda s, m: queue.adaptation(s, m, None))
+    adapt = locked(database, model, lambda s, m: queue.enqueue_adaptation(s, m, None))
     assert (shown(database, adapt).from_position, shown(database, adapt).to_position) == (2, 3)
     assert shown(database, due(database, model, JobKind.RETRAIN)).from_position == 0
 

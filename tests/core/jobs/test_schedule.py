@@ -181,7 +181,7 @@ def test_however_many_schedulers_ask_at_once_a_job_is_made_due_once(empty_databa
         add_training(empty_database, model, 1)
         backdate(empty_database, model)
     with ThreadPoolExecutor(6) as pool:
-        made = [job for jobs in pool.map(lambda _: schedule.make_due(empty_database), range(6)) for job in jobs]
+        made = [job for jobs in pool.map(lambda _: schedule.enqueue_due(empty_database), range(6)) for job in jobs]
     with empty_database.read() as session:
         jobs = session.scalars(select(Job)).all()
         assert sorted((job.model_id, job.kind) for job in jobs) == [

@@ -17,7 +17,7 @@ from core.jobs import holds
 from core.jobs.leases import end
 from core.models import catalog
 from core.tables.jobs import Job, JobKind, JobState
-from core.tables.tracking import TrackingEventKind, tell
+from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.tables.versions import Comparison
 from core.versions import history
 from core.versions.comparison import PairedEvaluation
@@ -301,7 +301,7 @@ def test_a_model_of_the_same_name_starts_afresh(new_scene: NewScene, server: str
     # the deletion of the old one, told again, is not about the new one
     fresh = shown.everything()
     with scene.database.write() as session:
-        tell(session, old, TrackingEventKind.DELETED)
+        enqueue_event(session, old, TrackingEventKind.DELETED)
     scene.publish(server)
     assert shown.everything() == fresh
 

@@ -22,7 +22,7 @@ from core.models.spec import Training as TrainingSpec
 from core.settings import Settings
 from core.tables.jobs import Job, JobKind
 from core.tables.ledger import Example
-from core.tables.tracking import TrackingEvent, TrackingEventKind, tell
+from core.tables.tracking import TrackingEvent, TrackingEventKind, enqueue_event
 from core.tables.versions import Version
 from core.tracking.publisher import publish
 from core.versions import history
@@ -74,7 +74,7 @@ class Scene:
     def job(self, kind: JobKind, start: bool = True, request_id: str | None = None) -> str:
         """Have a job due, and run it."""
         with self.database.write() as session:
-            job = queue.due(session, catalog.find(session, self.name, None, lock=True), kind, request_id).id
+            job = queue.enqueue(session, catalog.find(session, self.name, None, lock=True), kind, request_id).id
         if start:
             run(OutboxSender(self.settings, None), job)  # type: ignore[arg-type]
         return job
@@ -99,12 +99,12 @@ class Scene:
     def delete(self) -> None:
         with self.database.write() as session:
             model = catalog.find(session, self.name, None, lock=True)
-            tell(session, model, TrackingEventKind.DELETED)
+            enqueue_event(session, model, TrackingEventKind.DELETED)
             session.delete(model)
 
     def tell(self, kind: TrackingEventKind, job: str | None = None) -> None:
         with self.database.write() as session:
-            tell(session, catalog.find(session, self.name, None), kind, job)
+            enqueue_event(session, catalog.find(session, self.name, None), kind, job)
 
     def publish(self, url: str) -> int:
         return publish(self.database, self.store, url, "tests")

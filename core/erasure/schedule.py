@@ -1,0 +1,45 @@
+"""When a model needs a job that erases: looked at by the tick, as `core.jobs.schedule` looks at the policies."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, exists, func, or_, select
+from sqlalchemy.orm import Session
+
+from core.database import Database, now
+from core.erasure.purging import something_removed
+from core.erasure.requests import open_parts
+from core.jobs.schedule import enqueue_wanted
+from core.tables.erasures import OPEN, ErasureState, Part
+from core.tables.jobs import Job, JobKind, JobState
+from core.tables.ledger import Example
+from core.tables.models import Model
+from core.tables.versions import Version
+
+
+def enqueue_due(database: Database) -> list[str]:
+    """Enqueue a job for each model that has something to erase; the ids of the new jobs."""
+    moment = now()
+    return enqueue_wanted(database, may_have_to_erase(moment), wanted, moment)
+
+
+def may_have_to_erase(moment: datetime) -> ColumnElement[bool]:
+    """Models that have removed examples, open erasures, or versions whose time is over."""
+    removed = exists().where(Example.model_id == Model.id, Example.removed.is_not(None), func.length(Example.x) > 0)
+    erased = exists().where(Part.model_id == Model.id, Part.state.in_(OPEN))
+    kept = exists().where(Version.model_id == Model.id, Version.purge_at <= moment)
+    return or_(removed, erased, kept)
+
+
+def wanted(session: Session, model: Model, moment: datetime) -> list[tuple[JobKind, datetime | None]]:
+    """The job that erases, if an erasure waits for one, removed examples can be deleted, or a kept version's time is
+    over."""
+    at_work = Job.state.in_((JobState.QUEUED, JobState.RUNNING))
+    erasing = select(Job.id).where(Job.model_id == model.id, Job.kind == JobKind.ERASE, at_work)
+    if session.scalar(erasing.limit(1)) is not None:
+        return []
+    waiting = any(part.state is not ErasureState.FAILED for part, _ in open_parts(session, model.id))
+    over = select(Version.number).where(Version.model_id == model.id, Version.purge_at <= moment)
+    due = waiting or something_removed(session, model) or session.scalar(over.limit(1)) is not None
+    return [(JobKind.ERASE, None)] if due else []
