@@ -18,7 +18,8 @@ WORKDIR /source
 FROM build AS requirements
 COPY pyproject.toml ./
 RUN python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-    print(*project['dependencies'], *project['optional-dependencies']['s3'], sep='\n')" > requirements.txt
+    extras = project['optional-dependencies']; \
+    print(*project['dependencies'], *extras['server'], *extras['s3'], sep='\n')" > requirements.txt
 
 # "+cpu" is part of the version, and only an index of CPU builds has it: nothing of CUDA is ever fetched.
 FROM requirements AS cpu-packages
@@ -36,7 +37,10 @@ RUN --mount=type=cache,target=/root/.cache/pip pip install -r requirements.txt
 # Amend itself, in a layer of its own: a new version of it changes a megabyte of the image.
 FROM build AS application
 COPY . ./
-RUN pip install --no-cache-dir --no-deps --prefix=/application .
+# The wheel is the client and the command alone; the server's parts go beside it, compiled as pip does it.
+RUN pip install --no-cache-dir --no-deps --prefix=/application . \
+    && cp -r bench core migrations service worker /application/lib/python*/site-packages \
+    && python -m compileall -q /application
 
 FROM python:${PYTHON}-slim-bookworm AS runtime
 LABEL org.opencontainers.image.title="Amend" \

@@ -16,7 +16,7 @@ setup: $(STAMP)  ## make .venv and install everything in it; nothing to do when 
 $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo 'installing into $(VENV): a minute or two the first time'
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test,dev,bench]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[server,test,dev,bench]'
 	@touch $@
 
 # One thread in each process: test processes that compete for cores are slower, and one thread adds numbers in the same

@@ -22,12 +22,13 @@ if TYPE_CHECKING:  # they load torch, which the process that hands out the tests
 gc.disable()  # looking for garbage while modules are loaded takes seconds
 
 BACKENDS = ("sqlite", "postgresql")
-LONG = ("endurance", "client", "production", "worker", "service")
+LONG = ("endurance", "amend", "production", "worker", "service")
 ORDER = ("tests/core/kprior", "deployment", "mlflow", "dashboard", *(f"tests/{name}" for name in LONG), "stack")
 """The mathematics first, which is soon done. Then what takes long, so that the last test is not a long one."""
 SHARED = {
     "tests/service/": "stack",
     "tests/amend/test_service": "stack",
+    "tests/amend/test_wheel": "stack",
     **{f"tests/endurance/test_{name}": "stack" for name in ("forks", "load", "outbox", "recording", "uploads")},
     "tests/worker/test_dashboard": "dashboard",
     "tests/worker/": "deployment",

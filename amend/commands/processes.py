@@ -1,8 +1,10 @@
 """Commands that start another part of Amend as a process: the service, workers, migrations, benchmarks.
 
+Those parts are in the repository and in the image, not in the wheel: where they are missing, a command says so.
 Benchmarks define their options where they are: the command hands over what it was given.
 """
 
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -10,6 +12,11 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from amend.commands.connection import fail
+
+PARTS = ("core", "service", "worker", "migrations", "bench")
+# Two of the packages of the extra `server`: without it, neither is there as a rule.
+PACKAGES = ("torch", "mlflow")
 # `--help` is not ours to answer either: only the benchmark knows its options.
 PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
@@ -69,6 +76,7 @@ def up() -> None:
 
     Example: AMEND_HOME=./data AMEND_PORT=8080 amend up
     """
+    require_server()
     from amend.up.run import run  # needs a Unix; the other commands do not
 
     raise typer.Exit(run())
@@ -86,6 +94,7 @@ def demo(
 
     Example: amend demo --keep
     """
+    require_server()
     from amend.demo.run import run  # needs scikit-learn, which takes a while to load
 
     raise typer.Exit(run(figure, keep))
@@ -143,5 +152,14 @@ def migrate() -> None:
 
 def run_module(module: str, *arguments: str) -> NoReturn:
     """Become ``python -m module arguments...``: signals reach it, and nothing is left when it ends."""
+    require_server()
     # -P: without it, a folder named like the module in the user's directory would be run instead.
     os.execv(sys.executable, [sys.executable, "-P", "-m", module, *arguments])
+
+
+def require_server() -> None:
+    """End with what is missing, and how to get it, where only the client is installed."""
+    missing = [name for name in (*PARTS, *PACKAGES) if importlib.util.find_spec(name) is None]
+    if missing:
+        found = f"this command needs Amend's server, and there is no {', '.join(missing)} here"
+        fail(f"{found}: run it from Amend's repository after `make setup`, or in its image")

@@ -1,4 +1,4 @@
-"""``python -m client.up.tracking [FOLDER PORT]``: MLflow's server, behind a password.
+"""``python -m amend.up.tracking [FOLDER PORT]``: MLflow's server, behind a password.
 
 With a folder its database is there, and never half-made; else it is what MLflow's own settings say (MLFLOW_...).
 

@@ -80,8 +80,8 @@ def install(folder: Path) -> Installed:
     source, prefix = folder / "source", folder / "application"
     copy_context(source)
     (command,) = stages()["application"].given("RUN")
-    words = [word.replace("/application", str(prefix)) for word in shlex.split(command)]
     # the tools to build it with are here, and need not be fetched
-    run = [sys.executable, "-m", *words, "--no-build-isolation", "--quiet", "--ignore-installed"]
-    subprocess.run(run, cwd=source, check=True)
+    pip = f"{sys.executable} -m pip install --no-build-isolation --quiet --ignore-installed"
+    command = command.replace("/application", str(prefix)).replace("python -m", f"{sys.executable} -m")
+    subprocess.run(["sh", "-ec", command.replace("pip install", pip)], cwd=source, check=True)
     return Installed(prefix)

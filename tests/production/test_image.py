@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.production.compose import read
 from tests.production.image import ROOT, Installed, copy_context, stages
 
-PACKAGES = ("bench", "client", "core", "migrations", "service", "worker")
+PACKAGES = ("amend", "bench", "core", "migrations", "service", "worker")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -51,7 +51,8 @@ def test_the_cpu_image_asks_for_builds_that_have_no_cuda(tmp_path: Path) -> None
     for command in (listing, picking):
         subprocess.run(["sh", "-ec", command], cwd=tmp_path, check=True)
     assert (tmp_path / "torch.txt").read_text() == "torch==2.13.0+cpu\n"
-    wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["s3"]]
+    extras = PROJECT["optional-dependencies"]
+    wanted = [*PROJECT["dependencies"], *extras["server"], *extras["s3"]]
     assert (tmp_path / "requirements.txt").read_text().splitlines() == wanted
     assert "-r torch.txt" in torch
     assert "-r requirements.txt" in rest
