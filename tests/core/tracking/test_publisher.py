@@ -19,8 +19,8 @@ from core.models import catalog
 from core.tables.jobs import Job, JobKind, JobState
 from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.tables.versions import Comparison
-from core.versions import history
 from core.versions.comparison import PairedEvaluation
+from core.versions.queries import find_version
 from core.versions.rounding import coarse, coarse_pair, decade_above, significant
 from tests.core.tracking.shown import Shown
 from tests.core.tracking.tracked_model import NewScene, Scene, cloud, trained
@@ -244,7 +244,7 @@ def test_a_held_model_says_so_until_it_is_resumed(new_scene: NewScene, server: s
         return model.tags.get("amend.held"), model.description, shown.experiment().tags["mlflow.note.content"]
 
     tag, *notes = told(
-        lambda session, model: holds.promote_by_hand(session, model, history.find(session, model, 1), by="key-7")
+        lambda session, model: holds.promote_by_hand(session, model, find_version(session, model, 1), by="key-7")
     )
     assert tag is not None
     assert tag.startswith("held since 2")
