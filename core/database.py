@@ -184,6 +184,11 @@ class Database:
         finally:
             self._turns.release()
 
+    def ping(self) -> None:
+        """Ask the database something; an error if it does not answer."""
+        with self.read() as session:
+            session.execute(sa.select(1))
+
     def close(self) -> None:
         self.engine.dispose()
 

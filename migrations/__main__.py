@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from core.database import Database
 from core.errors import AmendError, Invalid
-from core.keys import keyring
+from core.keys import keyring, queries
 from core.metadata import secret_matches
 from core.settings import Settings, from_environment, write_private
 from core.tables.keys import Scope
@@ -52,7 +52,7 @@ def admin_key(session: Session, settings: Settings) -> str:
         except IntegrityError:
             raise Invalid("key_revoked", "AMEND_ADMIN_KEY was revoked; give another.") from None
         return "as given"
-    if keyring.has_admin(session):
+    if queries.has_admin(session):
         return "there is one already (lost? give a new one as AMEND_ADMIN_KEY)"
     _, text = keyring.issue(session, "first admin", [Scope.ADMIN], None)
     write_private(path, text)

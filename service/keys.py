@@ -7,11 +7,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from core.keys import keyring
+from core.keys.queries import page_keys
 from core.models.spec import Strict, Text
 from core.tables.keys import Key, Scope
 from service.context import ContextDep
@@ -75,8 +75,7 @@ def list_keys(caller: Admin, context: ContextDep, limit: Limit = 100, after: Aft
     caller.require_all_models()
     with context.database.read() as session:
         start = after if after and after.isprintable() else ""
-        query = select(Key).where(Key.revoked_at.is_(None), Key.id > start).order_by(Key.id).limit(limit + 1)
-        keys = session.scalars(query).all()
+        keys = page_keys(session, start, limit + 1)
         return page_of(keys, limit, lambda key: KeyAnswer.model_validate(values(key)), lambda key: key.id)
 
 

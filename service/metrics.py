@@ -11,13 +11,11 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
-from sqlalchemy import func, select
 
 from core.database import Database, now
-from core.tables.erasures import PENDING, Erasure, ErasureState
-from core.tables.jobs import Job, JobState, Outbox, Worker
-from core.tables.models import Model
-from core.tables.versions import Version
+from core.erasure.counts import count_erasures, count_overdue
+from core.jobs import queries
+from core.versions.queries import positions_in_service
 
 OURS = CollectorRegistry()
 REQUESTS = Counter("amend_requests", "Requests by route and status.", ["method", "route", "status"], registry=OURS)
@@ -62,25 +60,20 @@ class Ledger(Collector):
         erasures = GaugeMetricFamily("amend_erasures", "Erasures by state.", labels=["state"])
         overdue = GaugeMetricFamily("amend_erasures_overdue", "Erasures past their due date.")
         with self.database.read() as session:
-            for kind, state, count in session.execute(
-                select(Job.kind, Job.state, func.count()).group_by(Job.kind, Job.state)
-            ):
-                jobs.add_metric([kind.value, JobState(state).value], count)
-            oldest = session.scalar(select(func.min(Job.created_at)).where(Job.state == JobState.QUEUED))
+            for kind, state, count in queries.count_jobs(session):
+                jobs.add_metric([kind.value, state.value], count)
+            oldest = queries.oldest_queued(session)
             waiting.add_metric([], max(0.0, (now() - oldest).total_seconds()) if oldest else 0)
-            heard = select(func.count()).where(Worker.seen_at > now() - self.silence)
-            workers.add_metric([], session.scalar(heard) or 0)
-            unsent.add_metric([], session.scalar(select(func.count()).select_from(Outbox)) or 0)
-            champion = (Version.model_id == Model.id) & (Version.number == Model.champion)
-            for model, position in session.execute(select(Model, Version.position).outerjoin(Version, champion)):
+            workers.add_metric([], queries.count_workers(session, now() - self.silence))
+            unsent.add_metric([], queries.count_unsent(session))
+            for model, position in positions_in_service(session):
                 examples.add_metric([model.name, "train"], model.train_count)
                 examples.add_metric([model.name, "holdout"], model.holdout_count)
                 pending.add_metric([model.name], model.head - (position or 0))
                 held.add_metric([model.name], model.held_at is not None)
-            for stage, count in session.execute(select(Erasure.state, func.count()).group_by(Erasure.state)):
-                erasures.add_metric([ErasureState(stage).value], count)
-            late = select(func.count()).where(Erasure.state.in_(PENDING), Erasure.due_at < now())
-            overdue.add_metric([], session.scalar(late) or 0)
+            for stage, count in count_erasures(session):
+                erasures.add_metric([stage.value], count)
+            overdue.add_metric([], count_overdue(session))
         yield from (jobs, waiting, workers, unsent, examples, pending, held, erasures, overdue)
 
 

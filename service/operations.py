@@ -12,12 +12,11 @@ import httpx
 import redis
 from fastapi import APIRouter
 from pydantic import BaseModel
-from sqlalchemy import func, select
 from starlette.responses import JSONResponse, Response
 
 from core.database import now
 from core.errors import Unavailable
-from core.tables.jobs import Worker
+from core.jobs.queries import last_sign_of_life
 from core.tracking import publisher
 from core.versions import store_identity
 from service import metrics
@@ -58,8 +57,7 @@ class Readiness(BaseModel):
 
 
 def database(context: Context) -> str:
-    with context.database.read() as session:
-        session.execute(select(1))
+    context.database.ping()
     return "answers"
 
 
@@ -82,7 +80,7 @@ def broker(context: Context) -> str:
 
 def worker(context: Context) -> str:
     with context.database.read() as session:
-        seen = session.scalar(select(func.max(Worker.seen_at)))
+        seen = last_sign_of_life(session)
     if seen is None:
         raise LookupError("no worker was ever seen")
     silent = now() - seen

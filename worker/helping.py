@@ -13,6 +13,7 @@ import torch
 from core.errors import AmendError
 from core.jobs import stretches
 from core.jobs.leases import Lost
+from core.jobs.queries import any_can_begin
 from core.jobs.queue import QUEUES
 from core.kprior.data.codec import pack, unpack
 from core.kprior.passes.accumulator import Accumulator, accumulator_of
@@ -38,7 +39,7 @@ def help_out(context: Context, job_id: str) -> None:
     served = [name.strip() for name in context.settings.queues.split(",") if name.strip()] or QUEUES
     while not context.stopping():
         with context.database.read() as session:
-            if stretches.wanted_elsewhere(session, served):
+            if any_can_begin(session, served):
                 return
         stretch = helper.take()
         if stretch is not None:

@@ -16,7 +16,7 @@ from types import FrameType
 
 import structlog
 from celery import Celery
-from sqlalchemy import delete, select
+from sqlalchemy import delete
 
 from core import idempotency, logs
 from core.database import Database, now
@@ -29,7 +29,7 @@ from core.errors import AmendError
 from core.jobs import messages, schedule, stretches
 from core.settings import Settings, from_environment
 from core.tables.jobs import Worker
-from core.tables.tracking import TrackingEvent
+from core.tracking.queries import next_event
 from core.versions import store_identity
 from core.versions.orphans import sweep
 from core.versions.store import Store
@@ -70,7 +70,7 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
 
     def tell_mlflow() -> None:
         with database.read() as session:
-            waiting = session.scalar(select(TrackingEvent.id).limit(1)) is not None
+            waiting = next_event(session) is not None
         if waiting and settings.mlflow_url:
             messages.send_track(celery)
 

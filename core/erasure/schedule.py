@@ -10,9 +10,10 @@ from sqlalchemy.orm import Session
 from core.database import Database, now
 from core.erasure.purging import something_removed
 from core.erasure.requests import open_parts
+from core.jobs.queries import is_at_work
 from core.jobs.schedule import enqueue_wanted
 from core.tables.erasures import OPEN, ErasureState, Part
-from core.tables.jobs import Job, JobKind, JobState
+from core.tables.jobs import JobKind
 from core.tables.ledger import Example
 from core.tables.models import Model
 from core.tables.versions import Version
@@ -35,9 +36,7 @@ def may_have_to_erase(moment: datetime) -> ColumnElement[bool]:
 def wanted(session: Session, model: Model, moment: datetime) -> list[tuple[JobKind, datetime | None]]:
     """The job that erases, if an erasure waits for one, removed examples can be deleted, or a kept version's time is
     over."""
-    at_work = Job.state.in_((JobState.QUEUED, JobState.RUNNING))
-    erasing = select(Job.id).where(Job.model_id == model.id, Job.kind == JobKind.ERASE, at_work)
-    if session.scalar(erasing.limit(1)) is not None:
+    if is_at_work(session, model.id, JobKind.ERASE):
         return []
     waiting = any(part.state is not ErasureState.FAILED for part, _ in open_parts(session, model.id))
     over = select(Version.number).where(Version.model_id == model.id, Version.purge_at <= moment)

@@ -18,6 +18,7 @@ from core.tables.models import Model
 from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.tables.versions import Version
 from core.versions import history
+from core.versions.queries import tip_of
 
 NOT_PROMOTED = "not promoted: the model is held"
 
@@ -49,7 +50,7 @@ def resume(session: Session, model: Model, request_id: str | None) -> str | None
         return None
     model.held_at = model.held_why = model.held_by = None
     enqueue_event(session, model, TrackingEventKind.ALIASES)
-    tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+    tip = tip_of(session, model)
     if tip is None or model.train_count == 0:
         return None
     due = dict(schedule.wanted(session, model, now()))

@@ -14,10 +14,11 @@ from sqlalchemy.orm import Session
 
 from core.database import Database, now, rows_changed
 from core.errors import Conflict
+from core.jobs.queries import job_in
 from core.jobs.queue import enqueue_message
-from core.tables.jobs import ENDED, Job, JobKind, JobState, in_state
+from core.tables.jobs import ENDED, Job, JobKind, JobState
 from core.tables.models import Model
-from core.tables.versions import Version
+from core.versions.queries import tip_of
 
 LONGEST = 500
 """Characters of a job's message."""
@@ -52,11 +53,9 @@ def take(session: Session, job_id: str, owner: str, seconds: float, most: int) -
             job.error = job.error or {"code": "worker_lost", "detail": "The workers that ran it were lost."}
             end(job, JobState.FAILED, f"failed after {job.attempts} attempts")
             return found
-    else:
-        same = (Job.model_id == model.id, Job.kind == job.kind, in_state(JobState.RUNNING))
-        if session.scalar(select(Job.id).where(*same)) is not None:
-            return None  # told again when that one ends
-    tip = session.get(Version, (model.id, model.tip)) if model.tip and job.kind is not JobKind.RETRAIN else None
+    elif job_in(session, model.id, job.kind, JobState.RUNNING) is not None:
+        return None  # told again when that one ends
+    tip = None if job.kind is JobKind.RETRAIN else tip_of(session, model)
     job.state, job.attempts, job.started_at = JobState.RUNNING, job.attempts + 1, job.started_at or now()
     job.progress, job.message = 0.0, "started"
     job.from_position, job.to_position = tip.position if tip else 0, model.head

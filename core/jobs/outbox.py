@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, update
 from sqlalchemy.orm import Session
 
 from core.database import Database, now
+from core.jobs.queries import unsent_messages
 from core.tables.jobs import Job, Outbox
 
 MANY = 1000
@@ -20,8 +21,7 @@ def flush(database: Database, send: Send) -> int:
     sent = 0
     while True:
         with database.read() as session:
-            query = select(Outbox.id, Job.id, Job.queue).join(Job, Job.id == Outbox.job_id)
-            rows = session.execute(query.order_by(Outbox.id).limit(MANY)).all()
+            rows = unsent_messages(session, MANY)
         for _, job_id, queue in rows:
             send(job_id, queue)
         if rows:

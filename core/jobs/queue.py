@@ -5,13 +5,13 @@ from __future__ import annotations
 import uuid
 from datetime import datetime
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from core.jobs.queries import is_at_work, job_in
 from core.ledger.specs import spec_at
-from core.tables.jobs import Job, JobKind, JobState, Outbox, in_state
+from core.tables.jobs import Job, JobKind, JobState, Outbox
 from core.tables.models import Model
-from core.tables.versions import Version
+from core.versions.queries import newest_number, tip_of
 
 QUEUES = ("quick", "long", "quick-gpu", "long-gpu")
 """Adaptations are quick, training from scratch is long; jobs on networks have queues of their own, for GPUs."""
@@ -25,12 +25,11 @@ def enqueue(
     due_at: datetime | None = None,
 ) -> Job:
     """The queued job of this kind, up to the head: the one that waits already, or a new one."""
-    queued = select(Job).where(Job.model_id == model.id, Job.kind == kind, in_state(JobState.QUEUED))
-    job = session.scalar(queued)
+    job = job_in(session, model.id, kind, JobState.QUEUED)
     if job is not None:
         job.to_position = model.head
         return job
-    parent = session.get(Version, (model.id, model.tip)) if model.tip else None
+    parent = tip_of(session, model)
     network = spec_at(session, model.id, model.spec, model.head)["architecture"]["kind"] != "linear"
     quick = parent is not None and kind is not JobKind.RETRAIN
     job = Job(
@@ -58,9 +57,7 @@ def enqueue_message(session: Session, job: Job) -> None:
 
 def enqueue_next(session: Session, job: Job) -> None:
     """Have the workers told of the job that waited for this one to end, if there is any."""
-    session.flush()
-    waiting = (Job.model_id == job.model_id, Job.kind == job.kind, in_state(JobState.QUEUED))
-    following = session.scalar(select(Job).where(*waiting))
+    following = job_in(session, job.model_id, job.kind, JobState.QUEUED)
     if following is not None:
         enqueue_message(session, following)
 
@@ -73,9 +70,7 @@ def enqueue_adaptation(session: Session, model: Model, request_id: str | None, e
     """
     if model.held_at is not None and not even_held:
         return None
-    trained = select(Version.number).where(Version.model_id == model.id)
-    at_work = (Job.state.in_((JobState.QUEUED, JobState.RUNNING)), Job.kind != JobKind.ERASE)
-    training = select(Job.id).where(Job.model_id == model.id, *at_work)
-    if session.scalar(trained.limit(1)) is None and session.scalar(training.limit(1)) is None:
+    trained = newest_number(session, model.id) > 0
+    if not trained and not is_at_work(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
         return None
     return enqueue(session, model, JobKind.ADAPT, request_id).id

@@ -17,6 +17,7 @@ from core.database import Database, now
 from core.errors import AmendError
 from core.jobs import outbox, queue
 from core.jobs.outbox import Send
+from core.jobs.queries import is_blocked, job_in, last_job
 from core.ledger.append import few
 from core.models.policy import Policy, duration
 from core.tables.erasures import Erasure, ErasureState, Part
@@ -24,6 +25,7 @@ from core.tables.jobs import Job, JobKind, JobState, Outbox
 from core.tables.ledger import Change, Example
 from core.tables.models import Model
 from core.tables.versions import Version, VersionKind
+from core.versions.queries import last_trained, tip_of
 
 HELD = ErasureState.HELD
 
@@ -73,7 +75,7 @@ def is_outdated() -> ColumnElement[bool]:
 def wanted(session: Session, model: Model, moment: datetime) -> list[tuple[JobKind, datetime | None]]:
     """Which jobs the policy asks for, and for which time on its schedule."""
     policy = Policy.model_validate(model.policy)
-    tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+    tip = tip_of(session, model)
     if tip is None or model.train_count == 0 or model.held_at is not None:
         return []
     found: list[tuple[JobKind, datetime | None]] = []
@@ -88,14 +90,13 @@ def adaptation_due(session: Session, model: Model, tip: Version, policy: Policy,
     """Whether enough changes wait, or one for long enough; counted from what a job is about to do or has failed to."""
     if model.head == tip.position:
         return False
-    jobs = select(Job).where(Job.model_id == model.id, Job.kind == JobKind.ADAPT)
-    if session.scalar(jobs.where(Job.state == JobState.QUEUED)) is not None:
+    if job_in(session, model.id, JobKind.ADAPT, JobState.QUEUED) is not None:
         return False
     since, waiting_from = tip.position, None
-    running = session.scalar(jobs.where(Job.state == JobState.RUNNING))
+    running = job_in(session, model.id, JobKind.ADAPT, JobState.RUNNING)
     if running is not None:
         since = max(since, running.to_position)
-    last = session.scalar(jobs.order_by(Job.created_at.desc()).limit(1))
+    last = last_job(session, model.id, JobKind.ADAPT)
     if last is not None and last.state in (JobState.FAILED, JobState.CANCELLED) and last.to_position > since:
         since, waiting_from = last.to_position, last.finished_at
     held = held_removals(session, model.id, since)
@@ -142,8 +143,7 @@ def retrain_due(session: Session, model: Model, policy: Policy, moment: datetime
     )
     if session.scalar(retrains.where(waiting).limit(1)) is not None:
         return None
-    trained = select(Version).where(Version.model_id == model.id, Version.kind == VersionKind.TRAINED)
-    last = session.scalar(trained.order_by(Version.position.desc(), Version.number.desc()).limit(1))
+    last = last_trained(session, model.id)
     if last is None or last.created_at >= due_at:
         return None
     if model.head - last.position == len(held_removals(session, model.id, last.position)):
@@ -159,11 +159,9 @@ def reconcile(database: Database, send: Send, patience: float) -> int:
     sent = outbox.flush(database, send)
     long_ago = now() - timedelta(seconds=patience)
     with database.read() as session:
-        other = aliased(Job)
-        busy = exists().where(other.model_id == Job.model_id, other.kind == Job.kind, other.state == JobState.RUNNING)
         silent = or_(Job.sent_at.is_(None), Job.sent_at < long_ago)
         announced = exists().where(Outbox.job_id == Job.id)
-        forgotten = and_(Job.state == JobState.QUEUED, ~busy, ~announced, silent)
+        forgotten = and_(Job.state == JobState.QUEUED, ~is_blocked(), ~announced, silent)
         lost = and_(
             Job.state == JobState.RUNNING,
             Job.lease_until < now(),

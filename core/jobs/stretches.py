@@ -11,7 +11,6 @@ from collections.abc import Collection
 from datetime import timedelta
 
 from sqlalchemy import ColumnElement, case, delete, exists, or_, select, update
-from sqlalchemy.orm import Session, aliased
 
 from core.database import Database, now, rows_changed
 from core.jobs.leases import Lost
@@ -114,11 +113,3 @@ def sweep(database: Database) -> None:
             return
     with database.write() as session:
         session.execute(delete(Stretch).where(~at_work()))
-
-
-def wanted_elsewhere(session: Session, queues: Collection[str]) -> bool:
-    """Whether a job waits on these queues that could begin now: it goes before any help."""
-    other = aliased(Job)
-    busy = exists().where(other.model_id == Job.model_id, other.kind == Job.kind, other.state == JobState.RUNNING)
-    waiting = select(Job.id).where(Job.state == JobState.QUEUED, Job.queue.in_(queues), ~busy)
-    return session.scalar(waiting.limit(1)) is not None

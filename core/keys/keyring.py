@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Sequence
 from datetime import timedelta
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.database import now
@@ -61,9 +60,3 @@ def revoke(session: Session, key_id: str) -> None:
     if key is None or key.revoked_at is not None:
         raise NotFound("key_not_found", "There is no such key.")
     key.revoked_at = now()
-
-
-def has_admin(session: Session) -> bool:
-    """Whether anybody could still issue keys."""
-    active = session.scalars(select(Key).where(Key.revoked_at.is_(None)))
-    return any(Scope.ADMIN in key.scopes and key.models is None for key in active)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import select
-
 from core.database import Database
+from core.jobs.queries import retrain_ids
 from core.ledger.specs import spec_at
-from core.tables.jobs import Job, JobKind
 from core.tables.models import Model
 from core.tables.versions import Comparison, Version, VersionKind, VersionState
+from core.versions.queries import comparisons_of, versions_of
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Story:
     """A model with its past, up to the version that is told about."""
 
     model: Model
-    versions: list[Version]
+    versions: Sequence[Version]
     """In the order of their numbers."""
-    comparisons: list[Comparison]
+    comparisons: Sequence[Comparison]
     """In the order of their retrains."""
     retrains: frozenset[str]
     """Ids of the jobs that were asked for a full retrain."""
@@ -36,11 +36,9 @@ class Story:
             model = session.get(Model, model_id)
             if model is None:
                 return None
-            versions = session.scalars(select(Version).where(Version.model_id == model_id).order_by(Version.number))
-            comparisons = select(Comparison).where(Comparison.model_id == model_id).order_by(Comparison.retrained)
-            jobs = select(Job.id).where(Job.model_id == model_id, Job.kind == JobKind.RETRAIN)
-            found = list(versions), list(session.scalars(comparisons)), frozenset(session.scalars(jobs))
-            return cls(model, *found, spec_at(session, model.id, model.spec, model.head))
+            versions, comparisons = versions_of(session, model_id), comparisons_of(session, model_id)
+            retrains = retrain_ids(session, model_id)
+            return cls(model, versions, comparisons, retrains, spec_at(session, model.id, model.spec, model.head))
 
     def until(self, number: int) -> Story:
         """The story as it was when a version had just been made: the same, whenever it is told."""

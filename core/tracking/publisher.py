@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 import httpx
 import structlog
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, update
 
 from core import mutex
 from core.database import Database, now
 from core.errors import Unavailable
 from core.tables.tracking import TrackingEvent
+from core.tracking.queries import next_event
 from core.versions.store import Store
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def publish(database: Database, store: Store, url: str, owner: str, seconds: flo
 def following(database: Database, last: int) -> TrackingEvent | None:
     """The entry after another."""
     with database.read() as session:
-        return session.scalar(select(TrackingEvent).where(TrackingEvent.id > last).order_by(TrackingEvent.id).limit(1))
+        return next_event(session, last)
 
 
 def require(url: str) -> None:

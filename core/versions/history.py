@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from core.errors import Conflict, NotFound
+from core.errors import Conflict
 from core.models.policy import Policy
 from core.tables.erasures import OPEN, Erasure, Part
 from core.tables.models import Model
 from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.tables.versions import Promotion, Version, VersionKind, VersionState
+from core.versions.queries import find_version, newest_number
 from core.versions.store import Stored
 
 if TYPE_CHECKING:  # who promotes a version, or lists them, need not wait for torch
@@ -42,11 +43,10 @@ def record(
     job_id: str | None = None,
 ) -> Version:
     """Note a state, whose file is in the store, as the next version, a candidate."""
-    last = session.scalar(select(func.max(Version.number)).where(Version.model_id == model.id)) or 0
     size = len(state.memory)
     version = Version(
         model_id=model.id,
-        number=last + 1,
+        number=newest_number(session, model.id) + 1,
         kind=kind,
         parent=parent,
         position=position,
@@ -70,13 +70,6 @@ def record(
 def plain_cost(cost: Cost) -> dict[str, float]:
     """What a version says of its cost."""
     return {"backward_passes": cost.backward_passes, "data_passes": cost.data_passes, "seconds": cost.seconds}
-
-
-def find(session: Session, model: Model, number: int) -> Version:
-    version = session.get(Version, (model.id, number))
-    if version is None:
-        raise NotFound("version_not_found", f"The model has no version {number}.")
-    return version
 
 
 def erased(session: Session, version: Version) -> bool:
@@ -107,7 +100,7 @@ def promote(session: Session, model: Model, version: Version, by: str) -> Promot
         raise Conflict("version_erased", f"Version {version.number} knew a person who was erased, and is about to go.")
     previous = model.champion
     if previous is not None and previous != version.number:
-        find(session, model, previous).state = VersionState.SUPERSEDED
+        find_version(session, model, previous).state = VersionState.SUPERSEDED
     version.state, model.champion, model.tip = VersionState.CHAMPION, version.number, version.number
     promotion = Promotion(model_id=model.id, version=version.number, previous=previous, by=by)
     session.add(promotion)

@@ -7,16 +7,15 @@ import time
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
-from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from core.errors import Conflict, Invalid, NotFound
+from core.errors import Conflict, NotFound
 from core.jobs import leases, queue
+from core.jobs.queries import find_job, page_jobs
 from core.models import catalog
-from core.tables.jobs import ENDED, Job, JobKind, JobState
-from core.tables.models import Model
+from core.tables.jobs import ENDED, JobKind, JobState
 from core.tables.tracking import TrackingEventKind, enqueue_event
 from service.context import Context, ContextDep
 from service.http.auth import Admin, AuthenticatedRoute, Caller, Reader
@@ -32,13 +31,13 @@ Id = Annotated[str, Path(description="The job's id.", max_length=36)]
 
 
 def ask(name: str, kind: JobKind, caller: Caller, write: Writing) -> Response:
-    def make_due(session: Session) -> JobAnswer:
+    def enqueue(session: Session) -> JobAnswer:
         model = catalog.find(session, name, caller.models, lock=True)
         if model.train_count == 0:
             raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
         return described(queue.enqueue(session, model, kind, write.request_id), model.name)
 
-    return write(caller.credential, 202, make_due)
+    return write(caller.credential, 202, enqueue)
 
 
 @router.post("/models/{name}/adaptations", status_code=202, response_model=JobAnswer, responses=documented(404, 409))
@@ -53,18 +52,9 @@ def retrain(name: Name, caller: Admin, write: Write) -> Response:
     return ask(name, JobKind.RETRAIN, caller, write)
 
 
-def find(session: Session, id: str, caller: Caller) -> tuple[Job, Model]:
-    """A job and its model; NotFound if the caller cannot see the model."""
-    query = select(Job, Model).join(Model, Job.model_id == Model.id).where(Job.id == id)
-    found = session.execute(query).first() if id.isprintable() else None
-    if found is None or (caller.models is not None and found.Model.name not in caller.models):
-        raise NotFound("job_not_found", "There is no such job.")
-    return found.Job, found.Model
-
-
 def load(context: Context, id: str, caller: Caller) -> JobAnswer:
     with context.database.read() as session:
-        job, model = find(session, id, caller)
+        job, model = find_job(session, id, caller.models)
         return described(job, model.name)
 
 
@@ -101,24 +91,10 @@ def list_jobs(
     after: After = None,
 ) -> Page[JobAnswer]:
     """Jobs, the newest first."""
-    query = select(Job, Model.name).join(Model, Job.model_id == Model.id)
-    if caller.models is not None:
-        query = query.where(Model.name.in_(caller.models))
-    if state is not None:
-        query = query.where(Job.state == state)
-    if kind is not None:
-        query = query.where(Job.kind == kind)
     with context.database.read() as session:
-        if model is not None:
-            query = query.where(Job.model_id == catalog.find(session, model, caller.models).id)
-        if after is not None:
-            try:
-                last, _ = find(session, after, caller)
-            except NotFound:  # or a job that the caller cannot see: nothing tells which
-                raise Invalid.at(("query", "after"), "cursor_invalid", "is not a cursor of this list") from None
-            query = query.where(tuple_(Job.created_at, Job.id) < tuple_(last.created_at, last.id))
-        rows = session.execute(query.order_by(Job.created_at.desc(), Job.id.desc()).limit(limit + 1)).all()
-        return page_of(rows, limit, lambda row: described(row.Job, row.name), lambda row: row.Job.id)
+        of = None if model is None else catalog.find(session, model, caller.models)
+        rows = page_jobs(session, caller.models, of, state, kind, after, limit + 1)
+        return page_of(rows, limit, lambda row: described(*row), lambda row: row[0].id)
 
 
 @router.post("/jobs/{id}/cancel", response_model=JobAnswer, responses=documented(404, 409))
@@ -126,12 +102,11 @@ def cancel_job(id: Id, caller: Admin, write: Write) -> Response:
     """Cancel a job: a queued one ends at once, a running one is asked to stop."""
 
     def cancel(session: Session) -> JobAnswer:
-        job, model = find(session, id, caller)
-        # the model first, as everybody does: others hold it while they change its jobs
-        catalog.find(session, model.name, caller.models, lock=True)
-        found = session.get(Job, id, with_for_update=True, populate_existing=True)
+        find_job(session, id, caller.models)
+        found = leases.lock(session, id)
         if found is None:
             raise NotFound("job_not_found", "There is no such job.")
+        job, model = found
         leases.cancel(job)
         if job.state in ENDED:
             enqueue_event(session, model, TrackingEventKind.JOB, job.id)

@@ -21,9 +21,9 @@ from core.models.spec import check_removal
 from core.tables.ledger import ChangeKind
 from core.tables.models import Model
 from core.tables.tracking import TrackingEventKind, enqueue_event
-from core.tables.versions import Version
 from core.versions.history import folder_of
 from core.versions.orphans import sweep
+from core.versions.queries import champion_of
 from service.context import ContextDep
 from service.http.auth import Admin, AuthenticatedRoute, Reader
 from service.http.pages import After, Limit, Page, number, page_of
@@ -55,7 +55,7 @@ def held(model: Model) -> HeldAnswer | None:
 
 def described(session: Session, model: Model) -> ModelAnswer:
     spec = spec_at(session, model.id, model.spec, model.head)
-    champion = session.get(Version, (model.id, model.champion)) if model.champion else None
+    champion = champion_of(session, model)
     return ModelAnswer.model_validate(
         {
             **spec,

@@ -16,6 +16,7 @@ from core.errors import Conflict
 from core.models import catalog
 from core.models.spec import shape_of
 from core.versions import history
+from core.versions.queries import find_version
 from core.versions.serving import Served
 from service.context import Context
 from service.http.auth import Caller
@@ -64,7 +65,7 @@ class VersionCache:
             model = catalog.find(session, name, caller.models)
             if version is None and model.champion is None:
                 raise Conflict("champion_missing", "The model has no champion yet: train it with an adaptation.")
-            row = history.find(session, model, version or model.champion or 0)
+            row = find_version(session, model, version or model.champion or 0)
             history.require_in_use(row)
             key, file, sha256 = (model.id, row.number), row.file, row.sha256
         loaded = self.loaded.get(key)

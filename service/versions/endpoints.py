@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path
-from sqlalchemy import select
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from core.errors import Forbidden, NotFound
@@ -17,10 +15,11 @@ from core.ledger.specs import spec_at, specs_at
 from core.models import catalog
 from core.tables.keys import Scope
 from core.tables.models import Model
-from core.tables.versions import Comparison, Promotion, Version, VersionState
+from core.tables.versions import Version, VersionState
 from core.versions import history
 from core.versions.coefficients import coefficients
 from core.versions.comparison import weight_distance
+from core.versions.queries import LAST, find_version, page_comparisons, page_promotions, page_versions
 from core.versions.side_by_side import compare_on_holdout
 from service.context import ContextDep
 from service.http.auth import Admin, AuthenticatedRoute, Caller, Downloader, Reader
@@ -43,18 +42,12 @@ from service.versions.schemas import (
 
 router = APIRouter(prefix="/v1/models/{name}", tags=["Versions"], route_class=AuthenticatedRoute)
 
-LAST = 2**31 - 1
-"""The largest number that a version can have."""
 Number = Annotated[int, Path(ge=1, le=LAST, description="The version's number.", examples=[1])]
 
 
-def newest_first(
-    session: Session, model: Model, key: InstrumentedAttribute[int], limit: int, after: str | None
-) -> Sequence[Any]:
-    """What a model has of one kind, by its number: a page, and one more if there is one."""
-    table = key.class_
-    query = select(table).where(table.model_id == model.id, key <= min(number(after, LAST + 1) - 1, LAST))
-    return session.scalars(query.order_by(key.desc()).limit(limit + 1)).all()
+def first_of_page(after: str | None) -> int:
+    """The largest number that can be on the page after a cursor."""
+    return min(number(after, LAST + 1) - 1, LAST)
 
 
 def with_spec(session: Session, model: Model, version: Version) -> VersionAnswer:
@@ -75,7 +68,7 @@ def list_versions(
     """Versions, the newest first."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
-        rows = newest_first(session, model, Version.number, limit, after)
+        rows = page_versions(session, model.id, first_of_page(after), limit + 1)
         specs = specs_at(session, model.id, model.spec, [row.position for row in rows])
         return page_of(rows, limit, lambda row: of_version(row, specs[row.position]), lambda row: row.number)
 
@@ -85,7 +78,7 @@ def show_version(name: Name, n: Number, caller: Reader, context: ContextDep) -> 
     """One version."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
-        return with_spec(session, model, history.find(session, model, n))
+        return with_spec(session, model, find_version(session, model, n))
 
 
 @router.get(
@@ -98,7 +91,7 @@ def compare_versions(name: Name, a: Number, b: Number, caller: Reader, context: 
     """Two versions side by side: specs, figures and predictions on the sample of the holdout, coefficients."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
-        sides = [history.find(session, model, n) for n in (a, b)]
+        sides = [find_version(session, model, n) for n in (a, b)]
         for version in sides:
             history.require_in_use(version)
         specs = specs_at(session, model.id, model.spec, [version.position for version in sides])
@@ -127,7 +120,7 @@ def promote_version(name: Name, n: Number, caller: Admin, write: Write) -> Respo
 
     def promote(session: Session) -> PromotedAnswer:
         model = catalog.find(session, name, caller.models, lock=True)
-        version = history.find(session, model, n)
+        version = find_version(session, model, n)
         holds.promote_by_hand(session, model, version, by=caller.key_id)
         return PromotedAnswer(**dict(with_spec(session, model, version)), held=held(model))
 
@@ -153,7 +146,7 @@ def download_weights(name: Name, n: Number, caller: Downloader, context: Context
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
         require_weights(caller, model)
-        version = history.find(session, model, n)
+        version = find_version(session, model, n)
         if version.state is VersionState.PURGED:
             raise NotFound("version_purged", f"Version {n} is purged: its weights are gone.")
         history.require_in_use(version)
@@ -168,7 +161,8 @@ def list_promotions(
 ) -> Page[PromotionAnswer]:
     """What was champion when, the newest first."""
     with context.database.read() as session:
-        rows = newest_first(session, catalog.find(session, name, caller.models), Promotion.id, limit, after)
+        model = catalog.find(session, name, caller.models)
+        rows = page_promotions(session, model.id, first_of_page(after), limit + 1)
         return page_of(rows, limit, of_promotion, lambda row: row.id)
 
 
@@ -178,5 +172,6 @@ def list_comparisons(
 ) -> Page[ComparisonAnswer]:
     """Adapted versions next to full retrains at the same positions, the newest first."""
     with context.database.read() as session:
-        rows = newest_first(session, catalog.find(session, name, caller.models), Comparison.id, limit, after)
+        model = catalog.find(session, name, caller.models)
+        rows = page_comparisons(session, model.id, first_of_page(after), limit + 1)
         return page_of(rows, limit, of_comparison, lambda row: row.id)

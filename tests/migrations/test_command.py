@@ -19,7 +19,7 @@ import uvicorn
 from psycopg import sql
 from sqlalchemy import func, select
 
-from core.keys import keyring
+from core.keys import keyring, queries
 from core.tables.keys import Key
 from migrations import __main__ as command
 from migrations import runner
@@ -139,7 +139,7 @@ def test_two_that_look_for_an_admin_at_the_same_moment_enter_one_key(
     for name, value in {**stack.environment, "AMEND_ADMIN_KEY": given}.items():
         monkeypatch.setenv(name, value)
     runner.upgrade(stack.database)
-    both, look = threading.Barrier(2), keyring.has_admin
+    both, look = threading.Barrier(2), queries.has_admin
 
     def has_admin(session: sa.orm.Session) -> bool:
         found = look(session)
@@ -147,7 +147,7 @@ def test_two_that_look_for_an_admin_at_the_same_moment_enter_one_key(
             both.wait(1)  # whoever is let in waits for the other, who must not be
         return found
 
-    monkeypatch.setattr(keyring, "has_admin", has_admin)
+    monkeypatch.setattr(queries, "has_admin", has_admin)
     with ThreadPoolExecutor(2) as threads:
         for done in [threads.submit(command.main) for _ in range(2)]:
             done.result()

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from core.models import catalog
 from core.tables.jobs import Job, JobState
 from core.tables.versions import VersionState
-from core.versions import history
+from core.versions.queries import find_version
 from tests.service.conftest import SMALL_BATCH
 from tests.service.expect import JSON, add, place, refused, rows, soon
 from tests.stack import Stack
@@ -231,7 +231,7 @@ def test_a_purged_version_does_not_answer(stack: Stack, api: httpx.Client) -> No
     body = {"inputs": [[1, 1]], "version": 1}
     assert api.post(f"/v1/models/{name}/predictions", json=body).status_code == 200
     with stack.database.write() as session:
-        history.find(session, catalog.find(session, name, None), 1).state = VersionState.PURGED
+        find_version(session, catalog.find(session, name, None), 1).state = VersionState.PURGED
     path = f"/v1/models/{name}/predictions"
     assert soon(lambda: api.post(path, json=body).status_code == 409, 2.0)
     refused(api.post(path, json=body), 409, "version_purged")
@@ -240,7 +240,7 @@ def test_a_purged_version_does_not_answer(stack: Stack, api: httpx.Client) -> No
 def test_a_version_whose_file_is_not_in_the_store_is_unavailable(stack: Stack, api: httpx.Client) -> None:
     name = small_model(stack, api)
     with stack.database.read() as session:
-        file = history.find(session, catalog.find(session, name, None), 1).file
+        file = find_version(session, catalog.find(session, name, None), 1).file
     (stack.folder / "home" / "artifacts" / file).unlink()
     refused(api.post(f"/v1/models/{name}/predictions", json={"inputs": [[1, 1]]}), 503, "version_missing")
     refused(api.get(f"/v1/models/{name}/versions/1/weights"), 503, "version_missing")

@@ -12,7 +12,7 @@ from safetensors import numpy as safetensors
 from core.models import catalog
 from core.tables.ledger import HoldoutSample
 from core.tables.versions import VersionState
-from core.versions import history
+from core.versions.queries import find_version
 from tests.service.expect import add, refused, rows
 from tests.stack import Stack
 
@@ -145,6 +145,6 @@ def test_unknown_and_purged_versions_are_not_compared(stack: Stack, api: httpx.C
     refused(api.get(f"/v1/models/{name}/versions/1/compare/x"), 422, "request_invalid")
     refused(api.get("/v1/models/none/versions/1/compare/2"), 404, "model_not_found")
     with stack.database.write() as session:
-        history.find(session, catalog.find(session, name, None), 1).state = VersionState.PURGED
+        find_version(session, catalog.find(session, name, None), 1).state = VersionState.PURGED
     refused(api.get(f"/v1/models/{name}/versions/1/compare/2"), 409, "version_purged")
     refused(api.get(f"/v1/models/{name}/versions/2/compare/1"), 409, "version_purged")

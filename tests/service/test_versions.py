@@ -10,7 +10,7 @@ from safetensors import numpy as safetensors
 
 from core.models import catalog
 from core.tables.versions import Comparison, VersionState
-from core.versions import history
+from core.versions.queries import find_version
 from tests.service.expect import add, paged, refused, rows
 from tests.stack import Stack
 
@@ -27,7 +27,7 @@ def trained(stack: Stack, api: httpx.Client, versions: int = 1) -> str:
 
 def set_state(stack: Stack, name: str, number: int, state: VersionState) -> None:
     with stack.database.write() as session:
-        history.find(session, catalog.find(session, name, None), number).state = state
+        find_version(session, catalog.find(session, name, None), number).state = state
 
 
 def test_a_version_is_told_in_full(stack: Stack, api: httpx.Client) -> None:

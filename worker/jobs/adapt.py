@@ -8,6 +8,7 @@ from core.jobs.leases import Lost
 from core.tables.jobs import JobState
 from core.tables.models import Model
 from core.versions import history
+from core.versions.queries import find_version
 from core.versions.store import Stored
 from worker.attempt import JobAttempt
 from worker.outdated import Outdated
@@ -50,7 +51,7 @@ def conclude_at_head(attempt: JobAttempt, number: int) -> bool:
             return False
         words = f"version {number} is at the head already"
         if model.champion != number and history.promotes(model):
-            history.promote(session, model, history.find(session, model, number), by="policy")
+            history.promote(session, model, find_version(session, model, number), by="policy")
             words += ", promoted"
         job.version = number
         leases.end(job, JobState.SUCCEEDED, words)

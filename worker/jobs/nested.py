@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import time
 
-from sqlalchemy import Select, select
-
-from core.database import now
+from core.jobs.queries import abandoned_of_kind
 from core.tables.jobs import ENDED, Job, JobState
 from worker.attempt import JobAttempt
 
 LOOK = 0.5
 """Seconds between two looks at a job that another worker runs."""
-
-
-def abandoned(job: Job) -> Select[str]:
-    """A job of the same kind whose worker is lost: nobody else may be there to end it, and ours cannot begin before."""
-    same = (Job.model_id == job.model_id, Job.kind == job.kind, Job.id != job.id)
-    return select(Job.id).where(*same, Job.state == JobState.RUNNING, Job.lease_until < now())
 
 
 def run_nested(attempt: JobAttempt, job_id: str, phrase: str) -> dict[str, str] | None:
@@ -26,7 +18,8 @@ def run_nested(attempt: JobAttempt, job_id: str, phrase: str) -> dict[str, str] 
         attempt.progress(0.05, phrase)
         with attempt.context.database.read() as session:
             wanted = session.get(Job, job_id)
-            blocking = list(session.scalars(abandoned(wanted))) if wanted is not None else []
+            # nobody else may be there to end a job whose worker is lost, and ours cannot begin before
+            blocking = abandoned_of_kind(session, wanted) if wanted is not None else []
         for id_ in (*blocking, job_id):
             attempt.run(attempt.context, id_)
         with attempt.context.database.read() as session:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.errors import Conflict
 from core.jobs import holds, leases, queue
 from core.jobs.leases import Lost
+from core.jobs.queries import last_job
 from core.kprior import State
 from core.models.policy import Policy
 from core.tables.jobs import Job, JobKind, JobState
@@ -17,6 +17,7 @@ from core.tables.models import Model
 from core.tables.versions import Comparison, Version, VersionKind
 from core.versions import history
 from core.versions.comparison import compare, weight_distance
+from core.versions.queries import tip_of
 from core.versions.store import Stored
 from worker.attempt import JobAttempt
 from worker.jobs.nested import run_nested
@@ -46,7 +47,7 @@ def retrain_at_head(attempt: JobAttempt) -> None:
         model = session.get(Model, attempt.model_id)
         if model is None:
             raise Lost
-        tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+        tip = tip_of(session, model)
         # the adapted version's position, if it got there: changes after that are adapted on top of either
         at = tip.position if tip is not None and caught_up(session, tip, attempt) else model.head
         if knows_erased(session, model.id, at):
@@ -73,7 +74,7 @@ def retrain_at_head(attempt: JobAttempt) -> None:
 def bring_to_head(attempt: JobAttempt) -> None:
     """Have the model adapted to the head, here or wherever that job runs already."""
     with attempt.write() as (session, job, model):
-        tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+        tip = tip_of(session, model)
         if tip is None or tip.position == model.head or has_failed(session, model):
             return
         adaptation = queue.enqueue(session, model, JobKind.ADAPT, attempt.request_id).id
@@ -82,8 +83,7 @@ def bring_to_head(attempt: JobAttempt) -> None:
 
 def has_failed(session: Session, model: Model) -> bool:
     """Whether the last adaptation failed at what is now the head: another would, too."""
-    adaptations = select(Job).where(Job.model_id == model.id, Job.kind == JobKind.ADAPT)
-    last = session.scalar(adaptations.order_by(Job.created_at.desc()).limit(1))
+    last = last_job(session, model.id, JobKind.ADAPT)
     return last is not None and last.state is JobState.FAILED and last.to_position == model.head
 
 
@@ -177,7 +177,7 @@ def objection(made: VersionDraft, adapted: Version, figures: dict[str, Any]) -> 
 
 def take_over(session: Session, model: Model, version: Version, before: Version | None) -> str:
     """Have adaptations start from the retrained version; and serve it, unless that would undo what came after it."""
-    tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+    tip = tip_of(session, model)
     if tip is not None and (before is None or tip.number != before.number):
         if tip.position < version.position:
             return "the retrained version stays a candidate: somebody went back to an older one meanwhile"

@@ -22,6 +22,7 @@ from core.tables.ledger import Example
 from core.tables.models import Model
 from core.tables.versions import Comparison, Version, VersionKind, VersionState
 from core.versions import history
+from core.versions.queries import find_version
 from core.versions.rounding import coarse_certificate
 from worker.attempt import JobAttempt
 from worker.versions.snapshot import ModelSnapshot
@@ -71,7 +72,7 @@ def better(session: Session, model: Model, tip: Version) -> Version:
     unbounded = (tip.certificate or {}).get("kind") != "bound"
     if comparison is None or not unbounded or not Policy.model_validate(model.policy).erasure.retrain:
         return tip
-    return history.find(session, model, comparison.retrained)
+    return find_version(session, model, comparison.retrained)
 
 
 def unknown_to(champion: Version) -> dict[str, Any]:

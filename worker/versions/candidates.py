@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 
 import structlog
-from sqlalchemy import select
 from torch import Tensor
 
 from core.kprior import Cost, adapt
@@ -28,6 +27,7 @@ from core.ledger.drawing import LedgerDraw
 from core.ledger.specs import spec_at
 from core.tables.models import Model
 from core.tables.versions import Version
+from core.versions.queries import LAST, page_versions
 from worker.attempt import JobAttempt, Progress
 from worker.versions.builder import (
     NUMERICAL,
@@ -48,7 +48,7 @@ EPOCHS = 30
 """Of a first training, as long as nobody knows better."""
 SHARE = 0.6
 """Of its budget, that an adaptation takes: it mostly ends after the first stage."""
-LAST = 20
+NEWEST = 20
 """Versions that predictions are made from."""
 NAMES = {"kprior": "the adaptation", "warm": "the warm descent on all examples", "retrain": "the retrain"}
 
@@ -202,12 +202,11 @@ def predict_costs(snapshot: ModelSnapshot, known: Survey, idle: bool) -> dict[st
 
     `idle` says that nothing has changed. What a warm descent takes is known beforehand.
     """
-    newest = select(Version).where(Version.model_id == snapshot.model_id).order_by(Version.number.desc()).limit(LAST)
     with snapshot.context.database.read() as session:
         spec, body = session.get_one(Model, snapshot.model_id).spec, snapshot.spec["architecture"]
         versions = [
             version
-            for version in session.scalars(newest)
+            for version in page_versions(session, snapshot.model_id, LAST, NEWEST)
             if spec_at(session, snapshot.model_id, spec, version.position)["architecture"] == body
         ]
     tried = [Candidate(**found) for v in versions for found in (v.evaluation or {}).get("candidates", [])]

@@ -19,6 +19,7 @@ from core.ledger.specs import spec_at
 from core.models.policy import Policy
 from core.tables.models import Model
 from core.tables.versions import Version
+from core.versions.queries import tip_of
 from worker.attempt import Progress
 from worker.context import Context
 
@@ -55,7 +56,7 @@ class ModelSnapshot:
         policy = Policy.model_validate(model.policy)
         training = {name: value for name, value in model.training.items() if name != "removal"}
         removal = model.training.get("removal")
-        tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+        tip = tip_of(session, model)
         asked = [part.newest for part, _ in open_parts(session, model.id)]
         return cls(
             context,

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import update
 
 from core.database import Database, now
-from core.jobs import leases, stretches
+from core.jobs import leases, queries, stretches
 from core.jobs.leases import Lost
 from core.tables.jobs import Job, JobKind, JobState, Stretch
 from core.versions.store import Stored
@@ -106,7 +106,7 @@ def test_the_end_of_a_pass_tells_which_files_go(database: Database, job: str) ->
 def test_a_job_that_could_begin_goes_before_help(database: Database, job: str) -> None:
     def wanted(*queues: str) -> bool:
         with database.read() as session:
-            return stretches.wanted_elsewhere(session, queues)
+            return queries.any_can_begin(session, queues)
 
     with database.read() as session:
         model = session.get_one(Job, job).model_id

@@ -6,7 +6,7 @@ import pytest
 
 from core.database import Database, now
 from core.errors import Invalid, NotFound
-from core.keys import keyring
+from core.keys import keyring, queries
 from core.tables.keys import Key, Scope
 
 
@@ -68,7 +68,7 @@ def test_a_chosen_key_must_have_the_form_of_one(database: Database, text: str) -
 def test_there_is_an_admin_only_while_an_unlimited_unrevoked_admin_key_is_there(empty_database: Database) -> None:
     def has_admin() -> bool:
         with empty_database.read() as session:
-            return keyring.has_admin(session)
+            return queries.has_admin(session)
 
     issued(empty_database, Scope.READ, Scope.INGEST, Scope.ERASE)
     issued(empty_database, Scope.ADMIN, models=["churn"])

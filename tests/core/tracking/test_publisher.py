@@ -13,17 +13,17 @@ from mlflow.exceptions import MlflowException
 from sqlalchemy import select
 
 from core.database import now
-from core.jobs import holds
-from core.jobs.leases import end
+from core.jobs import holds, leases
 from core.models import catalog
 from core.tables.jobs import Job, JobKind, JobState
 from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.tables.versions import Comparison
-from core.versions import history
 from core.versions.comparison import PairedEvaluation
+from core.versions.queries import find_version
 from core.versions.rounding import coarse, coarse_pair, decade_above, significant
 from tests.core.tracking.shown import Shown
 from tests.core.tracking.tracked_model import NewScene, Scene, cloud, trained
+from worker.attempt import follow_up
 
 # but for those of `scene`, which is made before
 pytestmark = pytest.mark.usefixtures("blank_pictures")
@@ -59,7 +59,9 @@ def ended(scene: Scene, kind: JobKind, state: JobState, error: dict[str, str] | 
     with scene.database.write() as session:
         job = session.get_one(Job, job_id)
         job.error, job.started_at = error, now() - timedelta(seconds=3)
-        end(session, job, catalog.find(session, scene.name, None, lock=True), state, "")
+        model = catalog.find(session, scene.name, None, lock=True)
+        leases.end(job, state, "")
+        follow_up(session, job, model)
 
 
 def test_every_job_that_ended_is_a_run(scene: Scene, shown: Shown) -> None:
@@ -244,7 +246,7 @@ def test_a_held_model_says_so_until_it_is_resumed(new_scene: NewScene, server: s
         return model.tags.get("amend.held"), model.description, shown.experiment().tags["mlflow.note.content"]
 
     tag, *notes = told(
-        lambda session, model: holds.promote_by_hand(session, model, history.find(session, model, 1), by="key-7")
+        lambda session, model: holds.promote_by_hand(session, model, find_version(session, model, 1), by="key-7")
     )
     assert tag is not None
     assert tag.startswith("held since 2")

@@ -26,6 +26,7 @@ from core.tables.tracking import TrackingEvent, TrackingEventKind, enqueue_event
 from core.tables.versions import Version
 from core.tracking.publisher import publish
 from core.versions import history
+from core.versions.queries import find_version
 from core.versions.store import Store
 from worker.context import Context
 from worker.runner import run
@@ -89,12 +90,12 @@ class Scene:
         with self.database.read() as session:
             found = session.get_one(Job, job)
             assert found.version is not None, found.error
-            return history.find(session, catalog.find(session, self.name, None), found.version)
+            return find_version(session, catalog.find(session, self.name, None), found.version)
 
     def promote(self, number: int) -> None:
         with self.database.write() as session:
             model = catalog.find(session, self.name, None, lock=True)
-            history.promote(session, model, history.find(session, model, number), by="somebody")
+            history.promote(session, model, find_version(session, model, number), by="somebody")
 
     def delete(self) -> None:
         with self.database.write() as session:

@@ -15,6 +15,7 @@ from core.ledger.digest import EMPTY, changed
 from core.tables.models import Model
 from core.tables.versions import Promotion, Version, VersionKind, VersionState
 from core.versions import history
+from core.versions.queries import find_version
 from core.versions.serving import Served
 from core.versions.store import Store
 from tests.core.ledger.reference_ledger import SECRET, Row, add, locked, new_model, stored
@@ -47,7 +48,7 @@ def record(database: Database, store: Store, model: Model, kind: VersionKind = V
 
 
 def promote(database: Database, model: Model, number: int) -> None:
-    locked(database, model, lambda s, m: history.promote(s, m, history.find(s, m, number), by="policy"))
+    locked(database, model, lambda s, m: history.promote(s, m, find_version(s, m, number), by="policy"))
 
 
 def test_versions_are_numbered_from_one_and_begin_as_candidates(database: Database, store: Store, model: Model) -> None:
@@ -66,7 +67,7 @@ def test_versions_are_numbered_from_one_and_begin_as_candidates(database: Databa
 def test_a_stored_version_answers_as_it_was_recorded(database: Database, store: Store, model: Model) -> None:
     record(database, store, model)
     with database.read() as session:
-        version = history.find(session, model, 1)
+        version = find_version(session, model, 1)
         served = Served(version.number, store.get(version.file))
     chunk = next(iter(passes.in_force(database, model.id, model.spec, 10)))
     assert ((served.means(chunk.x.numpy()) > 0.5) == chunk.y.numpy()).mean() > 0.7
@@ -78,7 +79,7 @@ def test_there_is_one_champion_and_rollback_is_a_promotion(database: Database, s
     for number in (1, 2, 1, 1):
         promote(database, model, number)
     with database.read() as session:
-        states = [history.find(session, model, n).state for n in (1, 2)]
+        states = [find_version(session, model, n).state for n in (1, 2)]
         rows = session.scalars(select(Promotion).where(Promotion.model_id == model.id).order_by(Promotion.id))
         assert [(row.version, row.previous, row.by) for row in rows] == [
             (1, None, "policy"),
@@ -94,7 +95,7 @@ def test_a_purged_version_is_not_promoted(database: Database, store: Store, mode
     record(database, store, model)
 
     def purge(session: object, row: Model) -> None:
-        history.find(session, row, 1).state = VersionState.PURGED  # type: ignore[arg-type]
+        find_version(session, row, 1).state = VersionState.PURGED  # type: ignore[arg-type]
 
     locked(database, model, purge)
     with pytest.raises(Conflict):

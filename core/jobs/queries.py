@@ -1,0 +1,126 @@
+"""What is asked of the database about jobs, the messages about them, and workers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, exists, func, select, tuple_
+from sqlalchemy.orm import Session, aliased
+
+from core.database import now
+from core.errors import Invalid, NotFound
+from core.tables.jobs import Job, JobKind, JobState, Outbox, Worker, in_state
+from core.tables.models import Model
+
+AT_WORK = (JobState.QUEUED, JobState.RUNNING)
+
+
+def find_job(session: Session, id: str, visible: Collection[str] | None) -> tuple[Job, Model]:
+    """A job and its model; NotFound unless the model is among the visible ones (None: all)."""
+    query = select(Job, Model).join(Model, Job.model_id == Model.id).where(Job.id == id)
+    found = session.execute(query).first() if id.isprintable() else None
+    if found is None or (visible is not None and found.Model.name not in visible):
+        raise NotFound("job_not_found", "There is no such job.")
+    return found.Job, found.Model
+
+
+def page_jobs(
+    session: Session,
+    visible: Collection[str] | None,
+    model: Model | None,
+    state: JobState | None,
+    kind: JobKind | None,
+    after: str | None,
+    most: int,
+) -> list[tuple[Job, str]]:
+    """Jobs with the names of their models, the newest first, after one of them; Invalid if there is no such one."""
+    query = select(Job, Model.name).join(Model, Job.model_id == Model.id)
+    if visible is not None:
+        query = query.where(Model.name.in_(visible))
+    if model is not None:
+        query = query.where(Job.model_id == model.id)
+    if state is not None:
+        query = query.where(Job.state == state)
+    if kind is not None:
+        query = query.where(Job.kind == kind)
+    if after is not None:
+        try:
+            last, _ = find_job(session, after, visible)
+        except NotFound:  # or a job that the caller cannot see: nothing tells which
+            raise Invalid.at(("query", "after"), "cursor_invalid", "is not a cursor of this list") from None
+        query = query.where(tuple_(Job.created_at, Job.id) < tuple_(last.created_at, last.id))
+    found = session.execute(query.order_by(Job.created_at.desc(), Job.id.desc()).limit(most))
+    return [(job, name) for job, name in found]
+
+
+def job_in(session: Session, model_id: int, kind: JobKind, state: JobState) -> Job | None:
+    """The one job of a model and kind that waits, or that runs."""
+    return session.scalar(select(Job).where(Job.model_id == model_id, Job.kind == kind, in_state(state)))
+
+
+def last_job(session: Session, model_id: int, kind: JobKind) -> Job | None:
+    """The job of a model and kind that was enqueued last."""
+    jobs = select(Job).where(Job.model_id == model_id, Job.kind == kind)
+    return session.scalar(jobs.order_by(Job.created_at.desc()).limit(1))
+
+
+def is_at_work(session: Session, model_id: int, *kinds: JobKind) -> bool:
+    """Whether a job of these kinds waits or runs."""
+    jobs = select(Job.id).where(Job.model_id == model_id, Job.kind.in_(kinds), Job.state.in_(AT_WORK))
+    return session.scalar(jobs.limit(1)) is not None
+
+
+def is_blocked() -> ColumnElement[bool]:
+    """Jobs that cannot begin now: another one of the same model and kind runs."""
+    other = aliased(Job)
+    return exists().where(other.model_id == Job.model_id, other.kind == Job.kind, other.state == JobState.RUNNING)
+
+
+def any_can_begin(session: Session, queues: Collection[str]) -> bool:
+    """Whether a job waits on these queues that could begin now."""
+    waiting = select(Job.id).where(Job.state == JobState.QUEUED, Job.queue.in_(queues), ~is_blocked())
+    return session.scalar(waiting.limit(1)) is not None
+
+
+def abandoned_of_kind(session: Session, job: Job) -> Sequence[str]:
+    """Ids of other jobs of the same model and kind whose workers are lost."""
+    same = (Job.model_id == job.model_id, Job.kind == job.kind, Job.id != job.id)
+    return session.scalars(select(Job.id).where(*same, Job.state == JobState.RUNNING, Job.lease_until < now())).all()
+
+
+def retrain_ids(session: Session, model_id: int) -> frozenset[str]:
+    """Ids of the jobs that were asked for a full retrain of a model."""
+    return frozenset(session.scalars(select(Job.id).where(Job.model_id == model_id, Job.kind == JobKind.RETRAIN)))
+
+
+def unsent_messages(session: Session, most: int) -> list[tuple[int, str, str]]:
+    """Messages that are not sent yet, the oldest first: their ids, and the ids and queues of their jobs."""
+    query = select(Outbox.id, Job.id, Job.queue).join(Job, Job.id == Outbox.job_id)
+    return [(id, job_id, queue) for id, job_id, queue in session.execute(query.order_by(Outbox.id).limit(most))]
+
+
+def count_jobs(session: Session) -> list[tuple[JobKind, JobState, int]]:
+    """How many jobs there are, by kind and state."""
+    found = session.execute(select(Job.kind, Job.state, func.count()).group_by(Job.kind, Job.state))
+    return [(kind, state, count) for kind, state, count in found]
+
+
+def oldest_queued(session: Session) -> datetime | None:
+    """Since when the job has waited that waits longest."""
+    return session.scalar(select(func.min(Job.created_at)).where(Job.state == JobState.QUEUED))
+
+
+def count_unsent(session: Session) -> int:
+    """How many messages are not sent yet."""
+    return session.scalar(select(func.count()).select_from(Outbox)) or 0
+
+
+def count_workers(session: Session, since: datetime) -> int:
+    """How many workers were heard of since then."""
+    return session.scalar(select(func.count()).where(Worker.seen_at > since)) or 0
+
+
+def last_sign_of_life(session: Session) -> datetime | None:
+    """When any worker was last heard of."""
+    return session.scalar(select(func.max(Worker.seen_at)))

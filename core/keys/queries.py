@@ -1,0 +1,22 @@
+"""What is asked of the database about keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.tables.keys import Key, Scope
+
+ACTIVE = Key.revoked_at.is_(None)
+
+
+def page_keys(session: Session, after: str, most: int) -> Sequence[Key]:
+    """The keys in use, in the order of their ids."""
+    return session.scalars(select(Key).where(ACTIVE, Key.id > after).order_by(Key.id).limit(most)).all()
+
+
+def has_admin(session: Session) -> bool:
+    """Whether anybody could still issue keys."""
+    return any(Scope.ADMIN in key.scopes and key.models is None for key in session.scalars(select(Key).where(ACTIVE)))

@@ -1,0 +1,88 @@
+"""What is asked of the database about versions, promotions and comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from core.errors import NotFound
+from core.tables.models import Model
+from core.tables.versions import Comparison, Promotion, Version, VersionKind
+
+LAST = 2**31 - 1
+"""The largest number that a version can have."""
+Listed = TypeVar("Listed", Version, Promotion, Comparison)
+
+
+def tip_of(session: Session, model: Model) -> Version | None:
+    """The version that the next adaptation starts from."""
+    return session.get(Version, (model.id, model.tip)) if model.tip else None
+
+
+def champion_of(session: Session, model: Model) -> Version | None:
+    """The version that answers predictions."""
+    return session.get(Version, (model.id, model.champion)) if model.champion else None
+
+
+def find_version(session: Session, model: Model, number: int) -> Version:
+    """A version by its number; NotFound if there is none."""
+    version = session.get(Version, (model.id, number))
+    if version is None:
+        raise NotFound("version_not_found", f"The model has no version {number}.")
+    return version
+
+
+def newest_number(session: Session, model_id: int) -> int:
+    """The number of a model's newest version; 0 if there is none."""
+    return session.scalar(select(func.max(Version.number)).where(Version.model_id == model_id)) or 0
+
+
+def last_trained(session: Session, model_id: int) -> Version | None:
+    """The version trained from scratch that stands for the most."""
+    trained = select(Version).where(Version.model_id == model_id, Version.kind == VersionKind.TRAINED)
+    return session.scalar(trained.order_by(Version.position.desc(), Version.number.desc()).limit(1))
+
+
+def versions_of(session: Session, model_id: int) -> Sequence[Version]:
+    """All versions of a model, in the order of their numbers."""
+    return session.scalars(select(Version).where(Version.model_id == model_id).order_by(Version.number)).all()
+
+
+def comparisons_of(session: Session, model_id: int) -> Sequence[Comparison]:
+    """All comparisons of a model, in the order of their retrains."""
+    return session.scalars(
+        select(Comparison).where(Comparison.model_id == model_id).order_by(Comparison.retrained)
+    ).all()
+
+
+def page_versions(session: Session, model_id: int, last: int, most: int) -> Sequence[Version]:
+    """Versions, the newest first, from a number downwards."""
+    return page_down(session, Version, Version.number, model_id, last, most)
+
+
+def page_promotions(session: Session, model_id: int, last: int, most: int) -> Sequence[Promotion]:
+    """What was promoted, the newest first, from an id downwards."""
+    return page_down(session, Promotion, Promotion.id, model_id, last, most)
+
+
+def page_comparisons(session: Session, model_id: int, last: int, most: int) -> Sequence[Comparison]:
+    """What was compared, the newest first, from an id downwards."""
+    return page_down(session, Comparison, Comparison.id, model_id, last, most)
+
+
+def page_down(
+    session: Session, table: type[Listed], key: InstrumentedAttribute[int], model_id: int, last: int, most: int
+) -> Sequence[Listed]:
+    """What a model has of one kind, the newest first, from a key downwards."""
+    query = select(table).where(table.model_id == model_id, key <= last)
+    return session.scalars(query.order_by(key.desc()).limit(most)).all()
+
+
+def positions_in_service(session: Session) -> list[tuple[Model, int | None]]:
+    """All models, each with the position that its champion stands for, if there is one."""
+    champion = (Version.model_id == Model.id) & (Version.number == Model.champion)
+    found = session.execute(select(Model, Version.position).outerjoin(Version, champion))
+    return [(model, position) for model, position in found]
