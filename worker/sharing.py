@@ -1,8 +1,8 @@
 """The examples as a job reads them: it tells how far it is, stops when told to, and shares a long pass with others.
 
 Who helps is a matter of luck; what comes of it is not: stretches are the ledger's, each is added up from zero, and the
-sums are merged in their order (`core/kprior/gathering.py`). The asker, who runs the job, never just waits while a
-stretch is open, so a pass needs nobody else to end. `helping.py` is the other side.
+sums are merged in their order (`core/kprior/passes/accumulator.py`). The asker, who runs the job, never just waits
+while a stretch is open, so a pass needs nobody else to end. `helping.py` is the other side.
 """
 
 from __future__ import annotations

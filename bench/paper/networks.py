@@ -27,11 +27,11 @@ from core.kprior import (
     State,
     Training,
     adapt,
-    measurement,
     reselect,
     train,
 )
 from core.kprior.data.drawing import draw_from
+from core.kprior.passes import measurement
 from core.kprior.solvers.budget import warm_visits
 
 PAPERS = {

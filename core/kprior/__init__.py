@@ -23,7 +23,8 @@ A first version, the next one without one of its examples, and how far from a re
 (0, True)
 """
 
-from core.kprior.adaptation import adapt
+from core.kprior.adaptation.adaptation import adapt
+from core.kprior.adaptation.erasure import refine_for_erasure
 from core.kprior.certificate.certificate import Certificate, Measurement
 from core.kprior.certificate.certified_removal import Removal
 from core.kprior.certificate.membership import membership_auc
@@ -32,14 +33,14 @@ from core.kprior.certificate.refinement import certify, refine
 from core.kprior.cost import Cost
 from core.kprior.data.drawing import Draw, draw_from
 from core.kprior.data.examples import Data, Examples
-from core.kprior.erasure import refine_for_erasure
 from core.kprior.memory.memory import Memory, MemoryPolicy, Select
 from core.kprior.model.predictor import Predictor
 from core.kprior.objective.methods import MODES, OURS, PAPER, REPLAY, WEIGHT_PRIOR, Method, Weights, distillation
 from core.kprior.objective.tasks import AddData, ChangeModel, ChangeRegularizer, RemoveData, Task
+from core.kprior.result import Result
 from core.kprior.solvers import SolverError, Training
 from core.kprior.state import State, StateError
-from core.kprior.training import Result, reselect, train
+from core.kprior.training.training import reselect, train
 
 __all__ = [
     "MODES",

@@ -2,7 +2,7 @@
 
 An example that comes or goes is added to the sums, or taken away from them, *at w0*: nothing of a removed example is
 left in them but rounding, which is carried along as a number. The served weights w may be elsewhere; what the sums say
-of the objective at w, and how surely, is in `certificate/anchored.py`.
+of the objective at w, and how surely, is in `certificate/anchored_bound.py`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 
 from core.erasure.fates import drop_figures
 from core.kprior import Audit
-from core.kprior.network import certificate_from_audit
+from core.kprior.adaptation.network import certificate_from_audit
 from core.tables.versions import Version
 from worker.versions.certificates import FEW_REMOVED, OF_REMOVED, certificate_json
 

@@ -24,6 +24,7 @@ from core.kprior import (
     Data,
     Examples,
     RemoveData,
+    Result,
     SolverError,
     State,
     adapt,
@@ -32,7 +33,6 @@ from core.kprior import (
 from core.kprior import Task as Change
 from core.kprior.curvature import is_wide
 from core.kprior.passes.moments import encoder_fits
-from core.kprior.training import Result
 from core.ledger import passes
 from core.ledger.digest import Digesting, changed
 from core.tables.jobs import Job

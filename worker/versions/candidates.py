@@ -18,11 +18,11 @@ from torch import Tensor
 
 from core.kprior import Cost, adapt
 from core.kprior import Task as Change
+from core.kprior.adaptation.network import certificate_from_audit
+from core.kprior.adaptation.survey import Survey, survey_change
 from core.kprior.certificate.network import Audit
-from core.kprior.network import certificate_from_audit
 from core.kprior.solvers import Watch
 from core.kprior.solvers.budget import warm_visits
-from core.kprior.survey import Survey, survey_change
 from core.ledger.drawing import LedgerDraw
 from core.ledger.specs import spec_at
 from core.tables.models import Model

@@ -6,10 +6,9 @@ import math
 from dataclasses import asdict, replace
 from typing import Any
 
-from core.kprior import Certificate, Cost, State, refine, refine_for_erasure
+from core.kprior import Certificate, Cost, Result, State, refine, refine_for_erasure
 from core.kprior.certificate.certificate import within
 from core.kprior.curvature import is_wide
-from core.kprior.training import Result
 from worker.attempt import JobAttempt
 from worker.sharing import Reading
 from worker.versions.snapshot import ModelSnapshot, Unadaptable

@@ -1,0 +1,1 @@
+"""How far a model can be from its retrain: bounds of GLMs, audits of networks."""

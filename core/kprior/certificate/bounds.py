@@ -7,8 +7,8 @@ gradient g and Hessian H of F at w, the retrain w^ = w + v, the decrement n = |g
     |v|_H (1 - e^-S)/S <= n  and  S <= r |v|_H      give    |v|_H <= T = -log(1 - r n)/r  while  r n < 1,
     v = -Hbar^-1 g  with  Hbar >= (1-e^-S)/S H,  S = r T.
 
-So |v| <= T / sqrt(lmin). `anchored.py` says what else follows. Directions that change no prediction (a constant added
-to a softmax's logits) are taken out.
+So |v| <= T / sqrt(lmin). `anchored_bound.py` says what else follows. Directions that change no prediction (a constant
+added to a softmax's logits) are taken out.
 """
 
 from __future__ import annotations

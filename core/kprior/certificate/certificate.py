@@ -1,8 +1,8 @@
 """The certificate: how far a model can be from the retrain that nobody ran.
 
-A GLM whose Hessian fits has one without a pass over the data (`anchored.py`); a pass over the retained data moves its
-anchor, and gives a tighter one. Wide GLMs need a pass. For networks no bound exists: the residual is measured, and no
-more is said.
+A GLM whose Hessian fits has one without a pass over the data (`anchored_bound.py`); a pass over the retained data moves
+its anchor, and gives a tighter one. Wide GLMs need a pass. For networks no bound exists: the residual is measured, and
+no more is said.
 """
 
 from __future__ import annotations

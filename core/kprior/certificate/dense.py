@@ -7,17 +7,17 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from core.kprior.anchored import Anchored, hessian_of
-from core.kprior.certificate.anchored import AnchoredBound, bound_from, hessian_blur
+from core.kprior.adaptation.dense import Anchored, hessian_of
+from core.kprior.certificate.anchored_bound import AnchoredBound, bound_from, hessian_blur
 from core.kprior.certificate.bounds import prediction_bound
 from core.kprior.certificate.certificate import Certificate, Measurement, check_count, within
 from core.kprior.cost import Cost
 from core.kprior.curvature import Full
 from core.kprior.data.examples import Data, Examples
 from core.kprior.data.partitioned import accumulate
-from core.kprior.measurement import measure
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.model.gauge import shift_directions, without_shift
+from core.kprior.passes.measurement import measure
 from core.kprior.passes.rounding import EPSILON, matrix_rounding
 from core.kprior.passes.statistics import Statistics
 from core.kprior.solvers import Training

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
-from core.kprior.certificate.bounds import prediction_bound_by_length
-from core.kprior.certificate.certificate import Certificate, Measurement, within
+from core.kprior.certificate.certificate import Measurement, within
 from core.kprior.certificate.dense import certify_anchored, certify_by_gradients, certify_dense, is_dense
+from core.kprior.certificate.wide import certify_wide
 from core.kprior.cost import Cost
 from core.kprior.curvature import is_wide
 from core.kprior.data.examples import Data, Examples
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.state import State
-from core.kprior.wide import refine_wide
 
 GRADIENT_SIZE = 200
 """Weights from which on a pass for the gradient alone is tried first."""
@@ -186,21 +184,3 @@ def refine(
         state, memory = refined, measured.memory
     assert best is not None
     return replace(best, cost=cost)
-
-
-def certify_wide(
-    state: State,
-    memory: Examples,
-    data: Data,
-    look_at: Data,
-    cost: Cost,
-    *,
-    tolerance: float = math.inf,
-    rounds: int = 1,
-) -> Measurement:
-    """Passes for the gradient alone, until the bound is within the tolerance or the rounds are spent."""
-    moved, found = refine_wide(state, memory, data, tolerance, rounds, cost)
-    prediction = prediction_bound_by_length(state.predictor, found.w, found.bound, look_at)
-    relative = found.relative
-    certificate = Certificate("bound", found.gradient_norm, found.passes, found.bound, relative, prediction)
-    return Measurement(certificate, moved, memory, None, None, cost)

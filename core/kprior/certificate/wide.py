@@ -1,141 +1,89 @@
-"""The bound of a wide GLM, whose Hessian does not fit: from one pass for the gradient.
-
-**Every weight penalised.** F is delta-strongly convex: |w - w^| <= (|grad F(w)| + rounding) / delta.
-
-**A free bias.** v = (V, beta) leads from w = (W, b) to the optimum; G and gamma are the two parts of grad F(w), c is
-any fixed centre of the inputs, x~ = x - c, B = sum h'_i the (K, K) Hessian of the biases, l its smallest eigenvalue, C
-the coupling C[V] = sum h'_i V x~_i, and tau >= sum (V x~_i)' h'_i (V x~_i) for |V| = 1: the largest sum of h'_kk
-|x~_i|^2, twice that for a softmax, as diag(p) - pp' <= 2 diag(p (1 - p)). For a softmax all is meant
-without the constant that changes no prediction.
-
-1. Biases alone, b(W) = argmin_b F(W, .): K-dimensional self-concordance as in `bounds.py`. With n = |gamma| in B^-1 and
-   r the largest |e_k - e_l| there, u = b(W) - b has |u|_B <= T = -log(1 - r n)/r and spreads by s = r T at most.
-2. Weights. min_b F(W, b) is delta-strongly convex in W, so |V| <= R = |grad_W F(W, b(W))| / delta. The bias gradient is
-   zero there, so that this is (G - gamma c') + sum (h(b(W)) - h(b)) x~', and the sum is at most
-   T (min(sqrt(tau), |C B^-1/2|) + ((e^s - 1)/s - 1) sqrt(tau)).
-3. Biases that follow. With g = delta R, m = |V| and z_i = V x_i + beta, delta m^2 + int sum z' h'(t) z dt <= g m. The
-   curvature on the way is at least e^-s/(1 + S) of that at w, S <= a (rho m + |beta + V c|), rho = max |x~_i|, a being
-   sqrt(2) for a softmax, 1 else (0: a quadratic). Completing the square over beta, x = |beta + V c + B^-1 C[V]| and
-   kappa = |B^-1 C|: x^2 <= e (1 + a ((rho + kappa) m + x)), e = e^s (g m - delta m^2)/l, which bounds x; and with
-   C_0 = C + B c', |beta| <= |B^-1 C_0| m + x. The bound is the largest over m in 0..R, in slices, each from above.
-"""
+"""The certificate of a wide GLM: passes for the gradient alone, from the anchor on, until the bound will do."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
-from torch import Tensor
 
-from core.kprior.model.families import Categorical
-from core.kprior.model.regularizers import L2
-from core.kprior.passes.gradient import UNIT, Gradient
+from core.kprior.anchor import Anchor
+from core.kprior.certificate.bounds import prediction_bound_by_length
+from core.kprior.certificate.certificate import Certificate, Measurement
+from core.kprior.cost import Cost
+from core.kprior.curvature import Blocks
+from core.kprior.curvature.estimate import estimate_curvature, sample_fraction
+from core.kprior.data.encoded import EncodedData
+from core.kprior.data.examples import Data, Examples
+from core.kprior.memory.memory import remember
+from core.kprior.objective.surrogate import move_surrogate
+from core.kprior.objective.wide import WideObjective, WideSolution, descent_reporter
+from core.kprior.solvers import Progress
+from core.kprior.state import State, align
 
-SLICES = 64
-TRUST = 1e-10
-"""What rounding can do to an eigenvalue of B, as a share of the largest."""
-
-
-def free_bias(regularizer: L2, outputs: int) -> bool | None:
-    """Whether just the biases have no penalty; False if every weight has one; None if others have none."""
-    free = regularizer.delta.view(outputs, -1) == 0
-    if not bool(free.any()):
-        return False
-    return True if bool(free[:, -1].all()) and not bool(free[:, :-1].any()) else None
-
-
-def gradient_error(regularizer: L2, seen: Gradient, gradient: Tensor) -> float:
-    """How far the computed gradient of the objective can be from the true one."""
-    return seen.rounding + 4 * UNIT * (float((regularizer.delta * seen.w).norm()) + float(gradient.norm()))
+STAGE = 20
+"""Passes after which a refinement that has not come near enough estimates curvature anew."""
 
 
-def distance_bound(regularizer: L2, seen: Gradient) -> float:
-    """An upper bound of |w - w^|, from a careful pass at w; infinite where none can be given."""
-    family, K = seen.predictor.family, seen.predictor.family.outputs
-    gradient = (seen.gradient.reshape(-1) + regularizer.gradient(seen.w)).view(K, -1)
-    error, free = gradient_error(regularizer, seen, gradient), free_bias(regularizer, K)
-    if not math.isfinite(seen.value) or not bool(gradient.isfinite().all()) or free is None:
-        return math.inf
-    delta = float(regularizer.delta[regularizer.delta > 0].min()) if bool((regularizer.delta > 0).any()) else 0.0
-    if delta == 0:
-        return math.inf
-    if not math.isfinite(error):
-        return math.inf
-    if not free:
-        return (float(gradient.norm()) + error) / delta
-    assert seen.centre is not None
-    softmax, concordance = isinstance(family, Categorical), family.self_concordance
-    gamma, B, centre = gradient[:, -1], seen.bias, seen.centre
-    if softmax:
-        gamma = gamma - gamma.mean()
-        B = B - B.mean(0) - B.mean(1)[:, None] + B.mean()
-        B = B + B.diagonal().mean() / K * torch.ones_like(B)  # along the constant, any positive figure
-    values, vectors = torch.linalg.eigh((B + B.T) / 2)
-    trust = TRUST * float(values[-1])
-    smallest = float(values[0]) - trust
-    if not smallest > trust:
-        return math.inf
-    inverse = (vectors / (values - trust)) @ vectors.T
-    n = math.sqrt(max(0.0, float(gamma @ inverse @ gamma))) + error / math.sqrt(smallest)
-    own = inverse.diagonal()
-    spread = float((own[:, None] + own - 2 * inverse).max()) if softmax else float(own.max())
-    r = concordance * math.sqrt(max(0.0, spread))
-    if not r * n < 1:
-        return math.inf
-    T = (n if r * n < 1e-12 else -math.log1p(-r * n) / r) * (1 + 1e-9)
-    s, first = r * T, T / math.sqrt(smallest)
-    tau = float(seen.scatter.max()) * (2.0 if softmax else 1.0) * (1 + 1e-9)
-    length = float(centre.norm())
-    kappa, pull = math.sqrt(tau / smallest), math.sqrt(tau)
-    answer = length + kappa
-    if seen.coupling is not None:
-        kappa, answer, pull = coupling_norms(seen, inverse, smallest, kappa, pull)
-    reduced = float((gradient[:, :-1] - gamma[:, None] * centre).norm()) + error * (1 + length)
-    curved = math.expm1(s) / s - 1 if s > 1e-6 else s
-    reduced += T * (pull + curved * math.sqrt(tau))
-    far, slant, reach = reduced / delta, concordance * (math.sqrt(2.0) if softmax else 1.0), math.sqrt(seen.reach)
-    if not all(map(math.isfinite, (tau, T, reduced, answer, kappa, reach))):
-        return math.inf
-    worst = 0.0
-    for j in range(SLICES):
-        low, m = far * j / SLICES, far * (j + 1) / SLICES
-        top = min(max(reduced / (2 * delta), low), m)
-        energy = max(0.0, reduced * top - delta * top * top) / smallest * math.exp(s)
-        half = energy * slant / 2
-        away = answer * m + half + math.sqrt(half * half + energy * (1 + slant * (reach + kappa) * m))
-        if not softmax:
-            away = min(away, (length + reach) * m)  # such a bias moves by an average of -V x_i
-        worst = max(worst, math.hypot(m, first + away))
-    return worst
+def refine_wide(
+    state: State,
+    memory: Examples,
+    data: Data,
+    tolerance: float,
+    rounds: int,
+    cost: Cost,
+    progress: Progress | None = None,
+) -> tuple[State, WideSolution]:
+    """Descend from the anchor, whose gradient is known, to within the tolerance; the anchor moves along."""
+    predictor, regularizer, anchor = state.predictor, state.regularizer, state.anchor
+    encoded = EncodedData(predictor, data)
+    objective = WideObjective(predictor, regularizer, encoded, cost)
+    objective.count = state.count
+    curvature = anchor.curvature
+    stale = isinstance(curvature, Blocks) and not curvature.stands_for(state.count)
+    if curvature is None or stale:
+        some = encoded.sample(sample_fraction(predictor, state.count), 0)
+        curvature = estimate_curvature(predictor, state.w, some, state.count, 0)
+    start = anchor.gradient + regularizer.gradient(anchor.w) if anchor.exact else None
+    w = anchor.w if anchor.exact else state.w
+    report = None if progress is None else descent_reporter(progress)
+    first = min(rounds, STAGE)
+    inverse = curvature.inverse(regularizer.delta)
+    descent = objective.minimise(w, inverse, tolerance, start=start, most=first, report=report)
+    while not descent.stopped and descent.passes < rounds:
+        # slow going: the curvature of here, in place of that of where it began
+        some = encoded.sample(sample_fraction(predictor, state.count), 0)
+        curvature = estimate_curvature(predictor, descent.w, some, state.count, 0)
+        inverse, left = curvature.inverse(regularizer.delta), rounds - descent.passes
+        known = descent.evaluation.gradient if descent.evaluation.careful else None
+        more = objective.minimise(descent.w, inverse, tolerance, start=known, most=min(left, STAGE), report=report)
+        stuck = torch.equal(more.w, descent.w)
+        descent = replace(more, passes=descent.passes + more.passes)
+        if stuck:
+            break
+    measured = objective.measure(descent)
+    gradient = measured.seen.gradient.reshape(-1)
+    moved = Anchor(measured.w, gradient, curvature, exact=True, rounding=measured.seen.rounding)
+    rows = align(state, memory)
+    old = state.memory
+    fresh = remember(predictor, measured.w, rows, old.weight, old.generation)
+    surrogate = move_surrogate(state.surrogate, predictor, anchor.w, measured.w, rows, old.weight)
+    return replace(state, w=measured.w, anchor=moved, memory=fresh, surrogate=surrogate), measured
 
 
-def coupling_norms(
-    seen: Gradient, inverse: Tensor, smallest: float, kappa: float, pull: float
-) -> tuple[float, float, float]:
-    """|B^-1 C|, |B^-1 C_0| and |C B^-1/2| as operators on weights, each from above."""
-    C, B, centre, blur = seen.coupling, seen.bias, seen.centre, seen.blur
-    assert C is not None
-    assert centre is not None
-    if C.ndim == 2:  # outputs stand alone: one row each
-        length, b = C.norm(dim=1), B.diagonal()
-        moved = (C / b[:, None] + centre).norm(dim=1)
-        return (
-            min(kappa, float((length / b).max()) + blur / smallest),
-            float(moved.max()) + blur / smallest,
-            min(pull, float((length / b.sqrt()).max()) + blur / math.sqrt(smallest)),
-        )
-    K = len(inverse)
-    flat, whole = C.reshape(K, -1), (C + B[:, :, None] * centre).reshape(K, -1)
-    gram = flat @ flat.T
-    values, vectors = torch.linalg.eigh(inverse)
-    root = (vectors * values.clamp(min=0).sqrt()) @ vectors.T
-    return (
-        min(kappa, operator_norm(inverse @ gram @ inverse) + blur / smallest),
-        operator_norm(inverse @ (whole @ whole.T) @ inverse) + blur / smallest,
-        min(pull, operator_norm(root @ gram @ root) + blur / math.sqrt(smallest)),
-    )
-
-
-def operator_norm(square: Tensor) -> float:
-    """|A| from A A'."""
-    return math.sqrt(max(0.0, float(torch.linalg.eigvalsh(square)[-1]))) * (1 + 1e-9)
+def certify_wide(
+    state: State,
+    memory: Examples,
+    data: Data,
+    look_at: Data,
+    cost: Cost,
+    *,
+    tolerance: float = math.inf,
+    rounds: int = 1,
+) -> Measurement:
+    """Passes for the gradient alone, until the bound is within the tolerance or the rounds are spent."""
+    moved, found = refine_wide(state, memory, data, tolerance, rounds, cost)
+    prediction = prediction_bound_by_length(state.predictor, found.w, found.bound, look_at)
+    relative = found.relative
+    certificate = Certificate("bound", found.gradient_norm, found.passes, found.bound, relative, prediction)
+    return Measurement(certificate, moved, memory, None, None, cost)

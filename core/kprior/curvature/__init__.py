@@ -75,3 +75,10 @@ def kind_for(predictor: Predictor) -> str:
     if predictor.size * D <= BLOCK_NUMBERS:
         return "blocks"
     return "kronecker" if max(D, predictor.family.outputs) <= KRONECKER_SIDE else "diagonal"
+
+
+def backend_for(predictor: Predictor, curvature: str | None) -> str | None:
+    """Which curvature a model carries: networks only what they are told to."""
+    if curvature is None or (curvature == "auto" and not predictor.linear):
+        return None
+    return curvature

@@ -1,0 +1,1 @@
+"""Rows as tensors: chunks, shards, encoded and drawn ones, and their form as bytes."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import torch
 from torch import Tensor
 
 from core.kprior.data.examples import Data, EncodedExamples, Examples
 from core.kprior.data.partitioned import PartitionedData, shards_of
+from core.kprior.memory.sampling import uniform
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import A, add_chunks
 from core.kprior.passes.gradient import CHUNK_NUMBERS
@@ -64,6 +66,20 @@ class EncodedData(PartitionedData):
             for chunk in shard:
                 if len(chunk):
                     yield self._encode(chunk)[0]
+
+    def count_rows(self) -> int:
+        """How many rows there are; they are encoded and kept on the way."""
+        self.shards()
+        return self.count or sum(len(chunk) for chunk in self.encoded_chunks())
+
+    def sample(self, fraction: float, seed: int) -> list[EncodedExamples]:
+        """A random fraction of the rows as features, the same whoever asks; one chunk at least."""
+        chosen = []
+        for chunk in self.encoded_chunks():
+            here = torch.nonzero(uniform(chunk.key, seed) <= fraction)[:, 0]
+            if len(here):
+                chosen.append(EncodedExamples(chunk.key[here], chunk.x[here], chunk.y[here]))
+        return chosen or list(islice(self.encoded_chunks(), 1))
 
     def _keep(self) -> None:
         self._tried = True

@@ -1,0 +1,1 @@
+"""The memorable past: which rows are kept, and what each stands for."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from core.kprior.certificate.wide import distance_bound, free_bias, gradient_error
+from core.kprior.certificate.wide_bound import distance_bound, free_bias, gradient_error
 from core.kprior.cost import Cost
 from core.kprior.data.encoded import EncodedData
 from core.kprior.model.families import Categorical

@@ -1,7 +1,7 @@
 """A pass for a GLM's gradient alone: all that a wide model's solver, and its bound, need.
 
 Passes on the way to the optimum are float32; the one that certifies is float64, counts what its own rounding can do,
-and gathers what the bound of a free bias needs (`certificate/wide.py`).
+and gathers what the bound of a free bias needs (`certificate/wide_bound.py`).
 """
 
 from __future__ import annotations

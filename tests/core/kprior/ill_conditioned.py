@@ -13,9 +13,9 @@ from torch import Tensor
 
 from core.kprior import Cost, Examples, MemoryPolicy, Select, State
 from core.kprior.anchor import Anchor
-from core.kprior.measurement import measure
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import regularizer_of
+from core.kprior.passes.measurement import measure
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import FAMILIES, LINEAR, l2, labels_for, outputs_of, spec_of
 

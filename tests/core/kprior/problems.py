@@ -12,8 +12,8 @@ from torch import Tensor
 from core.kprior import Cost, Data, Examples, MemoryPolicy, State, train
 from core.kprior.data.examples import concatenate
 from core.kprior.data.partitioned import PartitionedData
-from core.kprior.measurement import measure
 from core.kprior.model.gauge import shift_directions, without_shift
+from core.kprior.passes.measurement import measure
 
 FAMILIES = ("binary", "classes", "number", "count")
 CLASSES = 3

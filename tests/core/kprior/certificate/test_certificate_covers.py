@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from core.kprior import AddData, ChangeRegularizer, MemoryPolicy, RemoveData, adapt, certify, train
-from core.kprior.certificate.wide import distance_bound, free_bias
+from core.kprior.certificate.wide_bound import distance_bound, free_bias
 from core.kprior.data.partitioned import accumulate
 from core.kprior.passes.gradient import Gradient
 from tests.core.kprior import oracles

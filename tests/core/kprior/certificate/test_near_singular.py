@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from core.kprior import Certificate, Examples, MemoryPolicy, RemoveData, State, adapt, certify, refine, train
-from tests.core.kprior.certificate.test_anchored import assert_covers
+from tests.core.kprior.certificate.test_anchored_bound import assert_covers
 from tests.core.kprior.problems import FAMILIES, examples_of, l2, rows, spec_of
 
 POLICY = MemoryPolicy(fraction=0.3)

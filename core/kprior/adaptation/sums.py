@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from core.kprior.adaptation.dense import Anchored, exact_rows, hessian_of
 from core.kprior.anchor import Anchor
-from core.kprior.anchored import Anchored, exact_rows, hessian_of
-from core.kprior.certificate.anchored import ExactRows
+from core.kprior.certificate.anchored_bound import ExactRows
 from core.kprior.cost import Cost
 from core.kprior.curvature import Full, cholesky, ggn_rows
 from core.kprior.data.examples import Data, Examples, chunks_of, rereadable
-from core.kprior.measurement import smallest_eigenvalue
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.memory.renewal import renew_memory
 from core.kprior.model.predictor import Predictor
@@ -23,6 +22,7 @@ from core.kprior.model.regularizers import L2
 from core.kprior.objective.surrogate import change_surrogate
 from core.kprior.objective.tasks import Change
 from core.kprior.objective.transfer import new_regularizer
+from core.kprior.passes.measurement import smallest_eigenvalue
 from core.kprior.passes.rounding import round_up
 from core.kprior.passes.statistics import Statistics
 from core.kprior.solvers import Training

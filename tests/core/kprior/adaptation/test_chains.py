@@ -24,7 +24,7 @@ from core.kprior import (
 )
 from core.kprior.data.examples import concatenate
 from tests.core.kprior import oracles
-from tests.core.kprior.adaptation_cases import SOME
+from tests.core.kprior.adaptation.cases import SOME
 from tests.core.kprior.problems import (
     EVERYTHING,
     FAMILIES,

@@ -10,7 +10,7 @@ from torch.nn import functional
 from core.kprior import OURS, Cost, Training, adapt
 from core.kprior.objective.build import build_objective
 from tests.core.kprior import oracles
-from tests.core.kprior.adaptation_cases import AdaptationCase, all_cases
+from tests.core.kprior.adaptation.cases import AdaptationCase, all_cases
 from tests.core.kprior.problems import EVERYTHING, FAMILIES, relative_distance
 
 CASES = [

@@ -18,9 +18,9 @@ from core.kprior import (
     adapt,
     train,
 )
+from core.kprior.adaptation.survey import budget_of
 from core.kprior.data.drawing import Draw, draw_from
-from core.kprior.survey import budget_of
-from tests.core.kprior.digits import (
+from tests.core.kprior.adaptation.digits import (
     FEW,
     MLP,
     SEEDS,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from core.kprior.anchor import Anchor
-from core.kprior.certificate.anchored import AnchoredBound, ExactRows, anchored_bound, known_gradient
+from core.kprior.certificate.anchored_bound import AnchoredBound, ExactRows, anchored_bound, known_gradient
 from core.kprior.cost import Cost
 from core.kprior.curvature import Full, cholesky, glm_hessian
 from core.kprior.data.examples import Examples

@@ -23,10 +23,10 @@ from core.kprior import (
     adapt,
     train,
 )
+from core.kprior.adaptation.survey import survey_change
 from core.kprior.certificate.network import Audit, losses_of
 from core.kprior.data.drawing import draw_from
-from core.kprior.survey import survey_change
-from tests.core.kprior.digits import (
+from tests.core.kprior.adaptation.digits import (
     FEW,
     SEEDS,
     TRAINING,

@@ -11,27 +11,27 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from core.kprior.adaptation.dense import hessian_of, recentre
+from core.kprior.adaptation.network import adapt_network
+from core.kprior.adaptation.sums import change_sums
+from core.kprior.adaptation.survey import Survey, survey_change
+from core.kprior.adaptation.wide import adapt_wide
 from core.kprior.anchor import Anchor
-from core.kprior.anchored import hessian_of, recentre
 from core.kprior.certificate.dense import certificate_of, is_dense
 from core.kprior.cost import Cost
-from core.kprior.curvature import Curvature, Full, curvature_for, is_wide
+from core.kprior.curvature import Curvature, Full, backend_for, curvature_for, is_wide
 from core.kprior.data.drawing import Draw
 from core.kprior.data.examples import Data, Examples, chunks_of
 from core.kprior.memory.memory import MemoryPolicy, remember
 from core.kprior.memory.selection import MemorySelection
-from core.kprior.network import adapt_network
 from core.kprior.objective.build import Problem, build_objective
 from core.kprior.objective.methods import OURS, Method
-from core.kprior.objective.sums import change_sums
 from core.kprior.objective.surrogate import Surrogate
 from core.kprior.objective.tasks import Change, Task
 from core.kprior.objective.transfer import successor
+from core.kprior.result import Result
 from core.kprior.solvers import Progress, Training, Watch, solve
 from core.kprior.state import State
-from core.kprior.survey import Survey, survey_change
-from core.kprior.training import Result, backend_for
-from core.kprior.wide import adapt_wide
 
 HOPELESS = 1e3
 """A bound of so many times the weights says that outputs have moved very far."""

@@ -17,6 +17,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from core.kprior.adaptation.survey import Survey
 from core.kprior.anchor import Anchor
 from core.kprior.certificate.certificate import Certificate
 from core.kprior.certificate.network import Audit, losses_of
@@ -26,11 +27,10 @@ from core.kprior.memory.memory import MemoryPolicy, remember
 from core.kprior.memory.selection import MemorySelection
 from core.kprior.objective.forgetting import push_away
 from core.kprior.objective.transfer import transplant
+from core.kprior.result import Result
 from core.kprior.solvers import Progress, Watch
 from core.kprior.solvers.budget import descend
 from core.kprior.state import State, align
-from core.kprior.survey import Survey
-from core.kprior.training import Result
 
 STAGES, NEW_BODY_STAGES = (0.6, 1.0), (1.0,)
 """Of the budget, after which the network is audited; a new architecture needs all of it."""

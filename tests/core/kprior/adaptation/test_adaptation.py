@@ -22,7 +22,7 @@ from core.kprior import (
     train,
 )
 from tests.core.kprior import oracles
-from tests.core.kprior.adaptation_cases import many_deltas
+from tests.core.kprior.adaptation.cases import many_deltas
 from tests.core.kprior.problems import (
     EVERYTHING,
     FAMILIES,

@@ -2,61 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from core.kprior.anchor import Anchor
-from core.kprior.anchored import Anchored, hessian_of
-from core.kprior.certificate.certificate import Certificate, within
+from core.kprior.adaptation.dense import hessian_of
 from core.kprior.certificate.certified_removal import Removal
-from core.kprior.certificate.dense import certificate_of, certify_anchored, is_dense
+from core.kprior.certificate.dense import certify_anchored, is_dense
 from core.kprior.cost import Cost
-from core.kprior.curvature import glm_hessian, is_wide
+from core.kprior.curvature import backend_for, is_wide
 from core.kprior.data.encoded import EncodedData
-from core.kprior.data.examples import Data, Examples
-from core.kprior.measurement import choose_memory, measure
+from core.kprior.data.examples import Data
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.model.predictor import Predictor
-from core.kprior.model.regularizers import L2, regularizer_of
+from core.kprior.model.regularizers import regularizer_of
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.terms import Term
 from core.kprior.objective.transfer import transplant
+from core.kprior.passes.measurement import choose_memory, measure
 from core.kprior.passes.moments import fit_encoder
+from core.kprior.result import Result
 from core.kprior.solvers import Progress, Solve, Training, Watch, solve
 from core.kprior.solvers.budget import descend_warm
 from core.kprior.state import State
-from core.kprior.wide import count_rows, sample_encoded, sample_fraction, train_wide
-
-NEWTON_LIMIT, NEWTON_WORK = 200, 4e9
-"""Weights, or else multiplications a pass, up to which training gathers a Hessian in every step."""
-TOLERANCE = 0.005
-"""The relative bound that training by gradients ends with."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """A new state, the rows that its memory refers to, and what it cost.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from core.kprior import Examples, train
-    >>> spec = {"input": {"kind": "vector", "dim": 1}, "target": {"kind": "number"}}
-    >>> spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
-    >>> x = torch.arange(6.0)[:, None]
-    >>> result = train(spec, [Examples(torch.arange(6), x, 3 * x + 1)])
-    >>> result.converged, result.state.count, len(result.memory), result.certificate.kind
-    (True, 6, 1, 'bound')
-    """
-
-    state: State
-    memory: Examples
-    cost: Cost
-    converged: bool
-    certificate: Certificate | None = None
-    """What can be said of it without another pass over the data."""
+from core.kprior.training.wide import NEWTON_WORK, descends_by_gradients, train_by_gradients
 
 
 def train(
@@ -144,7 +114,7 @@ def train(
             regularizer = replace(regularizer, linear=before if same else removal.draw(predictor))
         if descends_by_gradients(predictor, regularizer, curvature):
             encoded = EncodedData(predictor, data)
-            if is_wide(predictor) or count_rows(encoded) * predictor.size**2 > NEWTON_WORK:
+            if is_wide(predictor) or encoded.count_rows() * predictor.size**2 > NEWTON_WORK:
                 parts = (spec, predictor, regularizer, encoded, training, policy, cost, progress)
                 try:
                     result = train_by_gradients(*parts)
@@ -182,62 +152,6 @@ def train(
         state = State(predictor, regularizer, dict(spec["regularizer"]), solution.w, *found)
         certificate = certify_anchored(state, measured.rows) if is_dense(state) else None
     return Result(state, measured.rows, cost, solution.converged, certificate)
-
-
-def descends_by_gradients(predictor: Predictor, regularizer: L2, curvature: str | None) -> bool:
-    """Whether a GLM has so many weights that its gradient alone is descended along."""
-    penalised = bool((regularizer.delta > 0).any())
-    large = is_wide(predictor) or predictor.size > NEWTON_LIMIT
-    return predictor.linear and large and curvature == "auto" and penalised
-
-
-def train_by_gradients(
-    spec: dict[str, Any],
-    predictor: Predictor,
-    regularizer: L2,
-    encoded: EncodedData,
-    training: Training,
-    policy: MemoryPolicy,
-    cost: Cost,
-    progress: Progress | None,
-) -> Result:
-    """Train a GLM by passes for the gradient alone; where its Hessian fits, it is gathered once, at the end."""
-    data = encoded.data
-    found, curvature = train_wide(predictor, regularizer, encoded, training, cost, TOLERANCE, progress)
-    count, regularizer_spec = found.seen.count, dict(spec["regularizer"])
-    size = policy.size(count)
-    if is_wide(predictor):
-        memory, rows, surrogate = choose_memory(predictor, found.w, data, size, policy, cost, seed=training.seed)
-        gradient = found.seen.gradient.reshape(-1)
-        anchor = Anchor(found.w, gradient, curvature, exact=True, rounding=found.seen.rounding)
-        state = State(predictor, regularizer, regularizer_spec, found.w, anchor, memory, count, surrogate)
-        bound = (found.gradient_norm, 0, found.bound, found.relative)
-        return Result(state, rows, cost, found.relative <= TOLERANCE, Certificate("bound", *bound))
-    sample = sample_encoded(encoded, sample_fraction(predictor, count), training.seed)
-    phi = torch.cat([chunk.x for chunk in sample]).to(predictor.dtype)
-    f = phi @ found.w.view(predictor.family.outputs, -1).T
-    near = glm_hessian(phi, predictor.family, f) * (count / len(phi)) + torch.diag(regularizer.delta)
-    arguments = (predictor, regularizer, found.w, data, size, policy, "full", cost)
-    measured = measure(*arguments, seed=training.seed, near=near)
-    parts = (measured.anchor, measured.memory, count, measured.surrogate)
-    state = State(predictor, regularizer, regularizer_spec, found.w, *parts)
-    if measured.anchor.smallest == 0:
-        return Result(state, measured.rows, cost, False)
-    here = Anchored.of(state, measured.rows)
-    try:
-        w = here.solve(found.w, training, cost)
-    except ArithmeticError:
-        return Result(state, measured.rows, cost, False)
-    certificate = certificate_of(here, here.bound(w), w, 0)
-    near_enough = within(certificate, TOLERANCE)
-    return Result(replace(state, w=w), measured.rows, cost, near_enough, certificate)
-
-
-def backend_for(predictor: Predictor, curvature: str | None) -> str | None:
-    """Which curvature a model carries: networks only what they are told to."""
-    if curvature is None or (curvature == "auto" and not predictor.linear):
-        return None
-    return curvature
 
 
 def reselect(state: State, data: Data, policy: MemoryPolicy, seed: int = 0) -> Result:

@@ -23,10 +23,10 @@ from core.kprior import (
     reselect,
     train,
 )
-from core.kprior import wide as wide_module
 from core.kprior.curvature import Blocks
 from core.kprior.data import encoded
 from core.kprior.objective.build import data_gradient
+from core.kprior.training import wide as wide_training
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import (
     FAMILIES,
@@ -163,7 +163,7 @@ def test_other_preconditioners_lead_to_the_same_optimum(limit: str, monkeypatch:
 
 
 def test_growing_samples_lead_to_the_same_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wide_module, "FIRST_ROWS", 100)
+    monkeypatch.setattr(wide_training, "FIRST_ROWS", 100)
     data = single(examples_of("classes", 2000, DIM))
     trained = train(spec_of("classes", DIM), data.chunks(100))
     truth = oracles.retrain(trained.state.spec, data)

@@ -28,7 +28,7 @@ from core.kprior import (
 from core.kprior.certificate.dense import certify_anchored, certify_by_gradients
 from core.kprior.curvature import Full
 from core.kprior.data.examples import concatenate
-from core.kprior.measurement import measure
+from core.kprior.passes.measurement import measure
 from tests.core.kprior import oracles
 from tests.core.kprior.ill_conditioned import IllConditionedProblem, ill_conditioned_problems
 from tests.core.kprior.problems import FAMILIES, TENTH, distance, examples_of, l2, rows, spec_of, without

@@ -1,0 +1,110 @@
+"""Adaptation of wide GLMs: softmax heads over embeddings, P from a thousand to millions.
+
+The state's anchor is where the last careful pass measured the gradient; its curvature is an estimate that
+preconditions and decides nothing. An adaptation changes the gradient by the examples that came and went, which is
+exact, and takes one step; the passes that certify it (`certificate/wide.py`) go on from there.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from core.kprior.anchor import Anchor
+from core.kprior.cost import Cost
+from core.kprior.curvature import Blocks, Diagonal, Kronecker
+from core.kprior.data.encoded import EncodedData
+from core.kprior.data.examples import Examples, chunks_of, rereadable
+from core.kprior.memory.memory import Memory, MemoryPolicy, remember
+from core.kprior.memory.selection import MemorySelection
+from core.kprior.model.predictor import Predictor
+from core.kprior.objective.surrogate import change_surrogate
+from core.kprior.objective.tasks import Change
+from core.kprior.objective.transfer import new_regularizer
+from core.kprior.objective.wide import WideObjective
+from core.kprior.passes.gradient import Gradient
+from core.kprior.solvers import SolverError, Training
+from core.kprior.state import State, align, check_keys
+
+FURTHEST = 4.0
+"""How far outputs may move in a step that no pass checks."""
+
+
+def adapt_wide(
+    state: State, memory: Examples, change: Change, policy: MemoryPolicy, training: Training, cost: Cost
+) -> tuple[State, Examples]:
+    """Change the anchor's gradient by what came and went, and take one step from there."""
+    predictor, anchor = state.predictor, state.anchor
+    regularizer = new_regularizer(state, change, predictor)
+    curvature = None if anchor.curvature is None else anchor.curvature.copy(predictor)
+    gradient, rounding = anchor.gradient.clone(), anchor.rounding
+    none = torch.zeros(0, dtype=torch.long)
+    keys = {-1.0: [none], 1.0: [none]}
+    for sign, moved in ((-1.0, change.removed), (1.0, change.added)):
+        for chunk in (c for data in moved for c in rereadable(data) if len(c)):
+            terms = Gradient(predictor, anchor.w, careful=True)
+            terms.add(chunk)
+            gradient += sign * terms.gradient.reshape(-1)
+            rounding += terms.rounding
+            cost.backward_passes += len(chunk)
+            keys[sign].append(chunk.key.cpu())
+            if isinstance(curvature, Blocks):
+                phi = predictor.features(chunk.x)
+                curvature.forget(chunk.key, phi) if sign < 0 else curvature.learn(predictor, anchor.w, chunk.key, phi)
+    removed_keys, added_keys = torch.cat(keys[-1.0]), torch.cat(keys[1.0])
+    check_keys(state, removed_keys, added_keys)
+    count = state.count - len(removed_keys) + len(added_keys)
+    if count <= 0:
+        raise ValueError("no examples are left: there is nothing a model could stand for")
+    kept, rows = renew_sample(state, memory, removed_keys, change, policy, training, count)
+    if curvature is not None and not isinstance(curvature, Blocks):
+        # its factors hold sums over examples that may be gone: those that are remembered make them anew
+        assert isinstance(curvature, Kronecker | Diagonal)
+        curvature = type(curvature).zeros(predictor)
+        if len(rows):
+            curvature.add_features(predictor, anchor.w, predictor.features(rows.x), count / len(rows))
+    w = anchor.w
+    if curvature is not None and anchor.exact:
+        objective = WideObjective(predictor, regularizer, EncodedData(predictor, []), cost)
+        step = objective.project(curvature.inverse(regularizer.delta)(gradient + regularizer.gradient(anchor.w)))
+        w = anchor.w - step * step_length(predictor, step, [rows, *chunks_of(change.added)])
+        if not bool(w.isfinite().all()):
+            raise SolverError("the weights are not finite any more: check the examples for extreme values")
+    moved_anchor = Anchor(anchor.w, gradient, curvature, anchor.exact, rounding=rounding)
+    spec = change.regularizer or state.regularizer_spec
+    removed, added = chunks_of(change.removed), chunks_of(change.added)
+    surrogate = change_surrogate(state.surrogate, predictor, anchor.w, removed, added)
+    return State(predictor, regularizer, spec, w, moved_anchor, kept, count, surrogate), rows
+
+
+def step_length(predictor: Predictor, step: Tensor, at_hand: list[Examples]) -> float:
+    """Which fraction of a step to take: none of the outputs at hand should move so far that curvature means nothing."""
+    K, widest = predictor.family.outputs, 0.0
+    for chunk in (c for c in at_hand if len(c)):
+        change = predictor.features(chunk.x) @ step.view(K, -1).T
+        widest = max(widest, predictor.family.self_concordance * float(predictor.family.spread(change).max()))
+    return min(1.0, FURTHEST / widest) if widest > 0 else 1.0
+
+
+def renew_sample(
+    state: State,
+    memory: Examples,
+    removed_keys: Tensor,
+    change: Change,
+    policy: MemoryPolicy,
+    training: Training,
+    count: int,
+) -> tuple[Memory, Examples]:
+    """The memory after the change: removed examples leave it, added ones are drawn as the others were."""
+    predictor = state.predictor
+    stays = ~torch.isin(state.memory.key, removed_keys)
+    rows, weight = align(state, memory).take(stays), state.memory.weight.cpu()[stays]
+    selection = MemorySelection(policy, policy.size(count), predictor, state.anchor.w, None, training.seed)
+    if len(rows):
+        selection.offer(rows, weight)
+    for chunk in chunks_of(change.added):
+        selection.offer(chunk)
+    generation = state.memory.generation + 1
+    if len(rows) or any(True for _ in chunks_of(change.added)):
+        return selection.take(generation)
+    return remember(predictor, state.anchor.w, rows, weight, generation), rows

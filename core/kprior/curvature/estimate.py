@@ -1,0 +1,35 @@
+"""Curvature of many rows from a sample of them: it preconditions a wide GLM's descent, and decides nothing."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from core.kprior.curvature import Blocks, Curvature, Diagonal, Kronecker, kind_for
+from core.kprior.data.examples import EncodedExamples, concatenate
+from core.kprior.model.predictor import Predictor
+
+SAMPLE_ROWS, SAMPLE_NUMBERS = 20_000, 2**25
+"""Rows, and numbers of their features, at most, that curvature is estimated from."""
+
+
+def sample_fraction(predictor: Predictor, count: int) -> float:
+    """Which fraction of the rows curvature is estimated from."""
+    D = predictor.size // predictor.family.outputs
+    return max(16, min(SAMPLE_ROWS, SAMPLE_NUMBERS // D)) / max(1, count)
+
+
+def estimate_curvature(
+    predictor: Predictor, w: Tensor, sample: list[EncodedExamples], count: int, seed: int
+) -> Curvature:
+    """A preconditioner for `count` rows from a sample of them."""
+    kind = kind_for(predictor)
+    rows = concatenate(sample)
+    D = predictor.size // predictor.family.outputs
+    if kind in ("full", "blocks"):
+        generator = torch.Generator().manual_seed(seed)
+        return Blocks.estimate(predictor, w, rows, count, max(1_000, 2 * D), generator)
+    curvature = Kronecker.zeros(predictor) if kind == "kronecker" else Diagonal.zeros(predictor)
+    few = rows.take(torch.arange(min(len(rows), max(2_000, 2 * D) if kind == "kronecker" else 2_000)))
+    curvature.add_features(predictor, w, few.x.to(predictor.dtype), count / max(1, len(few)))
+    return curvature

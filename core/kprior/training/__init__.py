@@ -1,0 +1,1 @@
+"""From examples to a first state."""

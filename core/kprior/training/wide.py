@@ -1,0 +1,125 @@
+"""Training GLMs of many weights by passes for the gradient alone: optima of growing samples, then all rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from core.kprior.adaptation.dense import Anchored
+from core.kprior.anchor import Anchor
+from core.kprior.certificate.certificate import Certificate, within
+from core.kprior.certificate.dense import certificate_of
+from core.kprior.cost import Cost
+from core.kprior.curvature import Curvature, glm_hessian, is_wide
+from core.kprior.curvature.estimate import estimate_curvature, sample_fraction
+from core.kprior.data.encoded import EncodedData
+from core.kprior.memory.memory import MemoryPolicy
+from core.kprior.model.predictor import Predictor
+from core.kprior.model.regularizers import L2
+from core.kprior.objective.wide import WideObjective, WideSolution, descent_reporter
+from core.kprior.passes.measurement import choose_memory, measure
+from core.kprior.result import Result
+from core.kprior.solvers import Progress, SolverError, Training
+from core.kprior.state import State
+
+NEWTON_LIMIT, NEWTON_WORK = 200, 4e9
+"""Weights, or else multiplications a pass, up to which training gathers a Hessian in every step."""
+TOLERANCE = 0.005
+"""The relative bound that training by gradients ends with."""
+FIRST_ROWS = 4_000
+"""Rows of the first sample of a training, at least."""
+GROWTH = 4
+LOOSE = 2.0
+"""How many times the sample's own uncertainty its optimum may be off."""
+
+
+def descends_by_gradients(predictor: Predictor, regularizer: L2, curvature: str | None) -> bool:
+    """Whether a GLM has so many weights that its gradient alone is descended along."""
+    penalised = bool((regularizer.delta > 0).any())
+    large = is_wide(predictor) or predictor.size > NEWTON_LIMIT
+    return predictor.linear and large and curvature == "auto" and penalised
+
+
+def train_by_gradients(
+    spec: dict[str, Any],
+    predictor: Predictor,
+    regularizer: L2,
+    encoded: EncodedData,
+    training: Training,
+    policy: MemoryPolicy,
+    cost: Cost,
+    progress: Progress | None,
+) -> Result:
+    """Train a GLM by passes for the gradient alone; where its Hessian fits, it is gathered once, at the end."""
+    data = encoded.data
+    found, curvature = train_wide(predictor, regularizer, encoded, training, cost, TOLERANCE, progress)
+    count, regularizer_spec = found.seen.count, dict(spec["regularizer"])
+    size = policy.size(count)
+    if is_wide(predictor):
+        memory, rows, surrogate = choose_memory(predictor, found.w, data, size, policy, cost, seed=training.seed)
+        gradient = found.seen.gradient.reshape(-1)
+        anchor = Anchor(found.w, gradient, curvature, exact=True, rounding=found.seen.rounding)
+        state = State(predictor, regularizer, regularizer_spec, found.w, anchor, memory, count, surrogate)
+        bound = (found.gradient_norm, 0, found.bound, found.relative)
+        return Result(state, rows, cost, found.relative <= TOLERANCE, Certificate("bound", *bound))
+    sample = encoded.sample(sample_fraction(predictor, count), training.seed)
+    phi = torch.cat([chunk.x for chunk in sample]).to(predictor.dtype)
+    f = phi @ found.w.view(predictor.family.outputs, -1).T
+    near = glm_hessian(phi, predictor.family, f) * (count / len(phi)) + torch.diag(regularizer.delta)
+    arguments = (predictor, regularizer, found.w, data, size, policy, "full", cost)
+    measured = measure(*arguments, seed=training.seed, near=near)
+    parts = (measured.anchor, measured.memory, count, measured.surrogate)
+    state = State(predictor, regularizer, regularizer_spec, found.w, *parts)
+    if measured.anchor.smallest == 0:
+        return Result(state, measured.rows, cost, False)
+    here = Anchored.of(state, measured.rows)
+    try:
+        w = here.solve(found.w, training, cost)
+    except ArithmeticError:
+        return Result(state, measured.rows, cost, False)
+    certificate = certificate_of(here, here.bound(w), w, 0)
+    near_enough = within(certificate, TOLERANCE)
+    return Result(replace(state, w=w), measured.rows, cost, near_enough, certificate)
+
+
+def train_wide(
+    predictor: Predictor,
+    regularizer: L2,
+    data: EncodedData,
+    training: Training,
+    cost: Cost,
+    tolerance: float,
+    progress: Progress | None = None,
+) -> tuple[WideSolution, Curvature]:
+    """From zero: optima of growing samples, each the start of the next, then all rows; and a preconditioner."""
+    if not bool((regularizer.delta > 0).any()):
+        raise SolverError("a wide model needs a penalty: nothing else holds its weights")
+    D = predictor.size // predictor.family.outputs
+    w = torch.zeros(predictor.size, dtype=predictor.dtype, device=predictor.device)
+    count, size = data.count_rows(), max(FIRST_ROWS, 2 * D)
+    if count == 0:
+        raise ValueError("there is nothing to train on: no examples")
+    report = None if progress is None else descent_reporter(progress)
+    while size * 1.5 < count:
+        some = data.sample(size / count, training.seed)
+        sampled = WideObjective(predictor, regularizer, EncodedData(predictor, some), cost)
+        sampled.scale = count / max(1, sum(len(chunk) for chunk in some))
+        loose = LOOSE * tolerance * math.sqrt(count / size)
+        for most in (20, 60) if not bool(w.any()) else (60,):  # the curvature at zero is soon out of date
+            inverse = estimate_curvature(predictor, w, some, count, training.seed).inverse(regularizer.delta)
+            w = sampled.minimise(w, inverse, loose, certified=False, most=most).w
+        size *= GROWTH
+    objective = WideObjective(predictor, regularizer, data, cost)
+    some = data.sample(sample_fraction(predictor, count), training.seed)
+    if not bool(w.any()):  # few rows: the same in two goes
+        inverse = estimate_curvature(predictor, w, some, count, training.seed).inverse(regularizer.delta)
+        w = objective.minimise(w, inverse, 10 * tolerance, certified=False, most=20, report=report).w
+    curvature = estimate_curvature(predictor, w, some, count, training.seed)
+    descent = objective.minimise(w, curvature.inverse(regularizer.delta), tolerance, report=report)
+    measured = objective.measure(descent)
+    if not math.isfinite(measured.seen.value):
+        raise SolverError("the objective is not finite: check the examples for extreme values")
+    return measured, curvature
