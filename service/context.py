@@ -55,7 +55,7 @@ class Recent(Generic[K, V]):
 
 
 @dataclass(frozen=True)
-class Known:
+class RecentModel:
     """What adding examples needs to know of a model."""
 
     id: int
@@ -76,7 +76,7 @@ class Context:
         self.store = Store(settings.artifacts)
         self.outbox_sender = OutboxSender(self.database, settings.broker)
         self.callers: Recent[bytes, Any] = Recent(settings.cache_seconds)
-        self.models: Recent[str, Known] = Recent(settings.cache_seconds)
+        self.models: Recent[str, RecentModel] = Recent(settings.cache_seconds)
         self.champions: Recent[Any, Any] = Recent(settings.cache_seconds)
 
     @cached_property

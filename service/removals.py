@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -12,14 +11,15 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from starlette.responses import Response
 
+from core import ledger
 from core.erasure.restrictions import lift_restrictions
-from core.errors import Invalid, NotFound
+from core.errors import Invalid
 from core.jobs import queue
-from core.ledger import append
+from core.ledger import queries
 from core.ledger.batch import subject_hash
 from core.models import catalog
 from core.models.spec import PLAIN, Strict
-from core.tables.ledger import Example, Removal
+from core.tables.ledger import Example
 from service.context import ContextDep
 from service.examples.reader import too_many
 from service.http.auth import AuthenticatedRoute, Reader, Remover
@@ -91,13 +91,12 @@ def remove_examples(name: Name, body: NewRemoval, caller: Remover, context: Cont
             secret, caseless = context.settings.secret, context.settings.caseless_subjects
             stored = [subject_hash(subject, secret, caseless) for subject in names]
         held = lift_restrictions(session, model, column, stored)
-        removed = append.remove(session, model, column, names, stored)
+        removed = ledger.remove(session, model, column, names, stored)
         known = {name for name, value in zip(names, stored, strict=True) if value in held}
-        removed = replace(removed, unknown=[name for name in removed.unknown if name not in known])
-        job = queue.enqueue_adaptation(session, model, write.request_id) if removed.count else None
-        session.get_one(Removal, removed.id).job_id = job
+        removal, unknown = removed.removal, [name for name in removed.unknown if name not in known]
+        removal.job_id = queue.enqueue_adaptation(session, model, write.request_id) if removal.removed else None
         return RemovedAnswer(
-            id=removed.id, removed=removed.count, unknown=removed.unknown, position=removed.position, job=job
+            id=removal.id, removed=removal.removed, unknown=unknown, position=removal.position, job=removal.job_id
         )
 
     return write(caller.credential, 202, remove)
@@ -110,9 +109,7 @@ def show_removal(
     """One removal."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
-        removal = session.get(Removal, id) if id.isprintable() else None
-        if removal is None or removal.model_id != model.id:
-            raise NotFound("removal_not_found", "There is no such removal.")
+        removal = queries.find_removal(session, model, id)
         return RemovalAnswer(
             id=removal.id,
             model=model.name,

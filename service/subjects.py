@@ -17,8 +17,8 @@ from core.errors import Invalid
 from core.ledger.batch import subject_hash
 from core.models.spec import PLAIN, Strict
 from service.context import Context, ContextDep
-from service.examples.endpoints import PAGE_NUMBERS, shown
-from service.examples.schemas import ExampleAnswer
+from service.examples.endpoints import PAGE_NUMBERS
+from service.examples.schemas import ExampleAnswer, of_example
 from service.http.auth import AuthenticatedRoute, Eraser
 from service.http.problems import documented
 from service.parsing.inputs import inputs_of
@@ -95,7 +95,7 @@ def exported(context: Context, subject: bytes, model_id: int, name: str, spec: d
         with context.database.read() as session:
             rows = lookup.examples_of(session, subject, model_id, after, most)
         for row in rows:
-            example = shown(row, spec).model_dump()
+            example = of_example(row, spec).model_dump()
             line = ExportedExample(**example, model=name, in_force=row.removed is None)
             yield line.model_dump_json().encode() + b"\n"
         if len(rows) < most:

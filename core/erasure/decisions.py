@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from sqlalchemy.orm import Session
 
+from core import ledger
 from core.database import now
 from core.erasure import trail
 from core.erasure.requests import months_after, newest, parts_of, resolve
 from core.errors import Conflict
 from core.jobs import queue
-from core.ledger import append
 from core.tables.erasures import PENDING, Erasure, ErasureState, EventKind, Part
 from core.tables.models import Model
 
@@ -51,7 +51,7 @@ def refuse(session: Session, erasure: Erasure, reason: str, by: str) -> None:
     erasure.subject = erasure.reason = None
     for part, model in parts:
         part.state = ErasureState.REFUSED
-        if model is not None and append.restore(session, model, part.restricted):
+        if model is not None and ledger.restore(session, model, part.restricted):
             queue.enqueue_adaptation(session, model, erasure.request_id)
 
 

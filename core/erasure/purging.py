@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from core.database import Database, now, rows_changed
 from core.erasure.fates import doomed, drop_figures, forget_figures
 from core.errors import Unavailable
-from core.ledger.append import few
+from core.ledger.queries import batched
 from core.metadata import Metadata, OrphanFile
 from core.models.policy import Policy, duration
 from core.tables.erasures import Erasure, ErasureState, Part
@@ -146,7 +146,7 @@ def delete_examples(session: Session, model_id: int, positions: Sequence[int]) -
     if sampled(session, model_id, positions):  # the adaptation saw to it, unless nothing was left to adapt to
         session.execute(delete(HoldoutSample).where(HoldoutSample.model_id == model_id))
     count = 0
-    for some in few(positions):
+    for some in batched(positions):
         count += rows_changed(session, delete(Example).where(Example.model_id == model_id, Example.position.in_(some)))
     return count
 
@@ -234,7 +234,7 @@ def looked(
     """What is still there of the person: each figure must be 0. What the champion remembers, and how many files no
     version has, are the same for all people of a model, and asked once."""
     rows = 0
-    for some in few(part.positions):
+    for some in batched(part.positions):
         query = select(func.count()).where(Example.model_id == part.model_id, Example.position.in_(some))
         rows += session.scalar(query) or 0
     about = (Example.model_id == part.model_id, Example.subject == subject, Example.position <= part.removed)

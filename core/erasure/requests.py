@@ -12,12 +12,13 @@ from datetime import datetime
 from sqlalchemy import exists, func, select
 from sqlalchemy.orm import Session
 
+from core import ledger
 from core.database import Database, inserting, now
 from core.erasure import receipts, trail
 from core.erasure.statement import told
 from core.errors import Conflict, NotFound
 from core.jobs import queue
-from core.ledger import append
+from core.ledger.queries import batched
 from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, EventKind, Part
 from core.tables.jobs import JobKind
 from core.tables.ledger import Example
@@ -81,7 +82,7 @@ def receive_all(
         made[i] = file(session, *given)
     people = sorted({filing.subject for filing in filings})
     holding: set[int] = set()
-    for some in append.few(people):
+    for some in batched(people):
         holding.update(session.scalars(select(Example.model_id).where(Example.subject.in_(some)).distinct()))
     for model_id in sorted(holding):
         session.get(Model, model_id, with_for_update=True)
@@ -146,7 +147,7 @@ def resolve(session: Session, erasure: Erasure) -> None:
         about = (Example.model_id == model_id, Example.subject == erasure.subject)
         in_force = list(session.scalars(select(Example.position).where(*about, Example.removed.is_(None))))
         if in_force:
-            append.remove(session, model, Example.subject, [""], [erasure.subject])
+            ledger.remove(session, model, Example.subject, [""], [erasure.subject])
         positions = sorted(session.scalars(select(Example.position).where(*about)))
         part = session.get(Part, (erasure.id, model_id))
         if part is None:
@@ -253,7 +254,7 @@ def take_in(session: Session, erasures: Sequence[Erasure]) -> set[str]:
     """
     late: set[str] = set()
     by_subject = {erasure.subject: erasure for erasure in erasures if erasure.subject is not None}
-    for some in append.few(list(by_subject)):
+    for some in batched(list(by_subject)):
         in_force = (Example.subject.in_(some), Example.removed.is_(None))
         for subject in session.scalars(select(Example.subject).where(*in_force).distinct()).all():
             erasure = by_subject[subject or b""]

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.erasure.requests import open_parts
-from core.ledger.append import few
+from core.ledger.queries import batched
 from core.tables.erasures import ErasureState
 from core.tables.ledger import Example
 from core.tables.models import Model
@@ -25,7 +25,7 @@ def lift_restrictions(
     found: set[Any] = set()
     for part, _ in open_parts(session, model.id, (ErasureState.HELD,)):
         rows: dict[int, Any] = {}
-        for some in few(part.restricted):
+        for some in batched(part.restricted):
             here = (Example.model_id == model.id, Example.position.in_(some), column.in_(list(values)))
             found_here = session.execute(select(Example.position, column).where(*here))
             rows.update((at, value) for at, value in found_here)

@@ -18,7 +18,7 @@ from core.errors import AmendError
 from core.jobs import outbox, queue
 from core.jobs.outbox import Send
 from core.jobs.queries import is_blocked, job_in, last_job
-from core.ledger.append import few
+from core.ledger.queries import batched
 from core.models.policy import Policy, duration
 from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.jobs import Job, JobKind, JobState, Outbox
@@ -120,7 +120,7 @@ def held_removals(session: Session, model_id: int, since: int) -> set[int]:
     parts = parts.where(Part.model_id == model_id, Part.state == HELD, Erasure.state == HELD)
     restricted = [position for positions in session.scalars(parts) for position in positions]
     found: set[int] = set()
-    for some in few(restricted):
+    for some in batched(restricted):
         taken = select(Example.removed).where(Example.model_id == model_id, Example.position.in_(some))
         found.update(at for at in session.scalars(taken.where(Example.removed > since)) if at is not None)
     return found
@@ -174,7 +174,7 @@ def reconcile(database: Database, send: Send, patience: float) -> int:
     for row in rows:
         log.info("a job is sent again", job=row.id, state=row.state)
         send(row.id, row.queue)
-    for some in few(rows):
+    for some in batched(rows):
         with database.write() as session:
             outbox.mark_sent(session, [row.id for row in some])
     return sent + len(rows)

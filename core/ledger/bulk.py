@@ -5,7 +5,6 @@ These few functions talk to the drivers themselves: an object layer would cost m
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
-from core.database import now, says_standby
+from core.database import says_standby
 from core.ledger.batch import Batch
 
 COLUMNS = "model_id, position, holdout, y, x, id, subject"
@@ -38,7 +37,7 @@ def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: N
     """Store a batch from position `first` on; IntegrityError if one of its ids is in force already."""
     connection = session.connection()
     driver: Any = connection.connection.driver_connection
-    with told(connection):
+    with sqlalchemy_errors(connection):
         if connection.dialect.name == "sqlite":
             ours = (repeat(model_id, len(batch)), range(first, first + len(batch)), holdout.tolist())
             rows = zip(*ours, batch.y.tolist(), batch.features, batch.ids.to_pylist(), batch.subjects, strict=True)
@@ -46,66 +45,6 @@ def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: N
         else:
             with driver.cursor() as cursor, cursor.copy(COPY) as copy:
                 write_rows(copy.write, pieces(model_id, batch, holdout), first)
-
-
-def counts_of(holdout: NDArray[np.bool_]) -> dict[str, int]:
-    """How a batch changes the counts of what is in force."""
-    held = int(holdout.sum())
-    return {"train": len(holdout) - held, "holdout": held, "removed": 0}
-
-
-MOVE = """UPDATE models SET head = head + :size, train_count = train_count + :train,
-    holdout_count = holdout_count + :holdout, removed_count = removed_count + :removed WHERE id = :model"""
-ALIKE = "CAST(policy ->> 'holdout' AS DOUBLE PRECISION) = :share"
-NOTE = "INSERT INTO changes (model_id, first, last, kind, value, created_at)"
-NOTED = "SELECT id, head - :size + 1, head, :kind, CAST(:value AS JSONB), :now FROM moved RETURNING last"
-ADVANCE = f"WITH moved AS ({MOVE} RETURNING id, head) {NOTE} {NOTED}"
-"""One statement, where the database can: a round trip less."""
-ADVANCE_ALIKE = f"WITH moved AS ({MOVE} AND {ALIKE} RETURNING id, head) {NOTE} {NOTED}"
-
-
-def share(session: Session, model_id: int) -> float | None:
-    """The holdout share of a model, None if it is gone; its row is held until the end of the transaction."""
-    connection = session.connection()
-    query = "SELECT policy ->> 'holdout' FROM models WHERE id = :model"
-    if connection.dialect.name != "sqlite":  # its transactions are alone anyway
-        query += " FOR UPDATE"
-    with told(connection):
-        row = run(connection, query, {"model": model_id}).fetchone()
-    return None if row is None else float(row[0])
-
-
-def advance(
-    session: Session,
-    model_id: int,
-    size: int,
-    kind: str,
-    counts: dict[str, int],
-    value: dict[str, Any] | None = None,
-    share: float | None = None,
-) -> int | None:
-    """Move a model's head by `size`, change its counts, and note what happened; the new head.
-
-    The model's row is held from here on. None, and nothing has happened, if there is no such model, or none that has
-    the holdout share which the counts were made with.
-    """
-    connection = session.connection()
-    sqlite = connection.dialect.name == "sqlite"
-    # as SQLAlchemy writes a time there
-    at = now().replace(tzinfo=None).isoformat(" ", "microseconds") if sqlite else now()
-    given = None if value is None else json.dumps(value)
-    values = {"model": model_id, "size": size, "kind": kind, "value": given, "now": at, "share": share, **counts}
-    with told(connection):
-        if sqlite:
-            move = MOVE if share is None else f"{MOVE} AND {ALIKE}"
-            moved = run(connection, f"{move} RETURNING head - :size + 1, head", values).fetchall()
-            for first, last in moved:
-                values |= {"first": first, "last": last}
-                run(connection, f"{NOTE} VALUES (:model, :first, :last, :kind, :value, :now)", values)
-                return int(last)
-            return None
-        row = run(connection, ADVANCE if share is None else ADVANCE_ALIKE, values).fetchone()
-        return None if row is None else int(row[0])
 
 
 def run(connection: Connection, query: str, values: dict[str, Any]) -> Any:
@@ -227,7 +166,7 @@ def select(session: Session, where: str, parameters: dict[str, Any], dtype: str)
     connection = session.connection()
     # sorted here: asked to, PostgreSQL may sort the whole table as long as it has no statistics of it
     query = f"SELECT position, y, x FROM examples WHERE {where}"
-    with told(connection):
+    with sqlalchemy_errors(connection):
         return block_of(run(connection, query, parameters).fetchall(), dtype)
 
 
@@ -249,20 +188,20 @@ def select_at(
         one = f"{query} = wanted.at OFFSET 0"
         query = f"SELECT one.* FROM unnest(CAST(:wanted AS BIGINT[])) AS wanted(at), LATERAL ({one}) AS one"
         values["wanted"] = list(positions)
-    with told(connection):
+    with sqlalchemy_errors(connection):
         return block_of(run(connection, query, values).fetchall(), dtype)
 
 
 def positions(session: Session, where: str, parameters: dict[str, Any]) -> NDArray[np.int64]:
     """The positions of the rows that meet a condition, in any order."""
     connection = session.connection()
-    with told(connection):
+    with sqlalchemy_errors(connection):
         rows = run(connection, f"SELECT position FROM examples WHERE {where}", parameters).fetchall()
     return np.fromiter((row[0] for row in rows), np.int64, len(rows))
 
 
 @contextmanager
-def told(connection: Connection) -> Iterator[None]:
+def sqlalchemy_errors(connection: Connection) -> Iterator[None]:
     """The driver's errors as SQLAlchemy's, as everywhere else; without their text, which quotes data."""
     dbapi = connection.dialect.loaded_dbapi
     try:

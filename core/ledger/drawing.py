@@ -17,8 +17,8 @@ from core.database import Database
 from core.kprior import Examples
 from core.kprior.data.examples import concatenate
 from core.ledger import bulk
-from core.ledger.append import few
 from core.ledger.passes import IN_FORCE, NOT_REMOVED, WHOLE, Layout
+from core.ledger.queries import batched
 
 SPARSE = 64
 """Positions that may be tried for each row; where fewer are in force, all positions are listed once."""
@@ -39,7 +39,7 @@ class LedgerDraw:
         listed = self.left <= 2 * count or self.left * SPARSE < self.since
         pool = generator.permutation(self.listed) if listed else self._guess(count, generator)
         parts, found = [], 0
-        for some in few(pool.tolist(), min(LOOKUPS, self.layout.chunk)):
+        for some in batched(pool.tolist(), min(LOOKUPS, self.layout.chunk)):
             if found >= count:
                 break
             rows = self._rows(list(some))

@@ -21,8 +21,8 @@ from core.database import Database
 from core.kprior import Examples
 from core.kprior.memory.sampling import uniform
 from core.ledger import bulk
-from core.ledger.append import few
 from core.ledger.passes import IN_FORCE, NOT_REMOVED, WHOLE, Layout
+from core.ledger.queries import batched
 from core.tables.ledger import HoldoutSample
 from core.tables.models import Model
 
@@ -70,7 +70,7 @@ class SampledRows:
         self.layout = Layout(spec)
 
     def __iter__(self) -> Iterator[Examples]:
-        for some in few(self.rows.tolist(), self.layout.chunk):
+        for some in batched(self.rows.tolist(), self.layout.chunk):
             with self.database.read() as session:
                 there = f"{NOT_REMOVED} AND {WHOLE}"
                 block = bulk.select_at(session, self.model_id, some, there, {"at": self.at}, self.layout.dtype)

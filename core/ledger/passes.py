@@ -22,7 +22,7 @@ from core.kprior import Data, Examples
 from core.kprior.data.examples import concatenate
 from core.kprior.data.partitioned import PartitionedData
 from core.ledger import bulk
-from core.ledger.append import few
+from core.ledger.queries import batched
 from core.models.spec import shape_of
 
 CHUNK_BYTES = 16 * 2**20
@@ -146,6 +146,6 @@ def by_position(session: Session, model_id: int, spec: dict[str, Any], positions
     """The examples at the given positions, in force or not: what a version's memory refers to."""
     layout = Layout(spec)
     parts = []
-    for some in few(sorted(set(positions))):
+    for some in batched(sorted(set(positions))):
         parts.append(layout.examples(bulk.select_at(session, model_id, some, WHOLE, {}, layout.dtype)))
     return concatenate(parts) if parts else layout.examples(bulk.block_of([], layout.dtype))

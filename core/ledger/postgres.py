@@ -1,6 +1,6 @@
 """A batch into PostgreSQL in one conversation: all statements of its transaction in one message, then its rows.
 
-`append.add_new` says the same statement by statement and waits for the answer to each, most of the time under the
+`additions.add_new` says the same statement by statement and waits for the answer to each, most of the time under the
 model's lock.
 """
 
@@ -19,9 +19,10 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 from sqlalchemy import Connection
 
-from core.database import SETTLE, now
+from core.database import SETTLE
 from core.ledger import bulk
 from core.ledger.batch import Batch
+from core.ledger.positions import ADVANCE_IF_SAME_SHARE, Counts, advance_values
 from core.tables.ledger import ChangeKind
 
 
@@ -34,15 +35,9 @@ def append(connection: Connection, model_id: int, share: float, batch: Batch, ho
     driver: Any = connection.connection.driver_connection
     pieces = bulk.pieces(model_id, batch, holdout)
     ready = next(pieces)  # the lock is not held for that
-    values: dict[str, Any] = {
-        "model": model_id,
-        "size": len(batch),
-        **bulk.counts_of(holdout),
-        "share": float(share),
-    }
-    values |= {"kind": ChangeKind.ADDED.value, "value": None, "now": now()}
-    advance = ClientCursor(driver).mogrify(bulk.as_psycopg(bulk.ADVANCE_ALIKE), values)
-    with bulk.told(connection):
+    values = advance_values(model_id, len(batch), ChangeKind.ADDED, Counts.of_new(holdout), None, float(share))
+    advance = ClientCursor(driver).mogrify(bulk.as_psycopg(ADVANCE_IF_SAME_SHARE), values)
+    with bulk.sqlalchemy_errors(connection):
         # the server stops at COPY, with the answers so far, until it has the rows
         driver.pgconn.send_query(f"BEGIN; {advance}; {bulk.COPY}; {SETTLE}".encode())
         _, moved, _ = answers(driver)

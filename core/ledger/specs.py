@@ -9,6 +9,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.errors import Conflict, Invalid, NotFound
+from core.ledger import positions
+from core.ledger.positions import Counts
 from core.tables.ledger import Change, ChangeKind
 from core.tables.models import Model
 
@@ -47,3 +49,8 @@ def value_before(session: Session, model: Model, position: int) -> tuple[ChangeK
     if before == spec_at(session, model.id, model.spec, model.head)[change.kind.value]:
         raise Conflict("change_reverted", f"The {change.kind.value} is already what it was before position {position}.")
     return change.kind, before
+
+
+def change_spec(session: Session, model: Model, kind: ChangeKind, value: dict[str, Any]) -> int:
+    """Record a new regularizer or architecture of a locked model; its position."""
+    return positions.take(session, model, kind, 1, Counts(), value)

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated
 
-import numpy as np
 from fastapi import APIRouter, Path, Request
-from sqlalchemy import select
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
+from core import ledger
 from core.errors import NotFound
-from core.ledger import append, bulk
+from core.ledger import queries
 from core.models import catalog
-from core.tables.ledger import Example
 from service import metrics
-from service.context import Context, ContextDep, Known
+from service.context import Context, ContextDep, RecentModel
 from service.examples import formats
 from service.examples.reader import Reader as BodyReader
-from service.examples.schemas import BODY, AddedAnswer, ExampleAnswer
+from service.examples.schemas import BODY, AddedAnswer, ExampleAnswer, of_example
 from service.http.auth import AuthenticatedRoute, Caller, Ingester, Reader
 from service.http.pages import After, Limit, Page, number, page_of
 from service.http.problems import documented
 from service.http.unit_of_work import Write, Writing
 from service.models.endpoints import Name
 from service.parsing.inputs import inputs_of
-from service.parsing.targets import Targets
 from service.threads import work_on
 
 router = APIRouter(prefix="/v1/models/{name}/examples", tags=["Examples"], route_class=AuthenticatedRoute)
@@ -44,74 +40,59 @@ async def add_examples(request: Request, name: Name, caller: Ingester, context: 
     nothing of the batch is stored. Without a `split` the id decides, by its hash and the policy's holdout share.
     """
     kind, body = request.headers.get("content-type", ""), await request.body()
-    return await work_on(body, lambda: add(name, kind, body, caller, context, write))
+    return await work_on(body, lambda: store(name, kind, body, caller, context, write))
 
 
-def add(name: str, kind: str, body: bytes, caller: Caller, context: Context, write: Writing) -> Response:
-    model = known(name, caller, context)
+def store(name: str, kind: str, body: bytes, caller: Caller, context: Context, write: Writing) -> Response:
+    """Parse a body and add its examples; what the endpoint and the fast path do in a thread."""
+    model = find_recent(name, caller, context)
     try:
-        return added(model, kind, body, caller, context, write)
+        return store_in(model, kind, body, caller, context, write)
     except NotFound:
         # perhaps deleted and made anew by another process, with another schema
         context.models.clear()
-        again = known(name, caller, context)
+        again = find_recent(name, caller, context)
         if again.id == model.id:
             raise
-        return added(again, kind, body, caller, context, write)
+        return store_in(again, kind, body, caller, context, write)
 
 
-def added(model: Known, kind: str, body: bytes, caller: Caller, context: Context, write: Writing) -> Response:
+def store_in(model: RecentModel, kind: str, body: bytes, caller: Caller, context: Context, write: Writing) -> Response:
     settings = context.settings
-    # parsed before the lock is taken: other writers of the model need not wait for that
     reader = BodyReader(
         model.spec, settings.max_batch, settings.max_body_bytes, settings.secret, settings.caseless_subjects
     )
     batch = formats.read(reader, kind, body)
-    bulk.prepare(batch, context.database.sqlite)
 
-    def store(session: Session, new: bool) -> AddedAnswer:
-        stored = append.add_new(session, model.id, model.share, batch) if new else None
-        return told(stored or append.add(session, append.lock(session, model.id), batch))
+    def within(act: Callable[[Session], ledger.Added]) -> Response:
+        return write(caller.credential, 201, lambda session: answer_of(act(session)))
 
-    with suppress(IntegrityError):
-        if write.key is not None:
-            return write(caller.credential, 201, lambda session: store(session, new=True))
-        if stored := append.add_alone(context.database, model.id, model.share, batch):
-            return Response(told(stored).model_dump_json(), 201, media_type="application/json")
-    return write(caller.credential, 201, lambda session: store(session, new=False))
+    # only an answer that is kept for repetitions needs the request's own transaction
+    stored = ledger.add(context.database, model.id, model.share, batch, None if write.key is None else within)
+    if isinstance(stored, Response):
+        return stored
+    return Response(answer_of(stored).model_dump_json(), 201, media_type="application/json")
 
 
-def told(stored: append.Added) -> AddedAnswer:
-    metrics.EXAMPLES.labels("accepted").inc(stored.accepted)
-    metrics.EXAMPLES.labels("duplicate").inc(stored.duplicates)
-    return AddedAnswer(**vars(stored))
+def answer_of(added: ledger.Added) -> AddedAnswer:
+    metrics.EXAMPLES.labels("accepted").inc(added.accepted)
+    metrics.EXAMPLES.labels("duplicate").inc(added.duplicates)
+    return AddedAnswer(**vars(added))
 
 
-def known(name: str, caller: Caller, context: Context) -> Known:
+def find_recent(name: str, caller: Caller, context: Context) -> RecentModel:
     """A model as it was a moment ago."""
     found = context.models.get(name)
     if found is None or (caller.models is not None and name not in caller.models):
         with context.database.read() as session:
             model = catalog.find(session, name, caller.models)
-            found = Known(model.id, model.spec, model.policy["holdout"])
+            found = RecentModel(model.id, model.spec, model.policy["holdout"])
         context.models.put(name, found)
     return found
 
 
-def shown(row: Any, spec: dict[str, Any]) -> ExampleAnswer:
-    inputs = inputs_of(spec)
-    return ExampleAnswer(
-        id=row.id,
-        x=inputs.to_json(np.frombuffer(row.x, inputs.dtype)),
-        y=Targets(spec["target"]).to_json(row.y),
-        split="holdout" if row.holdout else "train",
-        position=row.position,
-    )
-
-
 PAGE_NUMBERS = 200_000
 """Numbers on one page of examples: a page of images would else be gigabytes."""
-COLUMNS = (Example.id, Example.x, Example.y, Example.holdout, Example.position)
 
 
 @router.get("", response_model=Page[ExampleAnswer], responses=documented(404))
@@ -122,9 +103,8 @@ def list_examples(
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
         limit = max(1, min(limit, PAGE_NUMBERS // inputs_of(model.spec).width))
-        in_force = (Example.model_id == model.id, Example.removed.is_(None), Example.position > number(after, 0))
-        rows = session.execute(select(*COLUMNS).where(*in_force).order_by(Example.position).limit(limit + 1)).all()
-        return page_of(rows, limit, lambda row: shown(row, model.spec), lambda row: row.position)
+        rows = queries.list_examples(session, model, number(after, 0), limit + 1)
+        return page_of(rows, limit, lambda row: of_example(row, model.spec), lambda row: row.position)
 
 
 @router.get("/{id:path}", response_model=ExampleAnswer, responses=documented(404))
@@ -134,9 +114,4 @@ def show_example(
     """One example in force, by the caller's id."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
-        # text that cannot be an id is not asked for: PostgreSQL would refuse some of it
-        asked = (Example.model_id == model.id, Example.removed.is_(None), Example.id == id)
-        row = session.execute(select(*COLUMNS).where(*asked)).first() if id.isprintable() else None
-        if row is None:
-            raise NotFound("example_not_found", "There is no such example in force.")
-        return shown(row, model.spec)
+        return of_example(queries.find_example(session, model, id), model.spec)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, Field
 
+from core.ledger.queries import StoredExample
+from core.tables.ledger import Example
 from service.examples.formats import FORMATS
+from service.parsing.inputs import inputs_of
+from service.parsing.targets import Targets
 
 EXAMPLE: dict[str, Any] = {
     "type": "object",
@@ -79,3 +84,14 @@ class ExampleAnswer(BaseModel):
     y: int | float | str
     split: Literal["train", "holdout"]
     position: int
+
+
+def of_example(row: Example | StoredExample, spec: dict[str, Any]) -> ExampleAnswer:
+    inputs = inputs_of(spec)
+    return ExampleAnswer(
+        id=row.id,
+        x=inputs.to_json(np.frombuffer(row.x, inputs.dtype)),
+        y=Targets(spec["target"]).to_json(row.y),
+        split="holdout" if row.holdout else "train",
+        position=row.position,
+    )

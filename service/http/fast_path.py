@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from core.errors import AmendError, TooLarge
 from core.tables.keys import Scope as KeyScope
 from service.context import Context
-from service.examples.endpoints import add
+from service.examples.endpoints import store
 from service.http import problems
 from service.http.auth import Caller
 from service.http.unit_of_work import Writing
@@ -48,7 +48,7 @@ async def examples(asked: Asked) -> tuple[int, bytes]:
     context: Context = asked.app.state.context
     kind = asked.headers.get(b"content-type", b"").decode("latin-1")
     write = Writing(context, asked.request_id, None, b"")
-    made = await work_on(asked.body, lambda: add(asked.name, kind, asked.body, asked.caller, context, write))
+    made = await work_on(asked.body, lambda: store(asked.name, kind, asked.body, asked.caller, context, write))
     return made.status_code, bytes(made.body)
 
 

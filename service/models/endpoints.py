@@ -8,10 +8,11 @@ from fastapi import APIRouter, Path
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
+from core import ledger
 from core.erasure.purging import due_to_tidy
 from core.erasure.requests import note_deletion
 from core.jobs import holds, queue
-from core.ledger import append
+from core.ledger.removals import delete_examples
 from core.ledger.specs import spec_at, spec_changes, value_before
 from core.metadata import OrphanFile
 from core.models import catalog
@@ -118,7 +119,7 @@ def delete_model(name: Name, caller: Admin, context: ContextDep) -> None:
     with context.database.write() as session:
         model = catalog.find(session, name, caller.models, lock=True)
         folder = folder_of(model.id)
-        append.forget_everything(session, model)
+        delete_examples(session, model)
         enqueue_event(session, model, TrackingEventKind.DELETED)
         note_deletion(session, model)
         session.delete(model)
@@ -186,7 +187,7 @@ def change_model(name: Name, body: ModelChange, caller: Admin, context: ContextD
         check_removal({**spec, **new}, model.training)
         for kind in (ChangeKind.REGULARIZER, ChangeKind.ARCHITECTURE):
             if kind.value in new:
-                append.change(session, model, kind, new[kind.value])
+                ledger.change_spec(session, model, kind, new[kind.value])
         return ChangeAnswer(position=model.head, job=queue.enqueue_adaptation(session, model, write.request_id))
 
     return write(caller.credential, 202, change)

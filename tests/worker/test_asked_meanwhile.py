@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from core import ledger
 from core.database import Database
 from core.erasure import requests
-from core.ledger import append
 from core.models import catalog
 from core.settings import Settings
 from core.tables.ledger import Example
@@ -37,7 +37,7 @@ def test_a_version_that_was_begun_before_the_person_asked_does_not_stand_for_hav
     scene.adapt()
     with database.write() as session:
         model = catalog.find(session, scene.name, None, lock=True)
-        append.remove(session, model, Example.subject, [""], [PERSON])
+        ledger.remove(session, model, Example.subject, [""], [PERSON])
     make, asked = adapt.next_version, []
 
     def make_slowly(*given: Any) -> Any:

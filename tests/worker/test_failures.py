@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core.ledger import append
+from core import ledger
 from core.ledger.batch import Batch
 from core.models import catalog
 from tests.worker.deployment import Deployment, Numbers, problem
@@ -20,8 +20,9 @@ def store(deployment: Deployment, name: str, x: Numbers, y: Numbers, first: int,
     count = len(x)
     ids = pa.array([f"e{first + i}" for i in range(count)], pa.string())
     batch = Batch(ids, [None] * count, np.float32(x), np.float64(y), [split == "holdout"] * count)
-    with deployment.database.write() as session:
-        append.add(session, append.lock(session, catalog.find(session, name, None).id), batch)
+    with deployment.database.read() as session:
+        model = catalog.find(session, name, None)
+    ledger.add(deployment.database, model.id, model.policy["holdout"], batch)
 
 
 def curve(n: int) -> tuple[Numbers, Numbers]:

@@ -14,7 +14,7 @@ from core.erasure.requests import open_parts
 from core.errors import Conflict, Unavailable
 from core.jobs import leases, queue
 from core.kprior import State
-from core.ledger.append import few
+from core.ledger.queries import batched
 from core.metadata import OrphanFile
 from core.models.policy import Policy
 from core.tables.erasures import OPEN, Erasure, ErasureState, Part
@@ -51,7 +51,7 @@ def advance(attempt: JobAttempt, state: ErasureState) -> None:
         failed = exists().where(
             Part.erasure_id == Erasure.id, Part.model_id != model.id, Part.state == ErasureState.FAILED
         )
-        for some in few(ids):
+        for some in batched(ids):
             session.execute(parts.where(Part.erasure_id.in_(some)).values(state=state, error=None))
             still_open = (Erasure.id.in_(some), Erasure.state.in_(OPEN), ~failed)
             session.execute(update(Erasure).where(*still_open).values(state=state))

@@ -15,7 +15,7 @@ from core.jobs import holds
 from core.kprior import State
 from core.kprior.certificate.membership import auc, losses
 from core.ledger import passes
-from core.ledger.append import few
+from core.ledger.queries import batched
 from core.models.policy import Policy
 from core.tables.erasures import Erasure, Part
 from core.tables.ledger import Example
@@ -148,7 +148,7 @@ def audit(attempt: JobAttempt) -> dict[str, dict[str, float] | None]:
 def trained_on(session: Session, model_id: int, positions: Sequence[int], at: int) -> list[int]:
     """Which examples a version at a position was trained on: only those can be familiar to it."""
     found: list[int] = []
-    for some in few(positions):
+    for some in batched(positions):
         training = (Example.model_id == model_id, ~Example.holdout, Example.position <= at)
         found += session.scalars(select(Example.position).where(*training, Example.position.in_(some)))
     return found

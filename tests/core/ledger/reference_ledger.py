@@ -6,16 +6,16 @@ import uuid
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from core import ledger
 from core.database import Database
-from core.ledger import append
-from core.ledger.append import Added, Removed
+from core.ledger import Added
 from core.ledger.batch import Batch, subject_hash
 from core.ledger.passes import Pass
 from core.models import catalog
@@ -103,19 +103,29 @@ def locked(database: Database, model: Model, act: Callable[[Session, Model], Any
 
 
 def add(database: Database, model: Model, rows: Sequence[Row], dtype: str = "float32") -> Added:
-    added: Added = locked(database, model, lambda s, m: append.add(s, m, batch(rows, dtype)))
-    return added
+    return ledger.add(database, model.id, HOLDOUT, batch(rows, dtype))
 
 
-def remove(database: Database, model: Model, ids: Sequence[str]) -> Removed:
-    removed: Removed = locked(database, model, lambda s, m: append.remove(s, m, Example.id, ids, ids))
-    return removed
+class Removed(NamedTuple):
+    """What came of a removal."""
+
+    count: int
+    unknown: list[str]
+    position: int
+
+
+def remove(
+    database: Database, model: Model, ids: Sequence[str], column: Any = Example.id, stored: Sequence[Any] | None = None
+) -> Removed:
+    with database.write() as session:
+        locked = catalog.find(session, model.name, None, lock=True)
+        removed = ledger.remove(session, locked, column, ids, ids if stored is None else stored)
+        return Removed(removed.removal.removed, removed.unknown, removed.removal.position)
 
 
 def remove_subjects(database: Database, model: Model, subjects: Sequence[str]) -> Removed:
     hashes = [subject_hash(subject, SECRET) for subject in subjects]
-    removed: Removed = locked(database, model, lambda s, m: append.remove(s, m, Example.subject, subjects, hashes))
-    return removed
+    return remove(database, model, subjects, Example.subject, hashes)
 
 
 def stored(database: Database, model: Model) -> Model:

@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from core.ledger import append, passes
+from core.ledger import additions, passes
 from core.settings import Settings
 from tests.core.conftest import migrated
 from tests.core.ledger.reference_ledger import HOLDOUT, Row, batch, contents, new_model, stored
@@ -44,10 +44,10 @@ def test_a_batch_that_was_stored_survives_a_crash_of_the_database(server: Postgr
         rows = batch([Row(f"{i}", split=False) for i in range(100)])
         one, other = new_model(database), new_model(database)
         with database.write() as session:
-            append.add_new(session, one.id, HOLDOUT, rows)
+            additions.add_new(session, one.id, HOLDOUT, rows)
         crash(server)
         database.close()  # its connections are gone
-        append.add_alone(database, other.id, HOLDOUT, rows)
+        additions.add_alone(database, other.id, HOLDOUT, rows)
         crash(server)
         database.close()
         for model in (one, other):

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from core import ledger
 from core.database import Database
 from core.errors import Conflict
-from core.ledger import append, passes
-from core.ledger.append import Added
+from core.ledger import Added, passes
 from core.ledger.specs import spec_at
 from core.tables.ledger import ChangeKind
 from tests.core.ledger.reference_ledger import (
@@ -89,7 +89,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(kind=st.sampled_from([ChangeKind.REGULARIZER, ChangeKind.ARCHITECTURE]), number=st.integers(1, 9))
     def change(self, kind: ChangeKind, number: int) -> None:
-        position = locked(self.database, self.model, lambda s, m: append.change(s, m, kind, {"number": number}))
+        position = locked(self.database, self.model, lambda s, m: ledger.change_spec(s, m, kind, {"number": number}))
         self.plain.changes.append((kind.value, {"number": number}))
         assert position == self.head
 

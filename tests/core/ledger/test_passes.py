@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from core import ledger
 from core.database import Database
-from core.ledger import append, passes
+from core.ledger import passes, queries
 from core.ledger.specs import spec_at
 from core.tables.ledger import ChangeKind
 from core.tables.models import Model
@@ -88,7 +89,7 @@ def test_added_and_removed_are_the_difference_of_two_positions(database: Databas
 def test_by_position_finds_examples_in_force_or_not(
     database: Database, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(append, "FEW", 2)
+    monkeypatch.setattr(queries, "BATCH", 2)
     add(database, model, [Row(f"e{i}", x=(i, 0), split=i % 2 == 0) for i in range(1, 8)])
     remove(database, model, ["e5"])
     with database.read() as session:
@@ -139,9 +140,9 @@ def test_the_spec_is_that_of_the_position(database: Database, model: Model) -> N
     l2 = {"kind": "l2", "delta": 9.0, "penalize_bias": True}
     mlp = {"kind": "mlp", "hidden": [3]}
     add(database, model, [Row("a")])
-    locked(database, model, lambda s, m: append.change(s, m, ChangeKind.REGULARIZER, l2))
-    locked(database, model, lambda s, m: append.change(s, m, ChangeKind.ARCHITECTURE, mlp))
-    locked(database, model, lambda s, m: append.change(s, m, ChangeKind.REGULARIZER, {**l2, "delta": 1.5}))
+    locked(database, model, lambda s, m: ledger.change_spec(s, m, ChangeKind.REGULARIZER, l2))
+    locked(database, model, lambda s, m: ledger.change_spec(s, m, ChangeKind.ARCHITECTURE, mlp))
+    locked(database, model, lambda s, m: ledger.change_spec(s, m, ChangeKind.REGULARIZER, {**l2, "delta": 1.5}))
     with database.read() as session:
         specs = [spec_at(session, model.id, model.spec, at) for at in range(5)]
     assert specs[0] == specs[1] == model.spec

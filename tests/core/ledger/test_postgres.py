@@ -14,8 +14,7 @@ from sqlalchemy.orm import Session
 
 from core.database import Database
 from core.errors import Unavailable
-from core.ledger import append, bulk, passes
-from core.ledger.append import Added
+from core.ledger import Added, additions, bulk, passes
 from core.tables.models import Model
 from tests.core.conftest import MakeSettings, migrated
 from tests.core.ledger.reference_ledger import HOLDOUT, Row, batch, contents, locked, new_model, runs, stored
@@ -36,14 +35,14 @@ def model(database: Database) -> Model:
 
 
 def alone(database: Database, model: Model, rows: list[Row]) -> Added | None:
-    return append.add_alone(database, model.id, HOLDOUT, batch(rows))
+    return additions.add_alone(database, model.id, HOLDOUT, batch(rows))
 
 
 def test_it_stores_what_statement_after_statement_stores(database: Database, model: Model) -> None:
     other = new_model(database)
     assert alone(database, model, ABC) == Added(3, 0, 1, 3)
     with database.write() as session:
-        assert append.add_new(session, other.id, HOLDOUT, batch(ABC)) == Added(3, 0, 1, 3)
+        assert additions.add_new(session, other.id, HOLDOUT, batch(ABC)) == Added(3, 0, 1, 3)
     for at in (2, 3):
         mine, theirs = (contents(passes.in_force(database, m.id, m.spec, at)) for m in (model, other))
         assert mine == theirs
@@ -62,8 +61,8 @@ def test_a_large_batch_comes_in_pieces(database: Database, model: Model, monkeyp
 
 
 def test_another_share_or_no_model_is_none_and_nothing_happens(database: Database, model: Model) -> None:
-    assert append.add_alone(database, model.id, HOLDOUT / 2, batch(ABC)) is None
-    assert append.add_alone(database, model.id + 1, HOLDOUT, batch(ABC)) is None
+    assert additions.add_alone(database, model.id, HOLDOUT / 2, batch(ABC)) is None
+    assert additions.add_alone(database, model.id + 1, HOLDOUT, batch(ABC)) is None
     assert stored(database, model).head == 0
     assert alone(database, model, ABC) == Added(3, 0, 1, 3)
 

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 from sqlalchemy import select
 
+from core import ledger
 from core.database import Database
 from core.jobs import queue
-from core.ledger import append
 from core.ledger.batch import Batch
 from core.models import catalog
 from core.models.policy import Policy, patched
@@ -62,15 +62,14 @@ class Scene:
         dtype = self.model.spec["input"].get("dtype", "float32")
         x = np.asarray(x, dtype).reshape(len(ids), -1)
         batch = Batch(pa.array(ids), [None] * len(ids), x, np.asarray(y, np.float64), [None] * len(ids))
-        with self.database.write() as session:
-            append.add(session, catalog.find(session, self.name, None, lock=True), batch)
+        ledger.add(self.database, self.model.id, self.model.policy["holdout"], batch)
 
     def remove(self, many: int) -> None:
         with self.database.write() as session:
             model = catalog.find(session, self.name, None, lock=True)
             ids = select(Example.id).where(Example.model_id == model.id, Example.removed.is_(None)).limit(many)
             found = list(session.scalars(ids))
-            append.remove(session, model, Example.id, found, found)
+            ledger.remove(session, model, Example.id, found, found)
 
     def job(self, kind: JobKind, start: bool = True, request_id: str | None = None) -> str:
         """Have a job due, and run it."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from core import ledger
 from core.database import Database
 from core.errors import Conflict
-from core.ledger import append, passes
-from core.ledger.append import Added
+from core.ledger import Added, additions, passes, queries
 from core.tables.ledger import ChangeKind
 from core.tables.models import Model
 from tests.core.ledger.reference_ledger import (
@@ -37,7 +37,7 @@ def test_every_change_has_a_position_of_its_own_without_gaps(database: Database,
     assert add(database, model, ABC) == Added(3, 0, 1, 3)
     assert remove(database, model, ["a", "c"]).position == 5
     regularizer = {"kind": "l2", "delta": 2.0, "penalize_bias": False}
-    assert locked(database, model, lambda s, m: append.change(s, m, ChangeKind.REGULARIZER, regularizer)) == 6
+    assert locked(database, model, lambda s, m: ledger.change_spec(s, m, ChangeKind.REGULARIZER, regularizer)) == 6
     assert add(database, model, [Row("d")]) == Added(1, 0, 7, 7)
     assert runs(database, model) == [(1, 3, "added"), (4, 5, "removed"), (6, 6, "regularizer"), (7, 7, "added")]
     assert gap_free(runs(database, model), stored(database, model).head)
@@ -74,10 +74,10 @@ def test_an_id_with_other_content_is_refused_with_the_whole_batch(database: Data
 
 def test_a_batch_that_was_split_by_another_holdout_share_is_not_stored(database: Database, model: Model) -> None:
     with database.write() as session:
-        assert append.add_new(session, model.id, HOLDOUT / 2, batch(ABC)) is None
+        assert additions.add_new(session, model.id, HOLDOUT / 2, batch(ABC)) is None
     assert stored(database, model).head == 0
     with database.write() as session:
-        assert append.add_new(session, model.id, HOLDOUT, batch(ABC)) == Added(3, 0, 1, 3)
+        assert additions.add_new(session, model.id, HOLDOUT, batch(ABC)) == Added(3, 0, 1, 3)
 
 
 def test_two_contents_of_one_id_in_one_batch_are_refused(database: Database, model: Model) -> None:
@@ -127,7 +127,7 @@ def test_a_missing_split_is_chosen_by_the_id_and_about_the_policys_share_is_held
 
 
 def test_batches_beyond_one_query_of_names(database: Database, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(append, "FEW", 7)
+    monkeypatch.setattr(queries, "BATCH", 7)
     rows = [Row(f"e{i}", split=False) for i in range(50)]
     add(database, model, rows[:30])
     assert add(database, model, rows) == Added(20, 30, 31, 50)

@@ -1,0 +1,137 @@
+"""Adding examples. Positions are handed out under the lock on the model's row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from core.database import Database, settle_early
+from core.errors import Conflict
+from core.ledger import bulk, positions, postgres
+from core.ledger.batch import Batch
+from core.ledger.positions import Counts
+from core.ledger.queries import look_up_in_force
+from core.tables.ledger import ChangeKind, Example
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Added:
+    """What came of a batch."""
+
+    accepted: int
+    duplicates: int
+    first_position: int | None
+    last_position: int | None
+
+
+def add(
+    database: Database,
+    model_id: int,
+    share: float,
+    batch: Batch,
+    within: Callable[[Callable[[Session], Added]], R] | None = None,
+) -> Added | R:
+    """Append the examples of a batch that are not in force yet.
+
+    Most batches are new from end to end: the first try asks nothing before it stores, and the second, if there has to
+    be one, looks up what is there.
+
+    Parameters
+    ----------
+    share
+        The model's holdout share, as it was a moment ago; if it is another by now, that costs a second try.
+    within
+        Runs what it is given in one transaction of its own, and may be called twice. None: the ledger does, at less
+        cost.
+
+    Returns
+    -------
+    What came of it, or what `within` made of that.
+
+    Raises
+    ------
+    Conflict
+        If an id is in force with other content; nothing of the batch is stored.
+    NotFound
+        If the model is gone.
+    """
+    # before the lock is taken: other writers of the model need not wait for that
+    bulk.prepare(batch, database.sqlite)
+
+    def add_at_once(session: Session) -> Added:
+        return add_new(session, model_id, share, batch) or add_with_care(session)
+
+    def add_with_care(session: Session) -> Added:
+        return add_locked(session, model_id, positions.lock(session, model_id), batch)
+
+    if within is not None:
+        with suppress(IntegrityError):
+            return within(add_at_once)
+        return within(add_with_care)
+    with suppress(IntegrityError):
+        if added := add_alone(database, model_id, share, batch):
+            return added
+    with database.write() as session:
+        return add_with_care(session)
+
+
+def add_new(session: Session, model_id: int, share: float, batch: Batch) -> Added | None:
+    """Append a batch that is new from end to end, as most are; IntegrityError, and a lost transaction, if it is not.
+
+    It asks nothing first: the database's own unique index tells. None, and nothing has happened, if the model is gone
+    or its holdout share is another.
+    """
+    holdout = batch.holdouts(share)
+    last = positions.advance(session, model_id, len(batch), ChangeKind.ADDED, Counts.of_new(holdout), share=share)
+    if last is None:
+        return None
+    first = last - len(batch) + 1
+    bulk.insert(session, model_id, first, batch, holdout)
+    settle_early(session)  # the next writer of the model need not wait for the disk, too
+    return Added(len(batch), 0, first, last)
+
+
+def add_alone(database: Database, model_id: int, share: float, batch: Batch) -> Added | None:
+    """`add_new` as a transaction of its own."""
+    if database.sqlite:
+        with database.write() as session:
+            return add_new(session, model_id, share, batch)
+    with database.alone() as connection:
+        last = postgres.append(connection, model_id, share, batch, batch.holdouts(share))
+    return None if last is None else Added(len(batch), 0, last - len(batch) + 1, last)
+
+
+def add_locked(session: Session, model_id: int, share: float, batch: Batch) -> Added:
+    """Append what is new of a batch to a model that is locked; Conflict if an id is in force with other content."""
+    new = find_new(session, model_id, share, batch)
+    if not new:
+        return Added(0, len(batch), None, None)
+    added = add_new(session, model_id, share, batch.take(new))
+    assert added is not None, "the model is locked"
+    return replace(added, duplicates=len(batch) - len(new))
+
+
+def find_new(session: Session, model_id: int, share: float, batch: Batch) -> list[int]:
+    """Which examples are neither in force nor earlier in the batch; the others must say the same again."""
+    columns = (Example.id, Example.x, Example.y, Example.subject, Example.holdout)
+    ids = batch.ids.to_pylist()
+    found = look_up_in_force(session, model_id, Example.id, ids, columns)
+    seen: dict[str, tuple[Any, ...]] = {row[0]: tuple(row[1:]) for row in found}
+    new = []
+    contents = zip(batch.features, batch.y.tolist(), batch.subjects, batch.splits, strict=True)
+    holdout = batch.holdouts(share).tolist()
+    for i, (id_, content) in enumerate(zip(ids, contents, strict=True)):
+        before = seen.get(id_)
+        if before is None:
+            seen[id_] = (*content[:3], holdout[i])
+            new.append(i)
+        elif before[:3] != content[:3] or (None not in (before[3], content[3]) and before[3] != content[3]):
+            raise Conflict.at(("examples", i), "example_conflict", "the id is taken by an example with other content")
+    return new

@@ -1,0 +1,84 @@
+"""Taking examples out of force, and back, under the lock on the model's row and in the caller's transaction."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from core.ledger import positions
+from core.ledger.additions import add_locked
+from core.ledger.batch import Batch
+from core.ledger.positions import Counts
+from core.ledger.queries import batched, look_up_in_force
+from core.tables.ledger import ChangeKind, Example, Removal
+from core.tables.models import Model
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What came of a removal: its row, and which names were unknown."""
+
+    removal: Removal
+    unknown: list[str]
+
+
+def remove(
+    session: Session, model: Model, column: InstrumentedAttribute[Any], names: Sequence[str], stored: Sequence[Any]
+) -> Removed:
+    """Take the examples out of force whose `column` (id or subject) is among `stored`, the stored forms of `names`."""
+    columns = (Example.position, Example.holdout, column)
+    rows = sorted(look_up_in_force(session, model.id, column, list(dict.fromkeys(stored)), columns))
+    if rows:
+        session.connection().execute(
+            update(Example)
+            .where(Example.model_id == model.id, Example.position == bindparam("at"))
+            .values(removed=bindparam("gone")),
+            [{"at": row[0], "gone": model.head + i} for i, row in enumerate(rows, 1)],
+        )
+        held_out = sum(row[1] for row in rows)
+        counts = Counts(train=held_out - len(rows), holdout=-held_out, removed=len(rows))
+        positions.take(session, model, ChangeKind.REMOVED, len(rows), counts)
+    found = {row[2] for row in rows}
+    missing = list(dict.fromkeys(name for name, value in zip(names, stored, strict=True) if value not in found))
+    removal = Removal(
+        id=str(uuid.uuid4()), model_id=model.id, removed=len(rows), unknown=len(missing), position=model.head
+    )
+    session.add(removal)
+    return Removed(removal, missing)
+
+
+def restore(session: Session, model: Model, removed: Sequence[int]) -> int:
+    """Bring the removed examples of some positions back into force; how many.
+
+    What is in force at a position never changes, so each comes back as a change at a new position. One whose id was
+    given to another example meanwhile stays out.
+    """
+    count, dtype = 0, np.dtype(model.spec["input"].get("dtype", "float32"))
+    for some in batched(sorted(removed)):
+        out = (Example.removed.is_not(None), func.length(Example.x) > 0)
+        found = select(Example).where(Example.model_id == model.id, Example.position.in_(some), *out)
+        rows = {row.id: row for row in session.scalars(found.order_by(Example.position))}
+        for (id_,) in list(look_up_in_force(session, model.id, Example.id, list(rows), (Example.id,))):
+            del rows[id_]
+        if rows:
+            back = list(rows.values())
+            x = np.frombuffer(b"".join(row.x for row in back), dtype).reshape(len(back), -1)
+            y, splits = np.array([row.y for row in back]), [row.holdout for row in back]
+            batch = Batch(pa.array(list(rows), pa.string()), [row.subject for row in back], x, y, splits)
+            session.flush()
+            count += add_locked(session, model.id, model.policy["holdout"], batch).accepted
+    if count:
+        session.refresh(model)
+    return count
+
+
+def delete_examples(session: Session, model: Model) -> None:
+    """Delete all examples of a model; the rest of what it owns goes with its row."""
+    session.execute(delete(Example).where(Example.model_id == model.id))
