@@ -5,12 +5,11 @@ from __future__ import annotations
 import gc
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from tests import servers
 from tests.servers import PostgresServer, RedisServer
@@ -50,33 +49,25 @@ settings.register_profile(
 settings.load_profile("seeded")
 
 
-class Scheduling(LoadScopeScheduling):
-    """Tests that share a running service go to the same test process, so that it is started once."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return scope_of(nodeid)
-
-
-def scope_of(nodeid: str) -> str:
-    """The name of what a test shares with others."""
+def group_of(nodeid: str) -> str:
+    """The name of what a test shares with others; a file at least."""
     path, _, name = nodeid.partition("::")
     shared = next((what for where, what in SHARED.items() if path.startswith(where)), path)
     backend = next((backend for backend in BACKENDS if backend in name), "")
     return shared if shared == "mlflow" else f"{shared} {backend}" if backend else path
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
-    config.option.loadscopereorder = False
-    return Scheduling(config, log)
-
-
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of a group go to the same test process, so that what they share is started once."""
+
     def place(item: pytest.Item) -> int:
-        scope = scope_of(item.nodeid)
-        return next((i for i, where in enumerate(ORDER) if scope.startswith(where)), len(ORDER))
+        group = group_of(item.nodeid)
+        return next((i for i, where in enumerate(ORDER) if group.startswith(where)), len(ORDER))
 
     items.sort(key=place)
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group_of(item.nodeid)))
 
 
 @pytest.hookimpl(tryfirst=True)  # where there are several processes, no other is asked after that of pytest-xdist
@@ -86,12 +77,17 @@ def pytest_runtestloop() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """A test that could not be run here is nothing to be quiet about."""
+    """A test that could not be run here is nothing to be quiet about, nor one that passes at its second try."""
     for report in terminalreporter.stats.get("skipped", []):
         *_, reason = report.longrepr
         if "NOT RUN" in reason:
             terminalreporter.section("not everything was tested", sep="!", red=True, bold=True)
             terminalreporter.write_line(f"{report.nodeid}: {reason}", red=True, bold=True)
+    flaky = terminalreporter.stats.get("passed", []) if terminalreporter.config.getoption("lf") else []
+    if flaky:
+        terminalreporter.section("flaky: failed at first, passed when run again", sep="!", yellow=True, bold=True)
+        for report in flaky:
+            terminalreporter.write_line(report.nodeid, yellow=True, bold=True)
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ from core.settings import Settings
 from core.tables.versions import VersionKind
 from core.versions import history
 from core.versions.store import Store
-from tests.nursery import fork
+from tests.forkserver import fork
 from tests.servers import free_port
 
 START_SECONDS = 60

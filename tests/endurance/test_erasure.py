@@ -23,7 +23,7 @@ from tests.worker.deployment import DIM
 from tests.worker.erasure_helpers import ask, ended
 
 ERASED = (3, 77, 200, 399)
-BURST, ASKING = 150, 200
+BURST, ASKING = 50, 70
 """People of the crowd among those who ask; of the others nobody knows anything."""
 
 
@@ -155,7 +155,7 @@ def test_a_burst_of_erasures_is_carried_out_by_few_adaptations(fleet: Fleet) -> 
         assert client.get("/v1/erasures?state=failed").json()["items"] == []
     for name in models:
         jobs = fleet.settled(name)
-        assert sum(job["kind"] == "adapt" for job in jobs) < 14, Counter(job["kind"] for job in jobs)
+        assert sum(job["kind"] == "adapt" for job in jobs) < 10, Counter(job["kind"] for job in jobs)
         assert fleet.champion(name)["position"] == PEOPLE * EACH + BURST * EACH
         assert near_without(fleet, name, BURST)
     chain = fleet.get("/v1/receipts/verify")

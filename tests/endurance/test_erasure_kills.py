@@ -133,7 +133,7 @@ def test_mlflow_forgets_the_weights_and_keeps_the_run(shown: tuple[Fleet, Mlflow
     server.stop()  # the erasure waits for it, and goes on by itself
     id = asked_until_answered(fleet, names[0])
     fleet.wait_until(lambda: fleet.version(name, 1)["state"] == "purged", 30)
-    time.sleep(1)
+    fleet.wait_for_ticks()
     assert fleet.get(f"/v1/erasures/{id}")["state"] not in ("completed", "failed")
     server.start()
     erasure = ended(fleet, id)

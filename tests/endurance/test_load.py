@@ -11,7 +11,7 @@ import httpx
 from tests.endurance.batches import SPEC, Batch, listed, post
 from tests.stack import Stack
 
-WRITERS, SIZE, EXAMPLES = 8, 100, 10_000
+WRITERS, SIZE, EXAMPLES = 8, 100, 5_000
 BATCHES = [Batch(first, SIZE) for first in range(0, EXAMPLES, SIZE)]
 # halves of two neighbours: partly new, partly known
 ACROSS = [Batch(first.first + SIZE // 2, SIZE) for first, _ in pairwise(BATCHES)]

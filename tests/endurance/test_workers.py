@@ -65,7 +65,7 @@ def test_without_a_broker_a_removal_is_answered_at_once_and_done_later(fleet: Fl
         removal = fleet.remove(name, [1])
         assert time.monotonic() - began < 1
         fleet.wait_until(lambda: bool(children(early.pid)))
-        time.sleep(0.5)
+        fleet.wait_for_ticks(2)
         assert fleet.job(removal["job"]).state == "queued"
     finally:
         fleet.start_broker()

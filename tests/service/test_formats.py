@@ -163,8 +163,12 @@ def test_a_truncated_body_stores_nothing(stack: Stack, api: httpx.Client, kind: 
 @pytest.mark.parametrize("body", [b"", b"\0", b"\xff\xfe\x00", b"PAR1PAR1", b"<html>"], ids=repr)
 def test_bytes_that_are_something_else_are_refused(stack: Stack, api: httpx.Client, kind: str, body: bytes) -> None:
     answer = send(api, stack.model(), body, kind)
-    assert refused(answer, answer.status_code)["code"] in ("body_malformed", "batch_empty", "example_invalid")
-    assert answer.status_code in (400, 422)
+    if kind == CSV and body != b"\xff\xfe\x00":  # a text: one line of column names, and none that is needed
+        refused(answer, 422, "example_invalid")
+    elif body == b"" and kind in (NDJSON, ARROW):
+        refused(answer, 422, "batch_empty")
+    else:
+        refused(answer, 400, "body_malformed")
 
 
 @pytest.mark.parametrize("kind", [ARROW, PARQUET, CSV])

@@ -274,11 +274,13 @@ def test_a_bad_input_is_refused_with_its_place(
     assert not loc or place(problem) == loc
 
 
-@pytest.mark.parametrize("body", ["", "{", "[" * 100_000, '{"inputs": [[NaN, 1]]}', '{"a": "\\ud800"}'])
-def test_a_malformed_body_is_refused(stack: Stack, api: httpx.Client, body: str) -> None:
-    answer = api.post(f"/v1/models/{small_model(stack, api)}/predictions", content=body, headers=JSON)
-    assert answer.status_code in (400, 422)
-    refused(answer, answer.status_code)
+MALFORMED = {"": 400, "{": 400, "[" * 100_000: 422, '{"inputs": [[NaN, 1]]}': 400, '{"a": "\\ud800"}': 400}
+
+
+@pytest.mark.parametrize(("body", "status"), MALFORMED.items())
+def test_a_malformed_body_is_refused(stack: Stack, api: httpx.Client, body: str, status: int) -> None:
+    path = f"/v1/models/{small_model(stack, api)}/predictions"
+    refused(api.post(path, content=body, headers=JSON), status)
 
 
 def test_an_unknown_category_is_refused_in_a_prediction_too(stack: Stack, api: httpx.Client) -> None:
@@ -300,9 +302,9 @@ def test_too_many_inputs_are_refused(small: Stack) -> None:
 
 def test_a_prediction_beyond_all_numbers_is_no_server_error(stack: Stack, api: httpx.Client) -> None:
     name = trained(stack, api, X.tolist(), TARGETS["count"][1], target={"kind": "count"})
-    for x in ([3e38, -3e38], [-3e38, 3e38]):
+    for x, status in (([3e38, -3e38], 422), ([-3e38, 3e38], 200)):
         answer = api.post(f"/v1/models/{name}/predictions", json={"inputs": [x]})
-        assert answer.status_code in (200, 422)
+        assert answer.status_code == status
         assert "NaN" not in answer.text
         assert "nfinity" not in answer.text
 

@@ -66,6 +66,16 @@ class Deployment(Stack):
         """Remove the examples e<number>; the answer."""
         return self.post(f"/v1/models/{name}/removals", {"ids": [f"e{i}" for i in numbers]})
 
+    def wait_for_ticks(self, count: int = 3) -> None:
+        """Wait until the scheduler has looked after everything so many times more."""
+        file, seen = self.folder / "home" / "scheduler.alive", set()
+
+        def enough() -> bool:
+            seen.add(file.stat().st_mtime_ns)
+            return len(seen) > count + 1  # one tick may have begun before
+
+        self.wait_until(enough)
+
     def ended(self, job_id: str, seconds: float = 60) -> dict[str, Any]:
         """A job, once it has ended."""
         found: dict[str, Any] = {}

@@ -113,6 +113,7 @@ def test_a_model_whose_examples_are_all_removed_says_so_at_once(deployment: Depl
     assert deployment.datasets_agree(name)
 
 
+@pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("scale", [1e10, 3e37])
 def test_extreme_inputs_end_in_a_version_or_in_words(deployment: Deployment, scale: float) -> None:
     name, (x, y) = deployment.new_model(), problem(210)

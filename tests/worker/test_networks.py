@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.worker.deployment import Deployment, Numbers, problem
 from tests.worker.erasure_helpers import erased
+
+# What is tested here is the engine's and the worker's: the database is beside the point.
+pytestmark = pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 
 MLP = {"kind": "mlp", "hidden": [16]}
 

@@ -18,6 +18,9 @@ from core.tables.jobs import Job
 from tests.worker.deployment import Deployment, problem
 from tests.worker.sklearn_oracle import fit
 
+# On the database where writers really meet.
+pytestmark = pytest.mark.parametrize("deployment", ["postgresql"], indirect=True)
+
 DIM, DEGREE, N = 9, 4, 2500
 """Hundreds of weights: training takes a second, so that there is a moment in which to stop it."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -86,7 +85,7 @@ def test_removed_examples_stay_while_the_champion_has_not_forgotten_them(deploym
     deployment.adapted(name)
     deployment.post(f"/v1/models/{name}/versions/1/promote")
     deployment.ended(deployment.remove(name, range(10))["job"])
-    time.sleep(1.5)  # some ticks
+    deployment.wait_for_ticks()
     assert len(rows(deployment, name)) == 100
     deployment.post(f"/v1/models/{name}/versions/2/promote")
     deployment.wait_until(lambda: len(rows(deployment, name)) == 90, 10)
@@ -115,7 +114,9 @@ def test_deleting_removed_examples_is_not_kept_from_it_by_an_adaptation_that_fai
     deployment.ended(job)
     store(deployment, name, POISON, np.array([1]), 200, "train")
     deployment.wait_until(lambda: len(rows(deployment, name)) == 191, 10)
-    time.sleep(2)
+    deployment.wait_for_ticks()
+    deployment.settled(name)
+    deployment.wait_for_ticks()
     assert len(deployment.get(f"/v1/jobs?model={name}&kind=erase")["items"]) <= 2
 
 

@@ -21,8 +21,6 @@ from tests.worker.deployment import Deployment, problem
 from tests.worker.test_failures import POISON, store
 
 OFF = {"after_changes": None, "every": None}
-TICKS = 0.8
-"""Seconds in which several ticks come."""
 X, Y = problem(200)
 TICK = """
 import sys
@@ -99,11 +97,11 @@ def test_a_tick_does_without_torch(deployment: Deployment) -> None:
 def test_a_model_is_adapted_after_so_many_changes(watched: Deployment) -> None:
     with trained(watched, {"adapt": {**OFF, "after_changes": 10}}) as name:
         add(watched, name, 100, 109)
-        time.sleep(TICKS)
+        watched.wait_for_ticks()
         assert position(watched, name) == 100
         add(watched, name, 109, 110)
         watched.wait_until(lambda: position(watched, name) == 110, 20)
-        time.sleep(TICKS)
+        watched.wait_for_ticks()
         assert len(jobs(watched, name, "adapt")) == 2
 
 
@@ -113,7 +111,8 @@ def test_a_model_is_adapted_when_a_change_is_old_enough(watched: Deployment) -> 
         add(watched, name, 100, 101)
         watched.wait_until(lambda: position(watched, name) == 101, 20)
         assert time.monotonic() - asked >= 1
-        time.sleep(1 + TICKS)
+        time.sleep(1)  # it would be due again
+        watched.wait_for_ticks()
         assert len(jobs(watched, name, "adapt")) == 2
 
 
@@ -124,7 +123,8 @@ def test_missed_due_times_are_caught_up_once_and_nothing_is_retrained_for_nothin
             time.sleep(2.1)
         watched.wait_until(lambda: len(jobs(watched, name, "retrain")) > 0, 20)
         watched.settled(name)
-        time.sleep(1 + TICKS)
+        time.sleep(1)  # it would be due again
+        watched.wait_for_ticks()
         assert [job["state"] for job in jobs(watched, name, "retrain")] == ["succeeded"]
         [comparison] = watched.get(f"/v1/models/{name}/comparisons")["items"]
         assert comparison["position"] == 110
@@ -154,7 +154,7 @@ def test_a_failed_adaptation_is_not_tried_again_until_something_changes(watched:
         store(watched, name, POISON, np.array([1]), 100, "train")
         watched.wait_until(lambda: len(jobs(watched, name, "adapt")) == 2, 10)
         watched.wait_until(lambda: jobs(watched, name, "adapt")[0]["state"] == "failed", 10)
-        time.sleep(TICKS)
+        watched.wait_for_ticks()
         assert len(jobs(watched, name, "adapt")) == 2
         watched.remove(name, [100])
         watched.wait_until(lambda: position(watched, name) == 102, 10)
@@ -170,7 +170,7 @@ def test_what_runs_already_is_not_made_due_again(watched: Deployment) -> None:
         policy = {"adapt": {**OFF, "after_changes": 1}}
         client.patch(f"/v1/models/{name}", json={"policy": policy}).raise_for_status()
         watched.add_examples(name, X[100:110], Y[100:110], first=100, split="train")
-        time.sleep(TICKS)
+        watched.wait_for_ticks()
         assert len(jobs(watched, name, "adapt")) == 1
         client.patch(f"/v1/models/{name}", json={"policy": {"adapt": OFF}}).raise_for_status()
     watched.post(f"/v1/jobs/{job}/cancel")

@@ -36,11 +36,11 @@ LONGEST = 2**16
 class Forked(subprocess.Popen[bytes]):
     """The child of another process than ours, which tells us when it ends."""
 
-    def __init__(self, args: list[str], teller: socket.socket) -> None:
-        self.args, self.teller = args, teller
+    def __init__(self, args: list[str], channel: socket.socket) -> None:
+        self.args, self.channel = args, channel
         self.stdin = self.stdout = self.stderr = None
         self.returncode: int | None = None  # type: ignore[assignment]
-        answer = teller.recv(LONGEST)
+        answer = channel.recv(LONGEST)
         if not answer:
             raise RuntimeError("the process from which others are forked has ended")
         self.pid = int(answer)
@@ -55,13 +55,13 @@ class Forked(subprocess.Popen[bytes]):
         return code
 
     def ended_in(self, seconds: float | None) -> int | None:
-        if self.returncode is None and select.select([self.teller], [], [], seconds)[0]:
-            self.returncode = int(self.teller.recv(LONGEST) or -signal.SIGKILL)
-            self.teller.close()
+        if self.returncode is None and select.select([self.channel], [], [], seconds)[0]:
+            self.returncode = int(self.channel.recv(LONGEST) or -signal.SIGKILL)
+            self.channel.close()
         return self.returncode
 
     def __del__(self) -> None:
-        self.teller.close()
+        self.channel.close()
 
 
 def fork(command: list[str], environment: dict[str, str], log: Path) -> Forked:
@@ -70,17 +70,17 @@ def fork(command: list[str], environment: dict[str, str], log: Path) -> Forked:
     assert len(message) <= LONGEST
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        socket.send_fds(nursery(), [message], [theirs.fileno()])
+        socket.send_fds(forkserver(), [message], [theirs.fileno()])
     return Forked(command, ours)
 
 
 @cache
-def nursery() -> socket.socket:
-    """Where requests to the nursery of this process go; it ends with us."""
+def forkserver() -> socket.socket:
+    """Where requests to the server of this process that forks others go; it ends with us."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("AMEND_")} | {"OMP_NUM_THREADS": "1"}
     with theirs:
-        command = [sys.executable, "-P", "-m", "tests.nursery"]
+        command = [sys.executable, "-P", "-m", "tests.forkserver"]
         subprocess.Popen(command, stdin=theirs, env=environment, start_new_session=True)
     return ours
 
@@ -93,26 +93,26 @@ def serve() -> tuple[str, dict[str, str], str]:
         message, fds, _, _ = socket.recv_fds(requests, LONGEST, 1)
         if not message:
             sys.exit()
-        [teller] = fds
-        if os.fork() == 0 and tend(teller):
+        [channel] = fds
+        if os.fork() == 0 and tend(channel):
             module, environment, log = json.loads(message)
             return module, environment, log
-        os.close(teller)
+        os.close(channel)
 
 
-def tend(teller: int) -> bool:
+def tend(channel: int) -> bool:
     """Start a process and tell how it ended; True in that process."""
     die_with_parent(signal.SIGKILL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     child = os.fork()
     if child == 0:
         die_with_parent()
-        os.close(teller)
+        os.close(channel)
         return True
     with suppress(BrokenPipeError):  # nobody wants to know
-        os.write(teller, str(child).encode())
+        os.write(channel, str(child).encode())
         _, status = os.waitpid(child, 0)
-        os.write(teller, str(os.waitstatus_to_exitcode(status)).encode())
+        os.write(channel, str(os.waitstatus_to_exitcode(status)).encode())
     os._exit(0)
 
 

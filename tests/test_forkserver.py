@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.endurance.fleet import gone
-from tests.nursery import Forked, fork
+from tests.forkserver import Forked, fork
 
 ROOT = Path(__file__).parents[1]
 ASKS_AND_DIES = """
 import os, signal, sys, time
 from pathlib import Path
-from tests.nursery import fork
+from tests.forkserver import fork
 home = Path(os.environ["AMEND_HOME"])
 process = fork([sys.executable, "-m", "worker.broker"], dict(os.environ), home / "log")
 while not any(home.glob("broker/*")):  # it runs
