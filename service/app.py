@@ -26,8 +26,8 @@ from service.context import Context
 from service.erasures import endpoints as erasures
 from service.examples import endpoints as examples
 from service.http import problems
-from service.http.fast_path import Express
-from service.http.middleware import Limited, MonotonicReads, Observed
+from service.http.fast_path import FastPath
+from service.http.middleware import BodyLimit, MonotonicReads, RequestLog
 from service.jobs import endpoints as jobs
 from service.models import endpoints as models
 from service.openapi import document_of
@@ -65,7 +65,7 @@ def create_app() -> ASGIApp:
     settings = Settings()
     logs.configure(settings.log_level)
     keep_memory()
-    return Observed(Express(build(settings)))
+    return RequestLog(FastPath(build(settings)))
 
 
 def tell_when_stopping(context: Context) -> None:
@@ -110,7 +110,7 @@ def build(settings: Settings) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     problems.install(app)
-    app.add_middleware(Limited, limit=settings.max_body_bytes)
+    app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
     app.add_middleware(MonotonicReads)
     app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
     app.openapi = lambda: document_of(app)  # type: ignore[method-assign]

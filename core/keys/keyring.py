@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Sequence
 from datetime import timedelta
 
+from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from core.database import now
@@ -53,6 +54,10 @@ def check(session: Session, text: str) -> Key | None:
 def is_stale(key: Key) -> bool:
     """Whether the time of its last use should be written again."""
     return key.last_used_at is None or now() - key.last_used_at > RARELY
+
+
+def note_use(session: Session, key_id: str) -> None:
+    session.execute(update(Key).where(Key.id == key_id).values(last_used_at=now()))
 
 
 def revoke(session: Session, key_id: str) -> None:

@@ -15,14 +15,12 @@ from fastapi.dependencies.utils import get_flat_params
 from fastapi.params import Query
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
-from sqlalchemy import update
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from core.database import now
 from core.errors import Forbidden, Invalid, Malformed, TooLarge, Unauthorized, Unavailable, Unsupported
 from core.keys import keyring
-from core.tables.keys import Key, Scope
+from core.tables.keys import Scope
 from service.context import Context, context_of
 
 JSON_BYTES = 8 * 2**20
@@ -52,7 +50,7 @@ class Caller:
             raise Forbidden("key_limited", "This needs a key that is not limited to some models.")
 
 
-def allowed(*scopes: Scope) -> Callable[..., Coroutine[Any, Any, Caller]]:
+def require_scope(*scopes: Scope) -> Callable[..., Coroutine[Any, Any, Caller]]:
     """A dependency: the caller, if the key has one of the scopes."""
 
     async def caller(request: Request, _scheme: Annotated[Any, Depends(bearer)]) -> Caller:
@@ -65,20 +63,27 @@ def allowed(*scopes: Scope) -> Callable[..., Coroutine[Any, Any, Caller]]:
 
 async def authenticate(request: Request) -> Caller:
     """Who sends a request; Unauthorized if nobody that we know."""
-    given = request.headers.getlist("authorization")
+    given = [value for name, value in request.headers.raw if name == b"authorization"]
     if len(given) > 1:
         # a proxy may have looked at another one than we would
         raise Malformed("key_repeated", "Send one Authorization header; there are several.")
-    kind, _, text = "".join(given).partition(" ")
+    authorization, context = b"".join(given), context_of(request)
+    return find_recent(authorization, context) or await check(authorization, context)
+
+
+def find_recent(authorization: bytes, context: Context) -> Caller | None:
+    """The caller whose Authorization header was checked a moment ago."""
+    caller: Caller | None = context.callers.get(hashlib.sha256(authorization).digest())
+    return caller
+
+
+async def check(authorization: bytes, context: Context) -> Caller:
+    """The caller of an Authorization header, as the database knows it."""
+    kind, _, text = authorization.decode("latin-1").partition(" ")
     if kind.lower() != "bearer":
         raise Unauthorized("key_missing", "Send an API key: Authorization: Bearer amend_...")
-    context = context_of(request)
-    seen = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
-    known: Caller | None = context.callers.get(seen)
-    if known is not None:
-        return known
     caller, stale = await run_in_threadpool(identify, context, text.strip())
-    context.callers.put(seen, caller)
+    context.callers.put(hashlib.sha256(authorization).digest(), caller)
     if stale:
         # nobody waits for this note, and nothing depends on it
         asyncio.get_running_loop().run_in_executor(None, note_use, context, caller.key_id)
@@ -92,7 +97,7 @@ class AuthenticatedRoute(APIRoute):
         handle = super().get_route_handler()
         known = {p.alias for p in get_flat_params(self.dependant) if isinstance(p.field_info, Query)}
 
-        async def guarded(request: Request) -> Response:
+        async def handle_checked(request: Request) -> Response:
             request.state.caller = await authenticate(request)
             check_query(request, known)
             if request.headers.get("content-encoding", "identity") != "identity":
@@ -100,13 +105,13 @@ class AuthenticatedRoute(APIRoute):
             kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             if self.body_field is not None:
                 if is_empty(request):
-                    raise Invalid("request_invalid", f"Send a JSON body{with_fields(self.body_field)}.")
+                    raise Invalid("request_invalid", f"Send a JSON body{required_fields(self.body_field)}.")
                 if kind != "application/json":
                     raise Unsupported("content_type_unsupported", "Send the body as application/json.")
                 await check_body(request)
             return await handle(request)
 
-        return guarded
+        return handle_checked
 
 
 def is_empty(request: Request) -> bool:
@@ -114,7 +119,7 @@ def is_empty(request: Request) -> bool:
     return "transfer-encoding" not in request.headers and request.headers.get("content-length", "0") == "0"
 
 
-def with_fields(body: ModelField) -> str:
+def required_fields(body: ModelField) -> str:
     """The fields that a body must have, in words."""
     fields = getattr(body.field_info.annotation, "model_fields", {})
     needed = [repr(name) for name, field in fields.items() if field.is_required()]
@@ -150,12 +155,12 @@ def identify(context: Context, text: str) -> tuple[Caller, bool]:
 
 def note_use(context: Context, key_id: str) -> None:
     with suppress(Unavailable), context.database.write() as session:
-        session.execute(update(Key).where(Key.id == key_id).values(last_used_at=now()))
+        keyring.note_use(session, key_id)
 
 
-Reader = Annotated[Caller, Depends(allowed(Scope.READ))]
-Ingester = Annotated[Caller, Depends(allowed(Scope.INGEST))]
-Remover = Annotated[Caller, Depends(allowed(Scope.INGEST, Scope.ERASE))]
-Eraser = Annotated[Caller, Depends(allowed(Scope.ERASE))]
-Downloader = Annotated[Caller, Depends(allowed(Scope.WEIGHTS))]
-Admin = Annotated[Caller, Depends(allowed(Scope.ADMIN))]
+Reader = Annotated[Caller, Depends(require_scope(Scope.READ))]
+Ingester = Annotated[Caller, Depends(require_scope(Scope.INGEST))]
+Remover = Annotated[Caller, Depends(require_scope(Scope.INGEST, Scope.ERASE))]
+Eraser = Annotated[Caller, Depends(require_scope(Scope.ERASE))]
+Downloader = Annotated[Caller, Depends(require_scope(Scope.WEIGHTS))]
+Admin = Annotated[Caller, Depends(require_scope(Scope.ADMIN))]

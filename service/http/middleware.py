@@ -25,7 +25,7 @@ SILENT = re.compile(r"/v1/models/[^/]+/(predictions|examples)")
 log = structlog.get_logger("service")
 
 
-class Observed:
+class RequestLog:
     """Gives each request an id (the caller's own, if it is a plain word), logs its end and measures it.
 
     A bug that was answered ends here: passed on, it would end the connection too.
@@ -43,7 +43,7 @@ class Observed:
         current_request.set(request_id)
         started, status, answered = time.perf_counter(), 0, False
 
-        async def sending(message: Message) -> None:
+        async def send_noted(message: Message) -> None:
             nonlocal status, answered
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -52,11 +52,11 @@ class Observed:
             answered = message["type"] == "http.response.body" and not message.get("more_body")
 
         try:
-            await self.app(scope, receive, sending)
+            await self.app(scope, receive, send_noted)
         except Exception as error:
             log.error("bug", exc_info=error)
             if not status:
-                await problems.on_bug(None, error)(scope, receive, sending)
+                await problems.on_bug(None, error)(scope, receive, send_noted)
             elif not answered:
                 raise
         finally:
@@ -83,35 +83,39 @@ class MonotonicReads:
         if not scope.get("path", "").startswith("/v1/") or SILENT.fullmatch(scope["path"]):
             return await self.app(scope, receive, send)
 
-        async def sending(message: Message) -> None:
+        async def send_noted(message: Message) -> None:
             if message["type"] == "http.response.start":  # what is told was read before that
                 scope["app"].state.context.champions.outdate()
             await send(message)
 
-        return await self.app(scope, receive, sending)
+        return await self.app(scope, receive, send_noted)
 
 
-class Limited:
-    """Refuses bodies above a size: by what they announce, else when they get there."""
+class BodyLimit:
+    """Refuses bodies above a size."""
 
     def __init__(self, app: ASGIApp, limit: int) -> None:
         self.app = app
         self.limit = limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return await self.app(scope, receive, send)
-        announced = Headers(scope=scope).get("content-length", "")
-        seen = int(announced) if announced.isdecimal() and len(announced) < 20 else 0
-        too_large = seen > self.limit
+        if scope["type"] == "http":
+            receive = limit_body(receive, Headers(scope=scope).get("content-length", ""), self.limit)
+        await self.app(scope, receive, send)
+
+
+def limit_body(receive: Receive, announced: str, limit: int) -> Receive:
+    """Refuse a body above a size: by the length that it announces, which is not waited for, else when it gets there."""
+    seen = int(announced) if announced.isdecimal() and len(announced) < 20 else 0
+    if seen <= limit:
         seen = 0
 
-        async def receiving() -> Message:
-            nonlocal seen
-            message = await receive()
-            seen += len(message.get("body", b""))
-            if too_large or seen > self.limit:
-                raise HTTPException(413, f"A body may have {self.limit} bytes at most; send smaller batches.")
-            return message
+    async def receive_limited() -> Message:
+        nonlocal seen
+        message: Message = {} if seen > limit else await receive()
+        seen += len(message.get("body", b""))
+        if seen > limit:
+            raise HTTPException(413, f"A body may have {limit} bytes at most; send smaller batches.")
+        return message
 
-        return await self.app(scope, receiving, send)
+    return receive_limited

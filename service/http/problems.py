@@ -126,11 +126,11 @@ def place_in(body: Any, problem: dict[str, Any]) -> list[str | int]:
     return place
 
 
-def on_http_error(request: Request, error: Exception) -> Response:
+def on_http_error(request: Request | None, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = CODES.get(error.status_code, "body_malformed" if error.status_code == 400 else "request_refused")
     headers = dict(error.headers or {})
-    if error.status_code == 405 and (methods := methods_of(request)):
+    if error.status_code == 405 and request is not None and (methods := methods_of(request)):
         headers["Allow"] = ", ".join(sorted(methods))
     return answer(error.status_code, code, str(error.detail), headers=headers)
 

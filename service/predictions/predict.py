@@ -1,4 +1,4 @@
-"""A request for predictions -> its answer. Called by the endpoint and by the express lane."""
+"""A request for predictions -> its answer. Called by the endpoint and by the fast path."""
 
 from __future__ import annotations
 
