@@ -1,6 +1,7 @@
 """``amend erasures`` and ``amend receipts``: have a person forgotten by all models, and prove it."""
 
 import time
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -186,11 +187,7 @@ def receipt(
 
     Example: amend erasures receipt 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6 --html receipt.html
     """
-    if html is None:
-        connection.client.receipt(id)
-        output.print_json(connection.answer)
-    else:
-        connection.save(connection.client.receipt_page(id).encode(), html)
+    show_document(connection, id, connection.client.receipt, connection.client.receipt_page, html)
 
 
 @command(app)
@@ -205,11 +202,7 @@ def refusal(
 
     Example: amend erasures refusal 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6 --html letter.html
     """
-    if html is None:
-        connection.client.refusal(id)
-        output.print_json(connection.answer)
-    else:
-        connection.save(connection.client.refusal_page(id).encode(), html)
+    show_document(connection, id, connection.client.refusal, connection.client.refusal_page, html)
 
 
 @command(app)
@@ -242,6 +235,21 @@ def verify(connection: Connection) -> None:
     else:
         output.print_table(chain.flaws, FLAW_COLUMNS)
     fail(f"the chain of {count} is not valid")
+
+
+def show_document(
+    connection: Connection,
+    id: str,
+    ask: Callable[[str], object],
+    ask_page: Callable[[str], str],
+    html: str | None,
+) -> None:
+    """Print a document about an erasure as JSON, or write it as a page."""
+    if html is None:
+        ask(id)
+        output.print_json(connection.answer)
+    else:
+        connection.save(ask_page(id).encode(), html)
 
 
 def show_erasure(connection: Connection, erasure: Erasure) -> None:
