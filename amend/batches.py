@@ -46,13 +46,13 @@ class Batch:
     count: int
 
 
-def of(examples: Examples) -> Iterator[Batch]:
+def split(examples: Examples) -> Iterator[Batch]:
     """The bodies of some examples, made as they are asked for."""
     if isinstance(examples, Mapping):
         one = isinstance(examples.get("id"), str)
-        return lines([examples]) if one else arrow(from_columns(examples))
+        return batch_lines([examples]) if one else batch_tables(from_columns(examples))
     pieces = record_batches(examples)
-    return lines(examples) if pieces is None else arrow(pieces)  # type: ignore[arg-type]
+    return batch_lines(examples) if pieces is None else batch_tables(pieces)  # type: ignore[arg-type]
 
 
 def record_batches(table: Any) -> Iterable[Any] | None:
@@ -72,7 +72,7 @@ def record_batches(table: Any) -> Iterable[Any] | None:
     return None
 
 
-def lines(examples: Iterable[Any]) -> Iterator[Batch]:
+def batch_lines(examples: Iterable[Any]) -> Iterator[Batch]:
     """Examples one by one, gathered to JSON lines."""
     waiting: list[bytes] = []
     size = 0
@@ -87,25 +87,25 @@ def lines(examples: Iterable[Any]) -> Iterator[Batch]:
         yield Batch(b"\n".join(waiting), LINES, len(waiting))
 
 
-def arrow(pieces: Iterable[Any]) -> Iterator[Batch]:
+def batch_tables(pieces: Iterable[Any]) -> Iterator[Batch]:
     """Record batches of any size -> streams of a good size."""
     waiting: list[Any] = []
     rows = size = 0
     for whole in pieces:
-        step = rows_that_fit(whole.nbytes, whole.num_rows)
+        step = count_fitting_rows(whole.nbytes, whole.num_rows)
         for start in range(0, whole.num_rows, step):
             piece = whole.slice(start, step)
             full = rows + piece.num_rows > ROWS or size + piece.nbytes > BYTES
             if waiting and (full or piece.schema != waiting[0].schema):
-                yield stream(waiting)
+                yield write_stream(waiting)
                 waiting, rows, size = [], 0, 0
             waiting.append(piece)
             rows, size = rows + piece.num_rows, size + piece.nbytes
     if waiting:
-        yield stream(waiting)
+        yield write_stream(waiting)
 
 
-def stream(pieces: list[Any]) -> Batch:
+def write_stream(pieces: list[Any]) -> Batch:
     import pyarrow as pa
 
     out = io.BytesIO()
@@ -132,13 +132,13 @@ def from_columns(columns: Mapping[str, Any]) -> Iterator[Any]:
     if len(set(lengths.values())) > 1:
         raise ValueError(f"the columns are not of the same length: {lengths}")
     rows = max(lengths.values(), default=0)
-    step = rows_that_fit(sum(getattr(values, "nbytes", 0) for values in columns.values()), rows)
+    step = count_fitting_rows(sum(getattr(values, "nbytes", 0) for values in columns.values()), rows)
     for start in range(0, rows, step):
         some = {name: values[start : start + step] for name, values in columns.items()}
-        yield pa.RecordBatch.from_pydict({name: vectors(v) if name == "x" else v for name, v in some.items()})
+        yield pa.RecordBatch.from_pydict({name: to_vectors(v) if name == "x" else v for name, v in some.items()})
 
 
-def vectors(values: Any) -> Any:
+def to_vectors(values: Any) -> Any:
     """Inputs as a column of lists of numbers."""
     import numpy as np
     import pyarrow as pa
@@ -150,10 +150,10 @@ def vectors(values: Any) -> Any:
     return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), flat.shape[1])
 
 
-def rows_that_fit(size: int, rows: int) -> int:
+def count_fitting_rows(size: int, rows: int) -> int:
     """How many of some rows go out at once.
 
-    >>> rows_that_fit(size=20 * 2**20, rows=20), rows_that_fit(size=0, rows=0)
+    >>> count_fitting_rows(size=20 * 2**20, rows=20), count_fitting_rows(size=0, rows=0)
     (8, 10000)
     """
     return max(1, min(ROWS, BYTES * rows // size if size else ROWS))

@@ -1,6 +1,6 @@
 """The two clients of Amend's REST API: :class:`Client` waits, :class:`AsyncClient` is awaited.
 
-What they can do is in `operations`, how a call is made and repeated in `flows`; here it is carried out.
+What they can do is in `operations`, how a call is made and repeated in `sansio`; here it is carried out.
 """
 
 from __future__ import annotations
@@ -9,16 +9,18 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import httpx
 
 from amend.config import find_key, find_url, on_this_machine
 from amend.errors import UnreachableError
 from amend.operations import Operations
-from amend.sansio import Call, Flow, Outcome, Pages, Pause, Step
+from amend.sansio import Call, Flow, Outcome, Pages, Pause, Run, Step
 
 T = TypeVar("T")
+Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
+Transport = TypeVar("Transport", httpx.BaseTransport, httpx.AsyncBaseTransport)
 
 # Seconds before each repetition: enough for a restart of the service.
 PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0)
@@ -26,8 +28,10 @@ PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0)
 TIMEOUT = httpx.Timeout(120.0, connect=5.0)
 
 
-class Client(Operations):
-    """Calls one Amend service with one key; without them, the service on this machine with its admin key."""
+class BaseClient(Operations, Generic[Http, Transport]):
+    """What both clients are made of: an address, a key, and httpx's client of their kind."""
+
+    _kind: type[Http]
 
     def __init__(
         self,
@@ -35,27 +39,30 @@ class Client(Operations):
         key: str | None = None,
         *,
         pauses: Sequence[float] = PAUSES,
-        transport: httpx.BaseTransport | None = None,
+        transport: Transport | None = None,
     ) -> None:
         self.url, self.pauses = find_url(url), tuple(pauses)
-        self._http = made(httpx.Client, self.url, key, transport)
+        self._http: Http = open_http(self._kind, self.url, key, transport)
+
+
+class Client(BaseClient[httpx.Client, httpx.BaseTransport]):
+    """Calls one Amend service with one key; without them, the service on this machine with its admin key."""
+
+    _kind = httpx.Client
 
     def run(self, flow: Flow[T]) -> T:
         """Carry out a flow; its answer."""
-        outcome: Outcome = None
-        while True:
-            try:
-                step = flow.send(outcome)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            outcome = self._take(step)
+        run = Run(flow)
+        while run.step is not None:
+            run.send(self._take(run.step))
+        return run.answer
 
     def _take(self, step: Step) -> Outcome:
         if isinstance(step, Pause):
             time.sleep(step.seconds)
             return None
         try:
-            return self._http.send(built(self._http, step))
+            return self._http.send(build_request(self._http, step))
         except httpx.TransportError as error:
             return error
 
@@ -63,7 +70,7 @@ class Client(Operations):
         """All items of a list; each page is asked for when it is needed."""
         after = None
         while True:
-            page = self.run(pages.page(self, after))
+            page = self.run(pages.page(self, after, pages.limit))
             yield from page.items
             after = page.next
             if after is None:
@@ -81,36 +88,24 @@ class Client(Operations):
         self.close()
 
 
-class AsyncClient(Operations):
+class AsyncClient(BaseClient[httpx.AsyncClient, httpx.AsyncBaseTransport]):
     """As :class:`Client`; its methods are awaited, its lists walked through with ``async for``."""
 
-    def __init__(
-        self,
-        url: str | None = None,
-        key: str | None = None,
-        *,
-        pauses: Sequence[float] = PAUSES,
-        transport: httpx.AsyncBaseTransport | None = None,
-    ) -> None:
-        self.url, self.pauses = find_url(url), tuple(pauses)
-        self._http = made(httpx.AsyncClient, self.url, key, transport)
+    _kind = httpx.AsyncClient
 
     async def run(self, flow: Flow[T]) -> T:
         """Carry out a flow; its answer."""
-        outcome: Outcome = None
-        while True:
-            try:
-                step = flow.send(outcome)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            outcome = await self._take(step)
+        run = Run(flow)
+        while run.step is not None:
+            run.send(await self._take(run.step))
+        return run.answer
 
     async def _take(self, step: Step) -> Outcome:
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)
             return None
         try:
-            return await self._http.send(built(self._http, step))
+            return await self._http.send(build_request(self._http, step))
         except httpx.TransportError as error:
             return error
 
@@ -118,7 +113,7 @@ class AsyncClient(Operations):
         """All items of a list; each page is asked for when it is needed."""
         after = None
         while True:
-            page = await self.run(pages.page(self, after))
+            page = await self.run(pages.page(self, after, pages.limit))
             for item in page.items:
                 yield item
             after = page.next
@@ -137,7 +132,7 @@ class AsyncClient(Operations):
         await self.close()
 
 
-def made(kind: Callable[..., T], url: str, key: str | None, transport: Any) -> T:
+def open_http(kind: Callable[..., T], url: str, key: str | None, transport: Any) -> T:
     """An httpx client of one of its two kinds."""
     headers = {"Authorization": f"Bearer {find_key(key, url)}", "Accept": "application/json"}
     try:
@@ -157,7 +152,7 @@ def made(kind: Callable[..., T], url: str, key: str | None, transport: Any) -> T
         raise UnreachableError(f"cannot call {url}: {error}") from error
 
 
-def built(http: httpx.Client | httpx.AsyncClient, call: Call) -> httpx.Request:
+def build_request(http: httpx.Client | httpx.AsyncClient, call: Call) -> httpx.Request:
     return http.build_request(
         call.method, call.path, params=dict(call.params), content=call.content, headers=dict(call.headers)
     )

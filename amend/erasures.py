@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import httpx
 
 from amend import responses
 from amend.errors import ErasureFailed
-from amend.sansio import Caller, Flow, Pages, Params, Pause, call_of, listing, operation, path, without_none
-from amend.waiting import ended, id_of
+from amend.sansio import Caller, Flow, Pages, Params, Pause, listing, make_call, operation, path, without_none
+from amend.waiting import id_of, wait_until_ended
 
-# Seconds between two looks at an erasure.
-LOOK_EVERY = 0.5
+# Seconds between two questions how an erasure stands.
+POLL_EVERY = 0.5
 
 
 class Erasures(Caller):
@@ -22,7 +22,12 @@ class Erasures(Caller):
 
     @operation
     def erase(
-        self, subject: str, *, reason: str | None = None, received_at: datetime | None = None, hold: bool | None = None
+        self,
+        subject: str,
+        *,
+        reason: str | None = None,
+        received_at: datetime | str | None = None,
+        hold: bool | None = None,
     ) -> Flow[responses.Erasure]:
         """Have a person forgotten by all models. A request that is open already is joined.
 
@@ -50,13 +55,11 @@ class Erasures(Caller):
         return found.models
 
     @operation
-    def export(self, subject: str) -> Flow[list[dict[str, Any]]]:
+    def export(self, subject: str) -> Flow[list[responses.ExportedExample]]:
         """All examples about a person, each with the name of its model (GDPR Art. 15 and 20)."""
-        response = yield from self.send(call_of("POST", path("subjects", "export"), {"subject": subject}))
-        return [self.read_line(line) for line in response.content.splitlines()]
-
-    def read_line(self, line: bytes) -> dict[str, Any]:
-        return self.read(dict[str, Any], httpx.Response(200, content=line))
+        response = yield from self.send(make_call("POST", path("subjects", "export"), {"subject": subject}))
+        lines = (httpx.Response(200, content=line) for line in response.content.splitlines())
+        return [cast(responses.ExportedExample, self.read(dict[str, Any], line)) for line in lines]
 
     @listing
     def erasures(self, *, state: str | None = None, overdue: bool | None = None) -> Pages[responses.Erasure]:
@@ -80,12 +83,12 @@ class Erasures(Caller):
         """An erasure, once it is completed; ErasureFailed if it failed or was refused, TimeoutError as for jobs."""
         place = path("erasures", id_of(erasure))
 
-        def look(seconds: float) -> Flow[responses.Erasure]:
+        def poll(seconds: float) -> Flow[responses.Erasure]:
             yield Pause(seconds)
             found = yield from self.ask(responses.Erasure, "GET", place)
             return found
 
-        found = yield from ended(look, LOOK_EVERY, progress, timeout)
+        found = yield from wait_until_ended(poll, POLL_EVERY, progress, timeout)
         if found.state != "completed":
             raise ErasureFailed(found)
         return found
@@ -113,9 +116,7 @@ class Erasures(Caller):
     @operation
     def refusal_page(self, erasure: responses.Erasure | str) -> Flow[str]:
         """The same as a letter to print, in HTML."""
-        call = call_of("GET", path("erasures", id_of(erasure), "refusal"), accept="text/html")
-        response = yield from self.send(call)
-        return response.text
+        return self.ask_page(path("erasures", id_of(erasure), "refusal"))
 
     @operation
     def extend_erasure(self, id: str, reason: str) -> Flow[responses.Erasure]:
@@ -128,15 +129,19 @@ class Erasures(Caller):
         return self.ask(responses.Replayed, "POST", path("erasures", "replay"))
 
     @operation
-    def receipt(self, erasure: responses.Erasure | str) -> Flow[dict[str, Any]]:
+    def receipt(self, erasure: responses.Erasure | str) -> Flow[responses.Receipt]:
         """The receipt of a completed erasure, as it was hashed."""
-        return self.ask(dict[str, Any], "GET", path("erasures", id_of(erasure), "receipt"))
+        # a plain dictionary, in which nothing is left out: the hash is of all of it
+        found = yield from self.ask(dict[str, Any], "GET", path("erasures", id_of(erasure), "receipt"))
+        return cast(responses.Receipt, found)
 
     @operation
     def receipt_page(self, erasure: responses.Erasure | str) -> Flow[str]:
         """The receipt as an HTML page, to read and print."""
-        call = call_of("GET", path("erasures", id_of(erasure), "receipt"), accept="text/html")
-        response = yield from self.send(call)
+        return self.ask_page(path("erasures", id_of(erasure), "receipt"))
+
+    def ask_page(self, place: str) -> Flow[str]:
+        response = yield from self.send(make_call("GET", place, accept="text/html"))
         return response.text
 
     @operation

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict
 
 import httpx
 
 if TYPE_CHECKING:
     from amend.responses import Erasure, Job
+
+
+class FieldProblem(TypedDict):
+    """One bad place in a request: the way to it, the index of a bad example included, and what is wrong there."""
+
+    loc: list[str | int]
+    msg: str
 
 
 class AmendError(Exception):
@@ -27,7 +34,7 @@ class ApiError(AmendError):
 
     kinds: ClassVar[dict[int, type[ApiError]]] = {}
 
-    def __init__(self, status: int, code: str, detail: str, errors: list[dict[str, Any]] | None = None) -> None:
+    def __init__(self, status: int, code: str, detail: str, errors: list[FieldProblem] | None = None) -> None:
         super().__init__(f"{code}: {detail}")
         self.status = status
         self.code = code
@@ -52,9 +59,9 @@ class ApiError(AmendError):
         detail = problem.get("detail") or problem.get("title") or "no detail given"
         return kind(status, problem["code"], detail, problem.get("errors"))
 
-    def after(self, count: int) -> Self:
+    def move_by(self, count: int) -> Self:
         """The same error, where ``count`` examples went out in earlier batches: places count from the first of all."""
-        moved = [{**error, "loc": moved_place(error.get("loc"), count)} for error in self.errors]
+        moved: list[FieldProblem] = [{**error, "loc": move_place(error.get("loc"), count)} for error in self.errors]
         return type(self)(self.status, self.code, self.detail, moved)
 
 
@@ -96,9 +103,9 @@ class ErasureFailed(AmendError):
         self.erasure = erasure
 
 
-def moved_place(place: Any, count: int) -> Any:
+def move_place(place: Any, count: int) -> Any:
     """
-    >>> moved_place(["examples", 3, "x"], 10_000)
+    >>> move_place(["examples", 3, "x"], 10_000)
     ['examples', 10003, 'x']
     """
     match place:

@@ -16,13 +16,13 @@ def is_frame(inputs: Any) -> bool:
     return hasattr(inputs, "columns") and not isinstance(inputs, Mapping)
 
 
-def inputs_of(frame: Any, model: str, described: Mapping[str, Any]) -> Iterator[list[Any]]:
+def read_inputs(frame: Any, model: str, described: Mapping[str, Any]) -> Iterator[list[Any]]:
     """The rows of a frame, some thousands at once; ValueError if its columns are not those of the model's inputs."""
     pieces = batches.record_batches(frame)
     if pieces is None:
         raise TypeError(f"a {type(frame).__name__} has columns, but does not speak Arrow")
     for piece in pieces:
-        names = features(list(piece.schema.names), model, described)
+        names = pick_columns(list(piece.schema.names), model, described)
         for start in range(0, piece.num_rows, batches.ROWS):
             some = piece.slice(start, batches.ROWS)
             values = [some.column(name).to_pylist() for name in names]
@@ -34,25 +34,25 @@ def inputs_of(frame: Any, model: str, described: Mapping[str, Any]) -> Iterator[
                 yield values[0] if names == ["x"] else list(zip(*values, strict=True))
 
 
-def features(names: list[str], model: str, described: Mapping[str, Any]) -> list[str]:
+def pick_columns(names: list[str], model: str, described: Mapping[str, Any]) -> list[str]:
     """The columns that are the model's inputs, in its order."""
     if described["kind"] != "table":
         found = [name for name in names if name not in NO_FEATURES]
         width = described.get("dim")
         if found != ["x"] and width is not None and len(found) != width:
-            raise ValueError(f"{model} takes {width} numbers; the frame has {len(found)} columns: {told(found)}")
+            raise ValueError(f"{model} takes {width} numbers; the frame has {len(found)} columns: {quote(found)}")
         return found
     wanted = [str(column["name"]) for column in described["columns"]]
     missing = [name for name in wanted if name not in names]
     unknown = [name for name in names if name not in (*wanted, *NO_FEATURES)]
     if missing or unknown:
-        problems = [f"the frame lacks {told(missing)}"] if missing else []
-        problems += [f"{model} does not know {told(unknown)}"] if unknown else []
-        raise ValueError(f"{'; '.join(problems)}; the columns of {model} are {told(wanted)}")
+        problems = [f"the frame lacks {quote(missing)}"] if missing else []
+        problems += [f"{model} does not know {quote(unknown)}"] if unknown else []
+        raise ValueError(f"{'; '.join(problems)}; the columns of {model} are {quote(wanted)}")
     return wanted
 
 
-def told(names: list[str], most: int = 10) -> str:
+def quote(names: list[str], most: int = 10) -> str:
     return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 

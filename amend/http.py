@@ -1,6 +1,7 @@
 """The bare verbs of HTTP, with JSON in and out.
 
-For the ``amend`` command, which shows answers as they come, and for what `operations` does not know.
+For bodies that somebody else wrote (the ``amend`` command sends files and specs as they are), and for what `operations`
+does not know.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from amend.sansio import Call, Caller, Flow, Params, call_of, operation
+from amend.sansio import Call, Caller, Flow, Params, make_call, operation
 
 
 class HttpMethods(Caller):
@@ -28,7 +29,7 @@ class HttpMethods(Caller):
         accept: str | None = None,
     ) -> Flow[httpx.Response]:
         """Any call: its successful answer."""
-        return self.send(call_of(method, path, json, params, content, content_type, accept))
+        return self.send(make_call(method, path, json, params, content, content_type, accept))
 
     @operation
     def get(self, path: str, /, **params: str | int | float | bool | None) -> Flow[Any]:
@@ -38,7 +39,7 @@ class HttpMethods(Caller):
     def post(
         self, path: str, json: Any = None, *, content: bytes | None = None, content_type: str | None = None
     ) -> Flow[Any]:
-        response = yield from self.send(call_of("POST", path, json, content=content, content_type=content_type))
+        response = yield from self.send(make_call("POST", path, json, content=content, content_type=content_type))
         return self.read(Any, response)
 
     @operation

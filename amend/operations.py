@@ -10,18 +10,18 @@ from typing import Any
 
 import httpx
 
-from amend import batches, comparing, frames, responses
+from amend import batches, frames, responses
 from amend.batches import Examples
 from amend.erasures import Erasures
 from amend.errors import ApiError, JobFailed, UnreachableError
 from amend.http import HttpMethods
-from amend.sansio import Call, Flow, Pages, call_of, listing, operation, path, without_none
-from amend.waiting import ended, id_of
+from amend.sansio import Call, Flow, Pages, listing, make_call, operation, path, without_none
+from amend.waiting import id_of, wait_until_ended
 
 Spec = Mapping[str, Any]
 
-# Seconds of one long poll. It is answered when the job ends; with a callback this is how often it is told.
-LONG_POLL, TOLD_EVERY = 30, 1
+# Seconds of one long poll. It is answered when the job ends; with a callback this is how often it is called.
+LONG_POLL, REPORT_EVERY = 30, 1
 
 
 class Operations(Erasures, HttpMethods):
@@ -105,21 +105,21 @@ class Operations(Erasures, HttpMethods):
         those before it are stored, and adding all of them again does no harm.
         """
         added, sent = responses.Added(), 0
-        for batch in batches.of(examples):
-            call = call_of(
+        for batch in batches.split(examples):
+            call = make_call(
                 "POST", path("models", model, "examples"), content=batch.content, content_type=batch.content_type
             )
             try:
                 response = yield from self.send(call)
             except ApiError as error:
-                raise error.after(sent) from None
+                raise error.move_by(sent) from None
             added, sent = added + self.read(responses.Added, response), sent + batch.count
         return added
 
     @listing
     def examples(self, model: str) -> Pages[responses.Example]:
         """The examples in force, in the order they came."""
-        return Pages(responses.Example, path("models", model, "examples"), {"limit": 1000})
+        return Pages(responses.Example, path("models", model, "examples"), limit=1000)
 
     @operation
     def example(self, model: str, id: str) -> Flow[responses.Example]:
@@ -153,9 +153,9 @@ class Operations(Erasures, HttpMethods):
         return self.ask(responses.Job, "POST", path("models", model, "retrains"))
 
     @operation
-    def job(self, id: str) -> Flow[responses.Job]:
-        """One job as it stands."""
-        return self.ask(responses.Job, "GET", path("jobs", id))
+    def job(self, id: str, *, wait: float | None = None) -> Flow[responses.Job]:
+        """One job as it stands; with ``wait``, when it has ended or after so many seconds."""
+        return self.ask(responses.Job, "GET", path("jobs", id), wait=wait)
 
     @listing
     def jobs(
@@ -172,13 +172,13 @@ class Operations(Erasures, HttpMethods):
         progress: Callable[[responses.Job], object] | None = None,
         timeout: float | None = None,
     ) -> Flow[responses.Job]:
-        """A job, once it has succeeded. ``progress`` is told how it stands, every second.
+        """A job, once it has succeeded. ``progress`` is called with it, every second.
 
         JobFailed if it failed or was cancelled; TimeoutError after ``timeout`` seconds, while the job goes on.
         """
-        every = LONG_POLL if progress is None else TOLD_EVERY
+        every = LONG_POLL if progress is None else REPORT_EVERY
         place = path("jobs", id_of(job))
-        found = yield from ended(
+        found = yield from wait_until_ended(
             lambda seconds: self.ask(responses.Job, "GET", place, wait=seconds), every, progress, timeout
         )
         if found.state != "succeeded":
@@ -214,9 +214,9 @@ class Operations(Erasures, HttpMethods):
         return self.ask(responses.Promoted, "POST", path("models", model, "versions", version, "promote"))
 
     @operation
-    def compare(self, model: str, a: int, b: int) -> Flow[comparing.SideBySide]:
+    def compare(self, model: str, a: int, b: int) -> Flow[responses.SideBySide]:
         """Two versions side by side: specs, figures and predictions on the holdout, coefficients."""
-        return self.ask(comparing.SideBySide, "GET", path("models", model, "versions", a, "compare", b))
+        return self.ask(responses.SideBySide, "GET", path("models", model, "versions", a, "compare", b))
 
     @listing
     def promotions(self, model: str) -> Pages[responses.Promotion]:
@@ -242,7 +242,7 @@ class Operations(Erasures, HttpMethods):
             return (yield from self.ask(responses.Predictions, "POST", place, body))
         described = (yield from self.ask(responses.Model, "GET", path("models", model))).input
         found: list[responses.Prediction] = []
-        for some in frames.inputs_of(inputs, model, described):
+        for some in frames.read_inputs(inputs, model, described):
             body = {"inputs": some, **without_none({"version": version})}
             answer = yield from self.ask(responses.Predictions, "POST", place, body)
             found += answer.outputs

@@ -1,4 +1,4 @@
-"""How a call comes about, whether it is waited for or awaited.
+"""Calls of the service without input or output of their own (sans-IO), for both clients of `client`.
 
 A *flow* is a generator that yields what has to be done (a :class:`Call` to send, a :class:`Pause` to take), is sent
 what came of it, and returns the answer. It does nothing itself, so one description serves both clients: they differ in
@@ -11,7 +11,7 @@ import functools
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 from urllib.parse import quote
 
 import httpx
@@ -52,6 +52,24 @@ Outcome = httpx.Response | httpx.TransportError | None
 Flow = Generator[Step, Outcome, T]
 
 
+class Run(Generic[T]):
+    """A flow on its way: the step to take, or None and the answer."""
+
+    step: Step | None
+    answer: T
+
+    def __init__(self, flow: Flow[T]) -> None:
+        self.flow = flow
+        self.send(None)
+
+    def send(self, outcome: Outcome) -> None:
+        """Go on with what came of the step."""
+        try:
+            self.step = self.flow.send(outcome)
+        except StopIteration as end:
+            self.step, self.answer = None, end.value
+
+
 class Runner(Protocol):
     """A client that waits."""
 
@@ -76,11 +94,13 @@ class operation(Generic[P, T]):  # noqa: N801 - used as a decorator
         functools.update_wrapper(self, make)  # type: ignore[arg-type]
 
     @overload
+    def __get__(self, client: None, owner: type) -> Self: ...
+    @overload
     def __get__(self, client: Runner, owner: type) -> Callable[P, T]: ...
     @overload
     def __get__(self, client: AsyncRunner, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
     def __get__(self, client: Any, owner: type) -> Any:
-        return bound(self.make, client, lambda flow: client.run(flow)) if client is not None else self
+        return bind(self.make, client, lambda flow: client.run(flow)) if client is not None else self
 
 
 class listing(Generic[P, T]):  # noqa: N801 - used as a decorator
@@ -91,14 +111,16 @@ class listing(Generic[P, T]):  # noqa: N801 - used as a decorator
         functools.update_wrapper(self, make)  # type: ignore[arg-type]
 
     @overload
+    def __get__(self, client: None, owner: type) -> Self: ...
+    @overload
     def __get__(self, client: Runner, owner: type) -> Callable[P, Iterator[T]]: ...
     @overload
     def __get__(self, client: AsyncRunner, owner: type) -> Callable[P, AsyncIterator[T]]: ...
     def __get__(self, client: Any, owner: type) -> Any:
-        return bound(self.make, client, lambda pages: client.walk(pages)) if client is not None else self
+        return bind(self.make, client, lambda pages: client.walk(pages)) if client is not None else self
 
 
-def bound(make: Callable[..., T], client: Any, carry_out: Callable[[T], Any]) -> Callable[..., Any]:
+def bind(make: Callable[..., T], client: Any, carry_out: Callable[[T], Any]) -> Callable[..., Any]:
     """The method as a caller gets it, with its own name and words."""
 
     @functools.wraps(make)
@@ -143,7 +165,7 @@ class Caller:
 
     def ask(self, answer: type[T], method: str, path: str, json: Any = None, **params: Any) -> Flow[T]:
         """A call whose answer is read as an object."""
-        response = yield from self.send(call_of(method, path, json, params))
+        response = yield from self.send(make_call(method, path, json, params))
         return self.read(answer, response)
 
     def read(self, answer: type[T], response: httpx.Response) -> T:
@@ -161,12 +183,15 @@ class Pages(Generic[T]):
     item: type[T]
     path: str
     params: Params = field(default_factory=dict)
+    limit: int | None = None
+    """Items of a page, for who walks through all; None: as many as the service gives."""
 
-    def page(self, caller: Caller, after: str | None) -> Flow[Page[T]]:
-        return caller.ask(Page[self.item], "GET", self.path, **self.params, after=after)  # type: ignore[name-defined]
+    def page(self, caller: Caller, after: str | None, limit: int | None) -> Flow[Page[T]]:
+        page = Page[self.item]  # type: ignore[name-defined]
+        return caller.ask(page, "GET", self.path, **self.params, limit=limit, after=after)
 
 
-def call_of(
+def make_call(
     method: str,
     path: str,
     json: Any = None,

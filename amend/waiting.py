@@ -13,12 +13,12 @@ from amend.sansio import Flow
 T = TypeVar("T", Job, Erasure)
 
 
-def ended(
-    look: Callable[[float], Flow[T]], every: float, progress: Callable[[T], object] | None, timeout: float | None
+def wait_until_ended(
+    poll: Callable[[float], Flow[T]], every: float, progress: Callable[[T], object] | None, timeout: float | None
 ) -> Flow[T]:
-    """What ``look`` finds, once it has ended. ``look`` is given the seconds that it may take to find something new."""
+    """What ``poll`` finds, once it has ended. ``poll`` is given the seconds that it may take to find something new."""
     end = math.inf if timeout is None else time.monotonic() + timeout
-    found = yield from look(0)
+    found = yield from poll(0)
     while True:
         if progress is not None:
             progress(found)
@@ -27,7 +27,7 @@ def ended(
         left = end - time.monotonic()
         if left <= 0:
             raise TimeoutError(f"{type(found).__name__.lower()} {found.id} is still {found.state}")
-        found = yield from look(min(every, left))
+        found = yield from poll(min(every, left))
 
 
 def id_of(thing: Job | Erasure | str) -> str:

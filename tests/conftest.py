@@ -31,7 +31,7 @@ SHARED = {
     **{f"tests/endurance/test_{name}": "stack" for name in ("forks", "load", "outbox", "recording", "uploads")},
     "tests/worker/test_dashboard": "dashboard",
     "tests/worker/": "deployment",
-    "tests/amend/test_operations": "deployment",
+    "tests/amend/operations/": "deployment",
     "tests/test_readme": "deployment",
     "tests/core/tracking/": "mlflow",
 }

@@ -1,4 +1,4 @@
-"""What all commands that talk to the service share: its address, the key, ``--json``, and how errors are told.
+"""What all commands that talk to the service share: its address, the key, ``--json``, and how errors are shown.
 
 A command is a function that takes a :class:`Connection` first. :func:`command` puts the options
 ``--url``, ``--key`` and ``--json`` in its place, so that they can be given after any command.
@@ -6,16 +6,20 @@ A command is a function that takes a :class:`Connection` first. :func:`command` 
 
 import functools
 import inspect
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, NoReturn, ParamSpec
+from typing import Annotated, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
+import httpx
 import typer
 
 from amend.client import Client
 from amend.commands import output
 from amend.errors import AmendError, ApiError
+from amend.responses import Page
+from amend.sansio import Call, Flow, listing
 
 PANEL = "Connection and output"
 # More bad fields than this bury the message.
@@ -50,34 +54,64 @@ After = Annotated[str | None, typer.Option("--after", help="Go on from here: wha
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 P = ParamSpec("P")
+T = TypeVar("T")
 OPTIONS = [
     inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
     for name, default, annotation in (("url", None, Url), ("key", None, Key), ("as_json", False, AsJson))
 ]
 
 
+class RecordingClient(Client):
+    """A client that keeps its last answer, which is printed as it came: with fields that this version does not know."""
+
+    last_answer: httpx.Response
+
+    def send(self, call: Call) -> Flow[httpx.Response]:
+        self.last_answer = yield from super().send(call)
+        return self.last_answer
+
+
 class Connection:
     """The service as a command sees it: the client to ask it with, and the wanted form of its answers."""
 
-    def __init__(self, client: Client, as_json: bool) -> None:
+    def __init__(self, client: RecordingClient, as_json: bool) -> None:
         self.client = client
         self.as_json = as_json
 
-    def show_list(self, answer: Any, columns: output.Columns) -> None:
-        if self.as_json:
-            output.print_json(answer)
-            return
-        output.print_table(answer["items"], columns)
-        if answer.get("next"):
-            output.note(f"There are more: --after {answer['next']}")
+    @property
+    def answer(self) -> Any:
+        """The last answer as it came; None if it was empty."""
+        content = self.client.last_answer.content
+        return json.loads(content) if content else None
 
-    def show(self, answer: Any) -> None:
+    def show_page(
+        self,
+        listing: listing[P, T],
+        columns: output.Columns[T],
+        limit: int | None,
+        after: str | None,
+        *arguments: P.args,
+        **options: P.kwargs,
+    ) -> None:
+        """Ask for one page of a list, and show it."""
+        pages = listing.make(self.client, *arguments, **options)
+        self.show_list(self.client.run(pages.page(self.client, after, limit)), columns)
+
+    def show_list(self, page: Page[T], columns: output.Columns[T]) -> None:
+        if self.as_json:
+            output.print_json({**self.answer, "next": page.next})
+            return
+        output.print_table(page.items, columns)
+        if page.next:
+            output.note(f"There are more: --after {page.next}")
+
+    def show(self, answer: Mapping[str, object]) -> None:
         if self.as_json:
             output.print_json(answer)
         else:
             output.print_details(answer)
 
-    def say(self, answer: Any, sentence: str) -> None:
+    def say(self, answer: object, sentence: str) -> None:
         """For answers whose content is that it was done."""
         if self.as_json:
             output.print_json(answer)
@@ -103,7 +137,7 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[Con
         @functools.wraps(function)
         def run(*, url: str | None, key: str | None, as_json: bool, **arguments: Any) -> None:
             try:
-                with Client(url, key, pauses=PAUSES) as client:
+                with RecordingClient(url, key, pauses=PAUSES) as client:
                     function(Connection(client, as_json), **arguments)  # type: ignore[call-arg]
             except AmendError as error:
                 fail(describe(error))
@@ -121,7 +155,7 @@ def describe(error: Exception) -> str:
     """An error in one line: its code and detail, and the fields that were wrong."""
     line = str(error)
     errors = error.errors if isinstance(error, ApiError) else []
-    named = (f"{where(bad.get('loc'))}: {bad.get('msg')}" for bad in errors)
+    named = (f"{join_place(bad.get('loc'))}: {bad.get('msg')}" for bad in errors)
     # The detail of an error at one field often says it already.
     fields = [field for field in named if field not in line]
     if fields:
@@ -130,7 +164,7 @@ def describe(error: Exception) -> str:
     return " ".join(line.split())
 
 
-def where(loc: Any) -> str:
+def join_place(loc: Any) -> str:
     return ".".join(str(part) for part in loc) if isinstance(loc, list) else str(loc)
 
 

@@ -1,16 +1,18 @@
 """``amend erasures`` and ``amend receipts``: have a person forgotten by all models, and prove it."""
 
 import time
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
+from amend.client import Client
 from amend.commands import output
 from amend.commands.connection import After, Connection, Limit, command, fail
-from amend.sansio import path
+from amend.errors import ErasureFailed
+from amend.responses import Erasure, Event, Flaw, Page, Part
 
-ENDED = frozenset({"completed", "failed", "refused"})
-# Seconds between two looks at an erasure that is awaited.
+# Seconds between two questions how an erasure stands that is awaited.
 POLL = 1.0
 
 app = typer.Typer(help="Have people forgotten by all models, with a due date and a receipt.", no_args_is_help=True)
@@ -24,26 +26,31 @@ Reason = Annotated[
     ),
 ]
 
-COLUMNS: output.Columns = {
-    "id": "id",
-    "state": "state",
-    "received": output.moment("received_at"),
-    "due": output.moment("due_at"),
-    "overdue": "overdue",
-    "completed": lambda erasure: completed(erasure),
-    "models": lambda erasure: len(erasure["models"]),
-    "examples": lambda erasure: sum(part["examples"] for part in erasure["models"]),
+COLUMNS: output.Columns[Erasure] = {
+    "id": lambda erasure: erasure.id,
+    "state": lambda erasure: erasure.state,
+    "received": lambda erasure: output.format_time(erasure.received_at),
+    "due": lambda erasure: output.format_time(erasure.due_at),
+    "overdue": lambda erasure: erasure.overdue,
+    "completed": lambda erasure: format_end(erasure),
+    "models": lambda erasure: len(erasure.models),
+    "examples": lambda erasure: sum(part.examples for part in erasure.models),
 }
-TRAIL_COLUMNS: output.Columns = {"done": "what", "by": "by", "at": output.moment("at")}
-PART_COLUMNS: output.Columns = {
-    "model": "model",
-    "state": "state",
-    "examples": "examples",
-    "method": "method",
-    "version": "version",
-    "bound": "bound",
-    "error": lambda part: error_of(part),
+TRAIL_COLUMNS: output.Columns[Event] = {
+    "done": lambda event: event.what,
+    "by": lambda event: event.by,
+    "at": lambda event: output.format_time(event.at),
 }
+PART_COLUMNS: output.Columns[Part] = {
+    "model": lambda part: part.model,
+    "state": lambda part: part.state,
+    "examples": lambda part: part.examples,
+    "method": lambda part: part.method,
+    "version": lambda part: part.version,
+    "bound": lambda part: part.bound,
+    "error": lambda part: f"{part.error.code}: {part.error.detail}" if part.error else None,
+}
+FLAW_COLUMNS: output.Columns[Flaw] = {"receipt": lambda flaw: flaw.number, "problem": lambda flaw: flaw.problem}
 
 
 @command(app)
@@ -68,15 +75,14 @@ def ask(
 
     Example: amend erasures ask user-7 --received-at 2025-03-01T09:00:00Z --wait
     """
-    given = {"subject": subject, "reason": reason, "received_at": received_at, "hold": hold}
-    erasure = connection.client.post(path("erasures"), {name: v for name, v in given.items() if v is not None})
+    erasure = connection.client.erase(subject, reason=reason, received_at=received_at, hold=hold)
     if wait:
         erasure = follow(connection, erasure)
     show_erasure(connection, erasure)
-    if not erasure["models"] and not connection.as_json:
+    if not erasure.models and not connection.as_json:
         output.note("No model knows this person.")
-    if wait and erasure["state"] != "completed":
-        fail(f"erasure {erasure['id']} {erasure['state']}{why(erasure)}")
+    if wait and erasure.state != "completed":
+        raise ErasureFailed(erasure)
 
 
 @command(app, "list")
@@ -96,9 +102,7 @@ def list_(
 
     Example: amend erasures list --overdue
     """
-    late = "true" if overdue else None
-    answer = connection.client.get(path("erasures"), state=state, overdue=late, limit=limit, after=after)
-    connection.show_list(answer, COLUMNS)
+    connection.show_page(Client.erasures, COLUMNS, limit, after, state=state, overdue=overdue or None)
 
 
 @command(app)
@@ -107,7 +111,7 @@ def show(connection: Connection, id: ErasureId) -> None:
 
     Example: amend erasures show 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6
     """
-    show_erasure(connection, connection.client.get(path("erasures", id)))
+    show_erasure(connection, connection.client.erasure(id))
 
 
 @command(app)
@@ -122,11 +126,10 @@ def retry(
     Example: amend erasures retry
     """
     if id is not None:
-        show_erasure(connection, connection.client.post(path("erasures", id, "retry")))
+        show_erasure(connection, connection.client.retry_erasure(id))
         return
-    answer = connection.client.post(path("erasures", "retry"))
-    count = len(answer["retried"])
-    connection.say(answer, f"{count} {'erasure is' if count == 1 else 'erasures are'} tried again.")
+    count = len(connection.client.retry_erasures().retried)
+    connection.say(connection.answer, f"{count} {'erasure is' if count == 1 else 'erasures are'} tried again.")
 
 
 @command(app)
@@ -141,10 +144,8 @@ def file(
 
     Example: amend erasures file people.txt --hold
     """
-    given = {} if hold is None else {"hold": hold}
-    requests = [{"subject": line.strip(), **given} for line in source if line.strip()]
-    answer = connection.client.post(path("erasures", "batch"), {"requests": requests})
-    connection.show_list({"items": answer["items"], "next": None}, COLUMNS)
+    subjects = [line.strip() for line in source if line.strip()]
+    connection.show_list(Page(connection.client.erase_all(subjects, hold=hold)), COLUMNS)
 
 
 @command(app)
@@ -153,7 +154,7 @@ def approve(connection: Connection, id: ErasureId) -> None:
 
     Example: amend erasures approve 7f3c
     """
-    show_erasure(connection, connection.client.post(path("erasures", id, "approve")))
+    show_erasure(connection, connection.client.approve_erasure(id))
 
 
 @command(app)
@@ -162,7 +163,7 @@ def refuse(connection: Connection, id: ErasureId, reason: Reason) -> None:
 
     Example: amend erasures refuse 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6 --reason "manifestly unfounded"
     """
-    show_erasure(connection, connection.client.post(path("erasures", id, "refuse"), {"reason": reason}))
+    show_erasure(connection, connection.client.refuse_erasure(id, reason))
 
 
 @command(app)
@@ -171,7 +172,7 @@ def extend(connection: Connection, id: ErasureId, reason: Reason) -> None:
 
     Example: amend erasures extend 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6 --reason "500 requests came at once"
     """
-    show_erasure(connection, connection.client.post(path("erasures", id, "extend"), {"reason": reason}))
+    show_erasure(connection, connection.client.extend_erasure(id, reason))
 
 
 @command(app)
@@ -186,7 +187,7 @@ def receipt(
 
     Example: amend erasures receipt 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6 --html receipt.html
     """
-    show_page(connection, path("erasures", id, "receipt"), html)
+    show_document(connection, id, connection.client.receipt, connection.client.receipt_page, html)
 
 
 @command(app)
@@ -201,16 +202,7 @@ def refusal(
 
     Example: amend erasures refusal 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6 --html letter.html
     """
-    show_page(connection, path("erasures", id, "refusal"), html)
-
-
-def show_page(connection: Connection, place: str, html: str | None) -> None:
-    """Print what is there as JSON, or write it as a page."""
-    if html is None:
-        output.print_json(connection.client.get(place))
-        return
-    page = connection.client.request("GET", place, accept="text/html").content
-    connection.save(page, html)
+    show_document(connection, id, connection.client.refusal, connection.client.refusal_page, html)
 
 
 @command(app)
@@ -219,10 +211,11 @@ def replay(connection: Connection) -> None:
 
     Example: amend erasures replay
     """
-    answer = connection.client.post(path("erasures", "replay"))
-    begun = len(answer["erasures"])
-    sentence = f"{answer['receipts']} receipts were missing in the database; "
-    connection.say(answer, sentence + f"{begun} {'erasure is' if begun == 1 else 'erasures are'} carried out again.")
+    replayed = connection.client.replay_erasures()
+    begun = len(replayed.erasures)
+    sentence = f"{replayed.receipts} receipts were missing in the database; "
+    sentence += f"{begun} {'erasure is' if begun == 1 else 'erasures are'} carried out again."
+    connection.say(connection.answer, sentence)
 
 
 @command(receipts)
@@ -231,61 +224,67 @@ def verify(connection: Connection) -> None:
 
     Example: amend receipts verify
     """
-    answer = connection.client.get(path("receipts", "verify"))
-    count = f"{answer['receipts']} {'receipt' if answer['receipts'] == 1 else 'receipts'}"
-    if answer["valid"]:
-        last = f"; the last one's hash is {answer['last']}" if answer["last"] else ""
-        connection.say(answer, f"The chain is valid: {count}{last}.")
+    chain = connection.client.verify_receipts()
+    count = f"{chain.receipts} {'receipt' if chain.receipts == 1 else 'receipts'}"
+    if chain.valid:
+        last = f"; the last one's hash is {chain.last}" if chain.last else ""
+        connection.say(connection.answer, f"The chain is valid: {count}{last}.")
         return
     if connection.as_json:
-        output.print_json(answer)
+        output.print_json(connection.answer)
     else:
-        output.print_table(answer["flaws"], {"receipt": "number", "problem": "problem"})
+        output.print_table(chain.flaws, FLAW_COLUMNS)
     fail(f"the chain of {count} is not valid")
 
 
-def show_erasure(connection: Connection, erasure: dict[str, Any]) -> None:
+def show_document(
+    connection: Connection,
+    id: str,
+    ask: Callable[[str], object],
+    ask_page: Callable[[str], str],
+    html: str | None,
+) -> None:
+    """Print a document about an erasure as JSON, or write it as a page."""
+    if html is None:
+        ask(id)
+        output.print_json(connection.answer)
+    else:
+        connection.save(ask_page(id).encode(), html)
+
+
+def show_erasure(connection: Connection, erasure: Erasure) -> None:
+    """Show the erasure that was answered last."""
     if connection.as_json:
-        output.print_json(erasure)
+        output.print_json(connection.answer)
         return
-    output.print_details({name: value for name, value in erasure.items() if name not in ("models", "trail")})
-    if erasure.get("trail"):
+    output.print_details({name: value for name, value in connection.answer.items() if name not in ("models", "trail")})
+    if erasure.trail:
         typer.echo()
-        output.print_table(erasure["trail"], TRAIL_COLUMNS)
-    if erasure["models"]:
+        output.print_table(erasure.trail, TRAIL_COLUMNS)
+    if erasure.models:
         typer.echo()
-        output.print_table(erasure["models"], PART_COLUMNS)
+        output.print_table(erasure.models, PART_COLUMNS)
 
 
-def follow(connection: Connection, erasure: dict[str, Any]) -> dict[str, Any]:
-    """The erasure when it has ended; until then each new state is told on standard error."""
-    told = None
+def follow(connection: Connection, erasure: Erasure) -> Erasure:
+    """The erasure when it has ended; until then each new state is printed on standard error."""
+    printed = None
     try:
         while True:
-            words = ", ".join([erasure["state"], *(f"{p['model']}: {p['state']}" for p in erasure["models"])])
-            if words != told:
-                output.note(words)
-                told = words
-            if erasure["state"] in ENDED:
+            states = ", ".join([erasure.state, *(f"{part.model}: {part.state}" for part in erasure.models)])
+            if states != printed:
+                output.note(states)
+                printed = states
+            if erasure.ended:
                 return erasure
             time.sleep(POLL)
-            erasure = connection.client.get(path("erasures", erasure["id"]))
+            erasure = connection.client.erasure(erasure.id)
     except KeyboardInterrupt:
-        output.note(f"The erasure goes on. To see how it stands: amend erasures show {erasure['id']}")
+        output.note(f"The erasure goes on. To see how it stands: amend erasures show {erasure.id}")
         raise typer.Exit(130) from None
 
 
-def completed(erasure: dict[str, Any]) -> str | None:
-    """When an erasure ended, and whether that was late."""
-    at: str | None = output.moment("completed_at")(erasure)
-    return f"{at}, late" if at and erasure.get("late") else at
-
-
-def why(erasure: dict[str, Any]) -> str:
-    """What went wrong in the models where something did."""
-    return "".join(f"; {part['model']}: {error_of(part)}" for part in erasure["models"] if part.get("error"))
-
-
-def error_of(part: dict[str, Any]) -> str | None:
-    error = part.get("error")
-    return f"{error['code']}: {error['detail']}" if error else None
+def format_end(erasure: Erasure) -> str | None:
+    """When an erasure was completed, and whether that was late."""
+    at = output.format_time(erasure.completed_at)
+    return f"{at}, late" if at and erasure.late else at

@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
+from amend.client import Client
 from amend.commands import output
 from amend.commands.arguments import read_bytes
 from amend.commands.connection import After, Connection, Limit, Yes, command, confirm, fail
 from amend.commands.jobs import Wait
 from amend.commands.models import Name, follow_up
+from amend.responses import Example
 from amend.sansio import path
 
 
@@ -37,12 +39,12 @@ ARROW_FILE = b"ARROW1\0\0"
 
 app = typer.Typer(help="Add, list and remove the examples of a model.", no_args_is_help=True)
 
-COLUMNS: output.Columns = {
-    "id": "id",
-    "split": "split",
-    "y": "y",
-    "position": "position",
-    "x": lambda example: shorten(output.format_value(example.get("x"))),
+COLUMNS: output.Columns[Example] = {
+    "id": lambda example: example.id,
+    "split": lambda example: example.split,
+    "y": lambda example: example.y,
+    "position": lambda example: example.position,
+    "x": lambda example: shorten(output.format_value(example.x)),
 }
 
 
@@ -62,7 +64,7 @@ def add(
     form = format_ or SUFFIXES.get(Path(file).suffix.lower())
     if form is None:
         fail(f"cannot tell the form of {file} by its name: give --format ({', '.join(Format)})")
-    content, content_type = body(file, form), CONTENT_TYPES[form]
+    content, content_type = read_examples(file, form), CONTENT_TYPES[form]
     connection.show(
         connection.client.post(path("models", model, "examples"), content=content, content_type=content_type)
     )
@@ -76,7 +78,8 @@ def show(
 
     Example: amend examples show churn a1
     """
-    connection.show(connection.client.get(path("models", model, "examples", example)))
+    connection.client.example(model, example)
+    connection.show(connection.answer)
 
 
 @command(app, "list")
@@ -85,8 +88,7 @@ def list_(connection: Connection, model: Name, limit: Limit = None, after: After
 
     Example: amend examples list churn --limit 10
     """
-    answer = connection.client.get(path("models", model, "examples"), limit=limit, after=after)
-    connection.show_list(answer, COLUMNS)
+    connection.show_page(Client.examples, COLUMNS, limit, after, model)
 
 
 @command(app)
@@ -108,11 +110,11 @@ def remove(
         fail("give the ids of examples, or --subject")
     what = f"{len(ids)} example(s)" if ids else f"all examples about {', '.join(subject or [])}"
     confirm(f"Remove {what} from {model}?", yes)
-    wanted = {"ids": ids} if ids else {"subjects": subject}
-    follow_up(connection, connection.client.post(path("models", model, "removals"), wanted), wait)
+    removed = connection.client.remove_examples(model, ids or None, subjects=subject or None)
+    follow_up(connection, removed, wait)
 
 
-def body(file: str, form: Format) -> bytes:
+def read_examples(file: str, form: Format) -> bytes:
     """The content of the file, in the very form the service takes."""
     content = read_bytes(file)
     if form is Format.JSON and content.lstrip().startswith(b"["):

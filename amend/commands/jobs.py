@@ -1,15 +1,16 @@
 """``amend jobs``: the work of the service, and waiting for it to end."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from amend.client import Client
 from amend.commands import output
-from amend.commands.connection import After, Connection, Limit, command, fail
-from amend.sansio import path
+from amend.commands.connection import After, Connection, Limit, command
+from amend.errors import JobFailed
+from amend.responses import Job
 
-ENDED = frozenset({"succeeded", "failed", "cancelled"})
 # Seconds of one long poll. It is answered when the job ends, so this is only how often the bar moves.
 POLL = 1
 
@@ -18,16 +19,16 @@ app = typer.Typer(help="See, await and cancel the work of the service.", no_args
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job has ended; fail if it does.")]
 
-COLUMNS: output.Columns = {
-    "id": "id",
-    "model": "model",
-    "kind": "kind",
-    "state": "state",
-    "progress": lambda job: f"{job.get('progress') or 0:.0%}",
-    "from": "from_position",
-    "to": "to_position",
-    "version": "version",
-    "created": output.moment("created_at"),
+COLUMNS: output.Columns[Job] = {
+    "id": lambda job: job.id,
+    "model": lambda job: job.model,
+    "kind": lambda job: job.kind,
+    "state": lambda job: job.state,
+    "progress": lambda job: f"{job.progress:.0%}",
+    "from": lambda job: job.from_position,
+    "to": lambda job: job.to_position,
+    "version": lambda job: job.version,
+    "created": lambda job: output.format_time(job.created_at),
 }
 
 
@@ -46,8 +47,7 @@ def list_(
 
     Example: amend jobs list --model churn --state failed
     """
-    answer = connection.client.get(path("jobs"), model=model, state=state, kind=kind, limit=limit, after=after)
-    connection.show_list(answer, COLUMNS)
+    connection.show_page(Client.jobs, COLUMNS, limit, after, model=model, state=state, kind=kind)
 
 
 @command(app)
@@ -56,7 +56,8 @@ def show(connection: Connection, job: JobId) -> None:
 
     Example: amend jobs show 4e1d7a90-8c35-4b62-a7f1-93d05c2be684
     """
-    connection.show(connection.client.get(path("jobs", job)))
+    connection.client.job(job)
+    connection.show(connection.answer)
 
 
 @command(app)
@@ -65,7 +66,7 @@ def wait(connection: Connection, job: JobId) -> None:
 
     Example: amend jobs wait 4e1d7a90-8c35-4b62-a7f1-93d05c2be684 && amend versions list churn
     """
-    finish(connection, connection.client.get(path("jobs", job)), wait=True)
+    finish(connection, connection.client.job(job), wait=True)
 
 
 @command(app)
@@ -74,35 +75,31 @@ def cancel(connection: Connection, job: JobId) -> None:
 
     Example: amend jobs cancel 4e1d7a90-8c35-4b62-a7f1-93d05c2be684
     """
-    connection.show(connection.client.post(path("jobs", job, "cancel")))
+    connection.client.cancel(job)
+    connection.show(connection.answer)
 
 
-def finish(connection: Connection, job: dict[str, Any], wait: bool) -> None:
+def finish(connection: Connection, job: Job, wait: bool) -> None:
     """Show the job a command has started: at once, or when it has ended."""
-    if not wait:
-        connection.show(job)
-        return
-    job = follow(connection, job)
-    connection.show(job)
-    if job["state"] != "succeeded":
-        error = job.get("error") or {}
-        reason = f": {error.get('code')}: {error.get('detail')}" if error else ""
-        fail(f"job {job['id']} {job['state']}{reason}")
+    if wait:
+        job = follow(connection, job)
+    connection.show(connection.answer)
+    if wait and job.state != "succeeded":
+        raise JobFailed(job)
 
 
-def follow(connection: Connection, job: dict[str, Any]) -> dict[str, Any]:
+def follow(connection: Connection, job: Job) -> Job:
     """The job when it has ended, with a bar on standard error until then."""
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=output.console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=1.0)
         try:
             while True:
-                phrase = job.get("message") or job["state"]
-                bar.update(task, completed=job.get("progress") or 0.0, description=output.printable(phrase))
-                if job["state"] in ENDED:
+                bar.update(task, completed=job.progress, description=output.printable(job.message or job.state))
+                if job.ended:
                     return job
-                job = connection.client.get(path("jobs", job["id"]), wait=POLL)
+                job = connection.client.job(job.id, wait=POLL)
         except KeyboardInterrupt:
             bar.stop()
-            output.note(f"The job goes on. To wait for it again: amend jobs wait {job['id']}")
+            output.note(f"The job goes on. To wait for it again: amend jobs wait {job.id}")
             raise typer.Exit(130) from None

@@ -4,19 +4,20 @@ from typing import Annotated
 
 import typer
 
+from amend.client import Client
 from amend.commands import output
 from amend.commands.connection import After, Connection, Limit, Yes, command, confirm
-from amend.sansio import path
+from amend.responses import Key
 
 app = typer.Typer(help="Create and revoke the keys that callers of the service use.", no_args_is_help=True)
 
-COLUMNS: output.Columns = {
-    "id": "id",
-    "name": "name",
-    "scopes": lambda key: ", ".join(key["scopes"]),
-    "models": lambda key: "all" if key.get("models") is None else ", ".join(key["models"]),
-    "created": output.moment("created_at"),
-    "last used": output.moment("last_used_at"),
+COLUMNS: output.Columns[Key] = {
+    "id": lambda key: key.id,
+    "name": lambda key: key.name,
+    "scopes": lambda key: ", ".join(key.scopes),
+    "models": lambda key: "all" if key.models is None else ", ".join(key.models),
+    "created": lambda key: output.format_time(key.created_at),
+    "last used": lambda key: output.format_time(key.last_used_at),
 }
 
 
@@ -26,7 +27,7 @@ def list_(connection: Connection, limit: Limit = None, after: After = None) -> N
 
     Example: amend keys list
     """
-    connection.show_list(connection.client.get(path("keys"), limit=limit, after=after), COLUMNS)
+    connection.show_page(Client.keys, COLUMNS, limit, after)
 
 
 @command(app)
@@ -44,8 +45,8 @@ def create(
 
     Example: amend keys create pipeline --scope read --scope ingest --model churn
     """
-    answer = connection.client.post(path("keys"), {"name": name, "scopes": scope, "models": model or None})
-    connection.show(answer)
+    connection.client.create_key(name, scope, model or None)
+    connection.show(connection.answer)
     output.note("Keep the key now: the service stores a hash of it and cannot show it again.")
 
 
@@ -60,5 +61,5 @@ def revoke(
     Example: amend keys revoke 3f9a06c7d21e
     """
     confirm(f"Revoke the key {key_id}?", yes)
-    connection.client.delete(path("keys", key_id))
+    connection.client.revoke_key(key_id)
     connection.say(None, f"Revoked {key_id}.")

@@ -1,14 +1,16 @@
 """``amend models``: create models, change them, and have them adapted or retrained."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from amend.client import Client
 from amend.commands import output
 from amend.commands.arguments import parse_json, parse_kind
 from amend.commands.connection import After, Connection, Limit, Yes, command, confirm, fail
 from amend.commands.jobs import Wait, finish
-from amend.sansio import path
+from amend.responses import Change, Changed, Model, Removed
+from amend.sansio import path, without_none
 
 app = typer.Typer(help="Create models, change them, adapt and retrain them.", no_args_is_help=True)
 
@@ -18,24 +20,24 @@ Regularizer = Annotated[
     str | None, typer.Option("--regularizer", metavar="JSON", help='As {"kind": "l2", "delta": 5}.')
 ]
 
-COLUMNS: output.Columns = {
-    "name": "name",
-    "architecture": "architecture.kind",
-    "target": "target.kind",
-    "examples": "counts.train",
-    "holdout": "counts.holdout",
-    "head": "head",
-    "pending": "pending",
-    "champion": "champion",
-    "held": "held.why",
-    "created": output.moment("created_at"),
+COLUMNS: output.Columns[Model] = {
+    "name": lambda model: model.name,
+    "architecture": lambda model: model.architecture.get("kind"),
+    "target": lambda model: model.target.get("kind"),
+    "examples": lambda model: model.counts.train,
+    "holdout": lambda model: model.counts.holdout,
+    "head": lambda model: model.head,
+    "pending": lambda model: model.pending,
+    "champion": lambda model: model.champion,
+    "held": lambda model: model.held.why if model.held else None,
+    "created": lambda model: output.format_time(model.created_at),
 }
 
-CHANGES: output.Columns = {
-    "position": "position",
-    "kind": "kind",
-    "value": "value",
-    "created": output.moment("created_at"),
+CHANGES: output.Columns[Change] = {
+    "position": lambda change: change.position,
+    "kind": lambda change: change.kind,
+    "value": lambda change: change.value,
+    "created": lambda change: output.format_time(change.created_at),
 }
 
 
@@ -45,7 +47,7 @@ def list_(connection: Connection, limit: Limit = None, after: After = None) -> N
 
     Example: amend models list
     """
-    connection.show_list(connection.client.get(path("models"), limit=limit, after=after), COLUMNS)
+    connection.show_page(Client.models, COLUMNS, limit, after)
 
 
 @command(app)
@@ -54,7 +56,8 @@ def show(connection: Connection, model: Name) -> None:
 
     Example: amend models show churn
     """
-    connection.show(connection.client.get(path("models", model)))
+    connection.client.model(model)
+    connection.show(connection.answer)
 
 
 @command(app)
@@ -103,7 +106,7 @@ def delete(connection: Connection, model: Name, yes: Yes = False) -> None:
     Example: amend models delete churn
     """
     confirm(f"Delete the model {model} with all its examples and versions?", yes)
-    connection.client.delete(path("models", model))
+    connection.client.delete_model(model)
     connection.say(None, f"Deleted {model}.")
 
 
@@ -117,12 +120,9 @@ def policy(
 
     Example: amend models policy churn '{"adapt": {"after_changes": 50}}'
     """
-    if changes is None:
-        answer = connection.client.get(path("models", model))
-    else:
-        body = {"policy": parse_json(changes, "the policy")}
-        answer = connection.client.patch(path("models", model), body)
-    connection.show(answer["policy"])
+    client = connection.client
+    found = client.model(model) if changes is None else client.change_policy(model, parse_json(changes, "the policy"))
+    connection.show(found.policy)
 
 
 @command(app)
@@ -140,15 +140,15 @@ def change(
 
     Example: amend models change churn --regularizer '{"kind": "l2", "delta": 10}' --wait
     """
-    parts = {
-        "regularizer": parse_kind(regularizer, "--regularizer"),
-        "architecture": parse_kind(architecture, "--architecture"),
-        "revert": revert,
-    }
-    body = without_none(parts)
-    if not body:
+    if regularizer is None and architecture is None and revert is None:
         fail("nothing to change: give --regularizer, --architecture or --revert")
-    follow_up(connection, connection.client.post(path("models", model, "changes"), body), wait)
+    changed = connection.client.change_model(
+        model,
+        regularizer=parse_kind(regularizer, "--regularizer"),
+        architecture=parse_kind(architecture, "--architecture"),
+        revert=revert,
+    )
+    follow_up(connection, changed, wait)
 
 
 @command(app)
@@ -157,7 +157,7 @@ def changes(connection: Connection, model: Name, limit: Limit = None, after: Aft
 
     Example: amend models changes churn
     """
-    connection.show_list(connection.client.get(path("models", model, "changes"), limit=limit, after=after), CHANGES)
+    connection.show_page(Client.changes, CHANGES, limit, after, model)
 
 
 @command(app)
@@ -166,8 +166,8 @@ def hold(connection: Connection, model: Name) -> None:
 
     Example: amend models hold churn
     """
-    answer = connection.client.post(path("models", model, "hold"))
-    connection.say(answer, f"{model} is held: {answer['held']['why']}.")
+    held = connection.client.hold(model).held
+    connection.say(connection.answer, f"{model} is held: {held.why if held else '-'}.")
 
 
 @command(app)
@@ -176,12 +176,12 @@ def resume(connection: Connection, model: Name, wait: Wait = False) -> None:
 
     Example: amend models resume churn --wait
     """
-    answer = connection.client.post(path("models", model, "resume"))
-    if wait and answer["job"]:
-        finish(connection, connection.client.get(path("jobs", answer["job"])), wait)
+    resumed = connection.client.resume(model)
+    if wait and resumed.job:
+        finish(connection, connection.client.job(resumed.job), wait)
     else:
-        due = f"job {answer['job']} does what waited" if answer["job"] else "nothing is due"
-        connection.say(answer, f"{model} is no longer held; {due}.")
+        due = f"job {resumed.job} does what waited" if resumed.job else "nothing is due"
+        connection.say(connection.answer, f"{model} is no longer held; {due}.")
 
 
 @command(app)
@@ -190,7 +190,7 @@ def adapt(connection: Connection, model: Name, wait: Wait = False) -> None:
 
     Example: amend models adapt churn --wait
     """
-    finish(connection, connection.client.post(path("models", model, "adaptations")), wait)
+    finish(connection, connection.client.adapt(model), wait)
 
 
 @command(app)
@@ -199,16 +199,12 @@ def retrain(connection: Connection, model: Name, wait: Wait = False) -> None:
 
     Example: amend models retrain churn --wait
     """
-    finish(connection, connection.client.post(path("models", model, "retrains")), wait)
+    finish(connection, connection.client.retrain(model), wait)
 
 
-def follow_up(connection: Connection, answer: dict[str, Any], wait: bool) -> None:
+def follow_up(connection: Connection, done: Changed | Removed, wait: bool) -> None:
     """Show the answer to a change of the ledger; if asked, wait for the job that adapts the model to it."""
-    if wait and answer.get("job"):
-        finish(connection, connection.client.get(path("jobs", answer["job"])), wait)
+    if wait and done.job:
+        finish(connection, connection.client.job(done.job), wait)
     else:
-        connection.show(answer)
-
-
-def without_none(parts: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in parts.items() if value is not None}
+        connection.show(connection.answer)

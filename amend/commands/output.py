@@ -6,15 +6,17 @@ gets the answer alone.
 
 import json
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-# Heading -> where the value is in an item ("cost.seconds"), or a function that makes it.
-Columns = Mapping[str, str | Callable[[dict[str, Any]], Any]]
+T = TypeVar("T")
+# Heading -> what an item has there.
+Columns = Mapping[str, Callable[[T], object]]
 
 # Not a terminal: as wide as it takes, for a program that reads lines must not get them folded.
 WIDE = 10_000
@@ -25,7 +27,7 @@ def console(stderr: bool = False) -> Console:
     return Console(file=stream, highlight=False, width=None if stream.isatty() else WIDE)
 
 
-def print_json(answer: Any) -> None:
+def print_json(answer: object) -> None:
     print(json.dumps(answer, indent=2, ensure_ascii=False))
 
 
@@ -33,7 +35,7 @@ def note(sentence: str) -> None:
     print(printable(sentence), file=sys.stderr)
 
 
-def print_table(items: list[dict[str, Any]], columns: Columns) -> None:
+def print_table(items: Sequence[T], columns: Columns[T]) -> None:
     if not items:
         note("Nothing to list.")
         return
@@ -42,53 +44,35 @@ def print_table(items: list[dict[str, Any]], columns: Columns) -> None:
         # an id is for the next command: on two lines, nobody could copy it
         table.add_column(heading, overflow="fold", no_wrap=heading == "id")
     for item in items:
-        values = (source(item) if callable(source) else find(item, source) for source in columns.values())
-        table.add_row(*(cell(value) for value in values))
+        table.add_row(*(make_cell(value_of(item)) for value_of in columns.values()))
     console().print(table)
 
 
-def print_details(answer: dict[str, Any]) -> None:
+def print_details(answer: Mapping[str, object]) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in flatten(answer).items():
-        table.add_row(Text(printable(name)), cell(value))
+        table.add_row(Text(printable(name)), make_cell(value))
     console().print(table)
 
 
-def find(item: dict[str, Any], place: str) -> Any:
-    """The value at a dotted place, None where a part of the way is missing.
+def format_time(time: datetime | None) -> str | None:
+    """A time to the minute; the seconds are in the details.
 
-    >>> find({"cost": {"seconds": 3}}, "cost.seconds")
-    3
-    """
-    value: Any = item
-    for name in place.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
-def moment(place: str) -> Callable[[dict[str, Any]], Any]:
-    """A column of times, to the minute; the seconds are in the details.
-
-    >>> moment("created_at")({"created_at": "2026-03-01T12:30:15.123456Z"})
+    >>> format_time(datetime(2026, 3, 1, 12, 30, 15, tzinfo=UTC))
     '2026-03-01 12:30Z'
     """
-
-    def shorten(item: dict[str, Any]) -> str | None:
-        time = find(item, place)
-        return f"{time[:16].replace('T', ' ')}Z" if time else None
-
-    return shorten
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M}Z" if time else None
 
 
-def flatten(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(value: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """Nested objects as dotted names.
 
     >>> flatten({"policy": {"holdout": 0.1, "retrain": {"every": "24h"}}})
     {'policy.holdout': 0.1, 'policy.retrain.every': '24h'}
     """
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for name, inner in value.items():
         if isinstance(inner, dict) and inner:
             flat |= flatten(inner, f"{prefix}{name}.")
@@ -97,12 +81,12 @@ def flatten(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def cell(value: Any) -> Text:
+def make_cell(value: object) -> Text:
     # Text, because a string would be read as markup and lose what it has in brackets.
     return Text(printable(format_value(value)))
 
 
-def format_value(value: Any) -> str:
+def format_value(value: object) -> str:
     """
     >>> [format_value(value) for value in (None, True, 0.123456789, 12, "a", [1, "b"])]
     ['-', 'yes', '0.1235', '12', 'a', '[1, "b"]']

@@ -8,7 +8,16 @@ from amend.commands import output
 from amend.commands.arguments import parse_json
 from amend.commands.connection import Connection
 from amend.commands.models import Name
+from amend.responses import Prediction, Predictions
 from amend.sansio import path
+
+Numbered = tuple[int, Prediction]
+# Which of them there are depends on the target.
+COLUMNS: output.Columns[Numbered] = {
+    "mean": lambda row: row[1].mean,
+    "class": lambda row: row[1].class_,
+    "probabilities": lambda row: row[1].probabilities,
+}
 
 
 def predict(
@@ -21,23 +30,24 @@ def predict(
 
     Example: amend predict churn '[[0.2, 1.5], [0.1, 0.9]]'
     """
-    body = request(parse_json(inputs, "the input"))
+    body = make_body(parse_json(inputs, "the input"))
     if version is not None:
         body["version"] = version
-    answer = connection.client.post(path("models", model, "predictions"), body)
+    client = connection.client
+    found = client.read(Predictions, client.request("POST", path("models", model, "predictions"), json=body))
     if connection.as_json:
-        output.print_json(answer)
+        output.print_json(connection.answer)
         return
-    rows = [{"input": number} | value for number, value in enumerate(answer["outputs"], start=1)]
-    names = dict.fromkeys(name for row in rows for name in row)
-    output.print_table(rows, {name: name for name in names})
-    output.note(f"By version {answer['version']} of {model}.")
+    rows = list(enumerate(found.outputs, start=1))
+    there = {name: value_of for name, value_of in COLUMNS.items() if any(value_of(row) is not None for row in rows)}
+    output.print_table(rows, {"input": lambda row: row[0], **there})
+    output.note(f"By version {found.version} of {model}.")
 
 
-def request(given: Any) -> dict[str, Any]:
+def make_body(given: Any) -> dict[str, object]:
     """The body to send for what was given: it itself, a list of inputs, or one input alone.
 
-    >>> request({"age": 39})
+    >>> make_body({"age": 39})
     {'inputs': [{'age': 39}]}
     """
     match given:

@@ -6,9 +6,12 @@ import typer
 
 from amend.commands import output
 from amend.commands.connection import Connection, command
+from amend.responses import Holding
 from amend.sansio import path
 
 app = typer.Typer(help="What is stored about a person (GDPR Art. 15 and 20).", no_args_is_help=True)
+
+COLUMNS: output.Columns[Holding] = {"model": lambda found: found.model, "examples": lambda found: found.examples}
 
 Subject = Annotated[str, typer.Argument(help="The person, as named by the `subject` of their examples.")]
 
@@ -19,11 +22,11 @@ def lookup(connection: Connection, subject: Subject) -> None:
 
     Example: amend subjects lookup user-7
     """
-    answer = connection.client.post(path("subjects", "lookup"), {"subject": subject})
+    found = connection.client.look_up(subject)
     if connection.as_json:
-        output.print_json(answer)
-    elif answer["models"]:
-        output.print_table(answer["models"], {"model": "model", "examples": "examples"})
+        output.print_json(connection.answer)
+    elif found:
+        output.print_table(found, COLUMNS)
     else:
         typer.echo("No model has an example about this person.")
 

@@ -1,14 +1,16 @@
 """``amend versions`` and ``amend comparisons``: what a model was and is, and how it stands to its retrains."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, NamedTuple
 
 import typer
 
+from amend import responses
+from amend.client import Client
 from amend.commands import output
 from amend.commands.connection import After, Connection, Limit, command, fail
 from amend.commands.models import Name
-from amend.sansio import path
+from amend.responses import Coefficient, Comparison, SideBySide, Sides
 
 app = typer.Typer(help="See, promote and download the versions of a model.", no_args_is_help=True)
 comparisons = typer.Typer(help="Adapted versions side by side with full retrains.", no_args_is_help=True)
@@ -16,30 +18,38 @@ comparisons = typer.Typer(help="Adapted versions side by side with full retrains
 Number = Annotated[int, typer.Argument(metavar="VERSION", min=1, help="The number of the version.")]
 Version = Annotated[str, typer.Argument(metavar="VERSION", help="The number of the version, or champion.")]
 
-COLUMNS: output.Columns = {
-    "version": "version",
-    "kind": "kind",
-    "parent": "parent",
-    "position": "position",
-    "state": "state",
-    "accuracy": "metrics.accuracy",
-    "loss": "metrics.loss",
-    "relative bound": "certificate.relative",
-    "seconds": "cost.seconds",
-    "created": output.moment("created_at"),
+COLUMNS: output.Columns[responses.Version] = {
+    "version": lambda version: version.version,
+    "kind": lambda version: version.kind,
+    "parent": lambda version: version.parent,
+    "position": lambda version: version.position,
+    "state": lambda version: version.state,
+    "accuracy": lambda version: version.metrics.get("accuracy"),
+    "loss": lambda version: version.metrics.get("loss"),
+    "relative bound": lambda version: version.certificate.relative if version.certificate else None,
+    "seconds": lambda version: version.cost.seconds,
+    "created": lambda version: output.format_time(version.created_at),
 }
-COMPARISON: output.Columns = {
-    "position": "position",
-    "adapted": "adapted",
-    "retrained": "retrained",
-    "accuracy": lambda item: both(item, "accuracy"),
-    "loss": lambda item: both(item, "loss"),
-    "disagreement": "disagreement",
-    "distance": "weight_distance",
-    "speedup": "speedup",
-    "within tolerance": "within_tolerance",
-    "created": output.moment("created_at"),
+COMPARISON: output.Columns[Comparison] = {
+    "position": lambda item: item.position,
+    "adapted": lambda item: item.adapted,
+    "retrained": lambda item: item.retrained,
+    "accuracy": lambda item: format_sides(item.accuracy),
+    "loss": lambda item: format_sides(item.loss),
+    "disagreement": lambda item: item.disagreement,
+    "distance": lambda item: item.weight_distance,
+    "speedup": lambda item: item.speedup,
+    "within tolerance": lambda item: item.within_tolerance,
+    "created": lambda item: output.format_time(item.created_at),
 }
+
+
+class Line(NamedTuple):
+    """One line of the table of two versions."""
+
+    what: str
+    a: object
+    b: object
 
 
 @command(app, "list")
@@ -48,8 +58,7 @@ def list_(connection: Connection, model: Name, limit: Limit = None, after: After
 
     Example: amend versions list churn
     """
-    answer = connection.client.get(path("models", model, "versions"), limit=limit, after=after)
-    connection.show_list(answer, COLUMNS)
+    connection.show_page(Client.versions, COLUMNS, limit, after, model)
 
 
 @command(app)
@@ -58,8 +67,8 @@ def show(connection: Connection, model: Name, version: Version) -> None:
 
     Example: amend versions show churn champion
     """
-    number = number_of(connection, model, version)
-    connection.show(connection.client.get(path("models", model, "versions", number)))
+    connection.client.version(model, find_number(connection, model, version))
+    connection.show(connection.answer)
 
 
 @command(app)
@@ -68,11 +77,10 @@ def promote(connection: Connection, model: Name, version: Number) -> None:
 
     Example: amend versions promote churn 6
     """
-    answer = connection.client.post(path("models", model, "versions", version, "promote"))
-    said = f"Version {version} is the champion of {model}."
-    if answer.get("held"):
-        said += f" The model is held: amend models resume {model} has it adapted again."
-    connection.say(answer, said)
+    sentence = f"Version {version} is the champion of {model}."
+    if connection.client.promote(model, version).held:
+        sentence += f" The model is held: amend models resume {model} has it adapted again."
+    connection.say(connection.answer, sentence)
 
 
 @command(app)
@@ -86,13 +94,17 @@ def compare(
 
     Example: amend versions compare churn 6 7
     """
-    answer = connection.client.get(path("models", model, "versions", version, "compare", other))
+    pair = connection.client.compare(model, version, other)
     if connection.as_json:
-        connection.show(answer)
+        connection.show(connection.answer)
         return
-    columns: output.Columns = {"": "what", f"version {version}": "a", f"version {other}": "b"}
-    output.print_table(list(side_by_side(answer)), columns)
-    typer.echo(summary(answer))
+    columns: output.Columns[Line] = {
+        "": lambda line: line.what,
+        f"version {version}": lambda line: line.a,
+        f"version {other}": lambda line: line.b,
+    }
+    output.print_table(list(make_lines(pair)), columns)
+    typer.echo(summarize(pair))
 
 
 @command(app)
@@ -109,8 +121,8 @@ def weights(
 
     Example: amend versions weights churn champion --output churn.safetensors
     """
-    number = number_of(connection, model, version)
-    content = connection.client.request("GET", path("models", model, "versions", number, "weights")).content
+    number = find_number(connection, model, version)
+    content = connection.client.weights(model, number)
     file = to or f"{model}-{number}.safetensors"
     connection.save(content, file, f"Wrote {file}, {len(content):,} bytes.")
 
@@ -121,53 +133,54 @@ def list_comparisons(connection: Connection, model: Name, limit: Limit = None, a
 
     Example: amend comparisons list churn
     """
-    answer = connection.client.get(path("models", model, "comparisons"), limit=limit, after=after)
-    connection.show_list(answer, COMPARISON)
+    connection.show_page(Client.comparisons, COMPARISON, limit, after, model)
 
 
-def number_of(connection: Connection, model: str, version: str) -> int:
+def find_number(connection: Connection, model: str, version: str) -> int:
     """The number of a version that is named by it, or as the champion."""
     if version == "champion":
-        found = connection.client.get(path("models", model))["champion"]
-        return int(found) if found is not None else fail(f"{model} has no champion yet")
+        champion = connection.client.model(model).champion
+        return champion if champion is not None else fail(f"{model} has no champion yet")
     if not version.isdecimal() or int(version) < 1:
         raise typer.BadParameter(f"{version!r} is neither a version's number nor champion.", param_hint="VERSION")
     return int(version)
 
 
-def side_by_side(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def make_lines(pair: SideBySide) -> Iterator[Line]:
     """The lines of two versions' table: what differs between the specs, figures, the coefficients that differ most."""
-    for name in ("kind", "position", "state"):
-        yield {"what": name, "a": answer["a"][name], "b": answer["b"][name]}
-    for item in answer["differences"]:
-        yield {"what": item["field"], "a": item["a"], "b": item["b"]}
-    for name, figure in answer["figures"].items():
-        yield {"what": name, "a": figure["a"], "b": figure["b"]}
-    for item in differing(answer):
-        of = "" if item["class"] is None else f" (class {item['class']})"
-        yield {"what": f"weight of {item['feature']}{of}", "a": item["a"], "b": item["b"]}
+    yield Line("kind", pair.a.kind, pair.b.kind)
+    yield Line("position", pair.a.position, pair.b.position)
+    yield Line("state", pair.a.state, pair.b.state)
+    for difference in pair.differences:
+        yield Line(difference.field, difference.a, difference.b)
+    for name, figure in pair.figures.items():
+        yield Line(name, figure.a, figure.b)
+    for item in pick_differing(pair):
+        of = "" if item.class_ is None else f" (class {item.class_})"
+        yield Line(f"weight of {item.feature}{of}", item.a, item.b)
 
 
-def differing(answer: dict[str, Any]) -> list[dict[str, Any]]:
+def pick_differing(pair: SideBySide) -> list[Coefficient]:
     """The coefficients that differ in the digits that are shown."""
     shown = output.format_value
-    return [item for item in answer["coefficients"] or () if shown(item["a"]) != shown(item["b"])]
+    return [item for item in pair.coefficients or () if shown(item.a) != shown(item.b)]
 
 
-def summary(answer: dict[str, Any]) -> str:
+def summarize(pair: SideBySide) -> str:
     """How far the predictions of two versions differ."""
-    if not answer["rows"]:
+    if not pair.rows:
         return "There is no holdout to compare predictions on."
-    figures = [output.format_value(answer[name]) for name in ("disagreement", "disagreement_se", "largest_change")]
-    said = f"On {answer['rows']} rows of the holdout: disagreement {figures[0]} (standard error {figures[1]}), "
-    said += f"largest change of a prediction {figures[2]}."
-    shown, total = len(differing(answer)), answer["coefficients_total"] or 0
-    if total and not shown:
-        return f"{said} No weight differs in the digits that would be shown."
-    return said + (f" {shown} of {total} weights are shown: those that differ most." if shown < total else "")
+    shown = output.format_value
+    sentence = f"On {pair.rows} rows of the holdout: disagreement {shown(pair.disagreement)} "
+    sentence += f"(standard error {shown(pair.disagreement_se)}), "
+    sentence += f"largest change of a prediction {shown(pair.largest_change)}."
+    count, total = len(pick_differing(pair)), pair.coefficients_total or 0
+    if total and not count:
+        return f"{sentence} No weight differs in the digits that would be shown."
+    return sentence + (f" {count} of {total} weights are shown: those that differ most." if count < total else "")
 
 
-def both(item: dict[str, object], name: str) -> str:
+def format_sides(sides: Sides | None) -> str:
     """The figure of the adapted version and that of the retrain."""
-    figures = (output.find(item, f"{name}.{which}") for which in ("adapted", "retrained"))
+    figures = (sides.adapted, sides.retrained) if sides else (None, None)
     return " / ".join(output.format_value(figure) for figure in figures)

@@ -33,7 +33,7 @@ def read(batch: Batch) -> list[dict[str, Any]]:
 
 def rows(examples: Any) -> list[dict[str, Any]]:
     """All rows of all bodies, which are as many as there should be."""
-    made = list(batches.of(examples))
+    made = list(batches.split(examples))
     assert [batch.count for batch in made] == [10, 10, 5]
     assert [len(read(batch)) for batch in made] == [10, 10, 5]
     return [row for batch in made for row in read(batch)]
@@ -83,7 +83,7 @@ def test_bodies_stay_below_the_limit_of_bytes(monkeypatch: pytest.MonkeyPatch) -
     table = pa.table({"id": IDS, "y": Y, "x": pa.array(x.tolist(), pa.list_(pa.float32(), 100))})
     one_by_one = [{"id": "e", "x": row} for row in x]
     for examples in (columns, table, table.to_reader(), one_by_one):
-        made = list(batches.of(examples))
+        made = list(batches.split(examples))
         assert sum(batch.count for batch in made) == N
         # Arrow adds a head of its own, once; what a slice leaves out must not go with it
         assert max(len(batch.content) for batch in made) < 5_500
@@ -92,8 +92,8 @@ def test_bodies_stay_below_the_limit_of_bytes(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_row_that_is_too_large_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "BYTES", 10)
-    assert [batch.count for batch in batches.of(ONE_BY_ONE[:3])] == [1, 1, 1]
-    assert [batch.count for batch in batches.of({"id": IDS[:3], "x": X[:3]})] == [1, 1, 1]
+    assert [batch.count for batch in batches.split(ONE_BY_ONE[:3])] == [1, 1, 1]
+    assert [batch.count for batch in batches.split({"id": IDS[:3], "x": X[:3]})] == [1, 1, 1]
 
 
 def test_a_generator_is_consumed_as_its_examples_go_out() -> None:
@@ -105,7 +105,7 @@ def test_a_generator_is_consumed_as_its_examples_go_out() -> None:
             taken += 1
             yield row
 
-    bodies = batches.of(source())
+    bodies = batches.split(source())
     assert taken == 0
     next(bodies)
     assert taken == 11
@@ -113,14 +113,14 @@ def test_a_generator_is_consumed_as_its_examples_go_out() -> None:
 
 def test_columns_of_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="same length"):
-        list(batches.of({"id": IDS, "y": Y[:-1], "x": X}))
+        list(batches.split({"id": IDS, "y": Y[:-1], "x": X}))
 
 
 def test_one_example_alone_is_a_batch() -> None:
-    [batch] = batches.of(ONE_BY_ONE[0])
+    [batch] = batches.split(ONE_BY_ONE[0])
     assert read(batch) == ONE_BY_ONE[:1]
 
 
 def test_nothing_is_no_batch() -> None:
     for nothing in ([], {}, {"id": [], "x": []}, FRAME[:0], TABLE[:0], TABLE[:0].to_reader()):
-        assert list(batches.of(nothing)) == []
+        assert list(batches.split(nothing)) == []

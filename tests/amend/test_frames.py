@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from amend import Client, batches
-from amend.frames import inputs_of, is_frame
+from amend.frames import is_frame, read_inputs
 from amend.responses import Model
 
 AGE, PLAN = {"name": "age", "type": "number"}, {"name": "plan", "type": "category", "values": ["free", "paid"]}
@@ -36,7 +36,7 @@ class Foreign:
 
 
 def rows(frame: Any, described: dict[str, Any]) -> list[Any]:
-    return [row for some in inputs_of(frame, "loans", described) for row in some]
+    return [row for some in read_inputs(frame, "loans", described) for row in some]
 
 
 @pytest.mark.parametrize(
@@ -115,4 +115,4 @@ def test_all_rows_are_predicted_by_the_version_that_was_champion_first(monkeypat
 def test_long_frames_go_out_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "ROWS", 2)
     for frame in (FRAME, Foreign(FRAME)):
-        assert [len(some) for some in inputs_of(frame, "loans", TABLE)] == [2, 1]
+        assert [len(some) for some in read_inputs(frame, "loans", TABLE)] == [2, 1]

@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from amend import cli
 from amend.commands import connection
 from amend.config import find_key, find_url
+from tests.amend.commands.answers import MODEL
 from tests.amend.conftest import StandIn
 
 LIST = {"items": [], "next": None}
@@ -122,7 +123,7 @@ def test_a_proxy_in_the_environment_is_not_asked_about_this_machine(
 
 
 def test_json_is_the_answer_itself_and_nothing_else(stand_in: StandIn) -> None:
-    answer = {"items": [{"name": "churn", "new": [1.123456789, "[bold]", "ü"]}], "next": "abc"}
+    answer = {"items": [{**MODEL, "new": [1.123456789, "[bold]", "ü"]}], "next": "abc"}
     stand_in.answer(answer)
     result = stand_in.run("models", "list", "--json")
     assert json.loads(result.stdout) == answer
@@ -130,7 +131,7 @@ def test_json_is_the_answer_itself_and_nothing_else(stand_in: StandIn) -> None:
 
 
 def test_a_list_says_how_to_go_on(stand_in: StandIn) -> None:
-    stand_in.answer({"items": [{"name": "churn"}], "next": "abc"})
+    stand_in.answer({"items": [MODEL], "next": "abc"})
     result = stand_in.run("models", "list", "--limit", "1")
     assert stand_in.asked[0].path == "/v1/models?limit=1"
     assert "--after abc" in result.stderr

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from amend.commands import erasures
+from tests.amend.commands.answers import AT, erasure, part
 from tests.amend.conftest import StandIn
-
-
-def part(state: str = "received", **more: Any) -> dict[str, Any]:
-    empty = {"version": None, "bound": None, "method": None, "error": None}
-    return {"model": "churn", "examples": 3, "state": state, **empty, **more}
-
-
-def erasure(state: str = "received", *parts: dict[str, Any], **more: Any) -> dict[str, Any]:
-    times = {"received_at": "2026-03-01T09:00:00Z", "due_at": "2026-04-01T09:00:00Z", "completed_at": None}
-    rest = {"overdue": False, "extension": None, "refusal": None, "receipt": None}
-    return {"id": "e1", "state": state, **times, **rest, "models": list(parts), **more}
 
 
 @pytest.fixture(autouse=True)
@@ -152,12 +141,14 @@ def test_a_broken_chain_fails_the_command_and_lists_the_flaws(stand_in: StandIn)
 def test_a_request_is_held_approved_and_refused_with_a_letter(stand_in: StandIn, tmp_path: Path) -> None:
     trail = [{"what": "filed", "by": "k1", "at": "2026-03-01T09:00:00Z"}]
     held = erasure("held", part("held"), trail=trail)
-    stand_in.answer(held, held, erasure("received"), {"reason": "no"}, b"<!doctype html>")
+    refused = {"erasure": "e1", "received_at": AT, "refused_at": AT, "late": False, "reason": "no", "examples": 3}
+    refused["rights"] = "to complain"
+    stand_in.answer(held, held, erasure("received"), refused, b"<!doctype html>")
     shown = stand_in.run("erasures", "ask", "user-7", "--hold").stdout
     assert ["filed", "k1"] in [line.split()[:2] for line in shown.splitlines()]
     assert stand_in.run("erasures", "ask", "user-7", "--no-hold").exit_code == 0
     assert stand_in.run("erasures", "approve", "e1").exit_code == 0
-    assert json.loads(stand_in.run("erasures", "refusal", "e1").stdout) == {"reason": "no"}
+    assert json.loads(stand_in.run("erasures", "refusal", "e1").stdout) == refused
     letter = tmp_path / "letter.html"
     assert stand_in.run("erasures", "refusal", "e1", "--html", str(letter)).exit_code == 0
     assert letter.read_bytes() == b"<!doctype html>"

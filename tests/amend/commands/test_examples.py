@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.amend.commands.answers import job
 from tests.amend.conftest import StandIn
 
 ACCEPTED = {"accepted": 1, "duplicates": 0, "first_position": 1, "last_position": 1}
@@ -95,6 +96,6 @@ def test_remove_asks(stand_in: StandIn) -> None:
 
 
 def test_remove_waits_for_the_job_it_caused(stand_in: StandIn) -> None:
-    stand_in.answer(REMOVED, {"id": "j1", "state": "running"}, {"id": "j1", "state": "succeeded"})
+    stand_in.answer(REMOVED, job("running"), job("succeeded"))
     assert stand_in.run("examples", "remove", "churn", "a1", "--yes", "--wait").exit_code == 0
     assert [asked.path for asked in stand_in.asked[1:]] == ["/v1/jobs/j1", "/v1/jobs/j1?wait=1"]

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
+from tests.amend.commands.answers import SHOWN, job
 from tests.amend.conftest import StandIn
-
-
-def job(state: str, **more: Any) -> dict[str, Any]:
-    return {"id": "j1", "model": "churn", "kind": "adapt", "state": state, "progress": 0.4, "message": None, **more}
 
 
 @pytest.mark.parametrize(("command", "resource"), [("adapt", "adaptations"), ("retrain", "retrains")])
@@ -51,10 +47,10 @@ def test_waiting_outlasts_a_restart_of_the_service(stand_in: StandIn) -> None:
 
 
 def test_list_passes_the_filters_on(stand_in: StandIn) -> None:
-    stand_in.answer({"items": [job("failed", from_position=None, to_position=9)], "next": None})
+    stand_in.answer({"items": [job("failed")], "next": None})
     result = stand_in.run("jobs", "list", "--model", "churn", "--state", "failed")
     assert stand_in.asked[0].path == "/v1/jobs?model=churn&state=failed"
-    assert result.stdout.splitlines()[1].split() == ["j1", "churn", "adapt", "failed", "40%", "-", "9", "-", "-"]
+    assert result.stdout.splitlines()[1].split() == ["j1", "churn", "adapt", "failed", "40%", "3", "9", "-", *SHOWN]
 
 
 def test_cancel_posts(stand_in: StandIn) -> None:

@@ -7,25 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.amend.commands.answers import AT, MODEL, SHOWN, held
 from tests.amend.conftest import StandIn
-
-MODEL = {
-    "name": "churn",
-    "target": {"kind": "binary"},
-    "architecture": {"kind": "linear", "degree": 1},
-    "policy": {"holdout": 0.1, "adapt": {"after_changes": 100}},
-    "counts": {"train": 900, "holdout": 100, "removed": 0},
-    "head": 1000,
-    "champion": None,
-    "pending": 3,
-}
 
 
 def test_list_is_a_table(stand_in: StandIn) -> None:
     stand_in.answer({"items": [MODEL], "next": None})
     heading, row = stand_in.run("models", "list").stdout.splitlines()
     assert heading.split()[:4] == ["name", "architecture", "target", "examples"]
-    assert row.split() == ["churn", "linear", "binary", "900", "100", "1000", "3", "-", "-", "-"]
+    assert row.split() == ["churn", "linear", "binary", "900", "100", "1000", "3", "-", "-", *SHOWN]
 
 
 def test_show_lists_every_value(stand_in: StandIn) -> None:
@@ -101,7 +91,7 @@ def test_change_sends_the_new_parts(stand_in: StandIn) -> None:
 
 
 def test_a_change_is_reverted_by_its_position(stand_in: StandIn) -> None:
-    change = {"position": 7, "kind": "regularizer", "value": {"kind": "l2", "delta": 10.0}}
+    change = {"position": 7, "kind": "regularizer", "value": {"kind": "l2", "delta": 10.0}, "created_at": AT}
     stand_in.answer({"items": [change], "next": None}, {"position": 9, "job": None})
     assert "regularizer" in stand_in.run("models", "changes", "churn").stdout
     assert stand_in.run("models", "change", "churn", "--revert", "7").exit_code == 0
@@ -109,7 +99,7 @@ def test_a_change_is_reverted_by_its_position(stand_in: StandIn) -> None:
 
 
 def test_hold_and_resume_say_what_became_of_it(stand_in: StandIn) -> None:
-    stand_in.answer({**MODEL, "held": {"since": "2026-03-01T12:00:00Z", "why": "held by hand", "by": "k1"}})
+    stand_in.answer({**MODEL, "held": held("held by hand")})
     assert stand_in.run("models", "hold", "churn").stdout == "churn is held: held by hand.\n"
     stand_in.answer({**MODEL, "held": None, "job": "j1"})
     assert stand_in.run("models", "resume", "churn").stdout == "churn is no longer held; job j1 does what waited.\n"
@@ -121,7 +111,7 @@ def test_hold_and_resume_say_what_became_of_it(stand_in: StandIn) -> None:
 
 def test_a_held_model_says_so_in_the_list(stand_in: StandIn) -> None:
     why = "version 3 was promoted by hand"
-    stand_in.answer({"items": [{**MODEL, "held": {"why": why}}, {**MODEL, "held": None}], "next": None})
+    stand_in.answer({"items": [{**MODEL, "held": held(why)}, {**MODEL, "held": None}], "next": None})
     assert why in stand_in.run("models", "list").stdout
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.amend.commands.answers import AT, MODEL, held, version
 from tests.amend.conftest import StandIn
 
 
@@ -21,7 +22,8 @@ def test_weights_are_written_as_they_come(stand_in: StandIn, tmp_path: Path) -> 
 
 
 def test_the_champion_can_be_named(stand_in: StandIn) -> None:
-    stand_in.answer({"name": "churn", "champion": 7}, b"weights", {"champion": 7}, {"version": 7}, {"champion": None})
+    led = {**MODEL, "champion": 7}
+    stand_in.answer(led, b"weights", led, version(7), MODEL)
     assert stand_in.run("versions", "weights", "churn", "champion", "--output", "-").stdout_bytes == b"weights"
     assert stand_in.run("versions", "show", "churn", "champion").exit_code == 0
     asked = [
@@ -37,21 +39,21 @@ def test_the_champion_can_be_named(stand_in: StandIn) -> None:
 
 
 def test_promote_posts(stand_in: StandIn) -> None:
-    stand_in.answer({"version": 6, "state": "champion"})
+    stand_in.answer(version(6))
     result = stand_in.run("versions", "promote", "churn", "6")
     assert result.stdout == "Version 6 is the champion of churn.\n"
     assert (stand_in.asked[0].method, stand_in.asked[0].path) == ("POST", "/v1/models/churn/versions/6/promote")
 
 
 def test_a_rollback_says_that_the_model_is_held(stand_in: StandIn) -> None:
-    stand_in.answer({"version": 6, "state": "champion", "held": {"why": "version 6 was promoted by hand"}})
+    stand_in.answer(version(6, held=held("version 6 was promoted by hand")))
     result = stand_in.run("versions", "promote", "churn", "6")
     assert "The model is held: amend models resume churn" in result.stdout
 
 
 COMPARED: dict[str, Any] = {
-    "a": {"version": 6, "kind": "adapted", "position": 900, "state": "superseded"},
-    "b": {"version": 7, "kind": "trained", "position": 950, "state": "champion"},
+    "a": {"version": 6, "kind": "adapted", "method": "kprior", "position": 900, "state": "superseded", "spec": {}},
+    "b": {"version": 7, "kind": "trained", "method": "retrain", "position": 950, "state": "champion", "spec": {}},
     "differences": [{"field": "regularizer.delta", "a": 5.0, "b": 10.0}],
     "rows": 1000,
     "figures": {"accuracy": {"a": 0.91, "b": 0.93, "difference_se": 0.004}},
@@ -96,8 +98,8 @@ def test_without_holdout_and_coefficients_the_rest_is_shown(stand_in: StandIn) -
 
 
 def test_versions_without_a_bound_are_listed(stand_in: StandIn) -> None:
-    bound = {"version": 2, "kind": "adapted", "certificate": {"kind": "bound", "relative": 0.00041}}
-    stand_in.answer({"items": [{"version": 1, "kind": "trained", "certificate": None}, bound], "next": None})
+    bound = version(2, certificate={"kind": "bound", "relative": 0.00041})
+    stand_in.answer({"items": [version(1, kind="trained"), bound], "next": None})
     result = stand_in.run("versions", "list", "churn")
     assert result.exit_code == 0
     assert "0.00041" in result.stdout
@@ -105,7 +107,7 @@ def test_versions_without_a_bound_are_listed(stand_in: StandIn) -> None:
 
 def test_comparisons_show_both_figures(stand_in: StandIn) -> None:
     item = {"position": 9, "adapted": 2, "retrained": 3, "accuracy": {"adapted": 0.95, "retrained": 0.96}}
-    stand_in.answer({"items": [item | {"within_tolerance": True}], "next": None})
+    stand_in.answer({"items": [item | {"within_tolerance": True, "created_at": AT}], "next": None})
     printed = stand_in.run("comparisons", "list", "churn").stdout
     assert "0.95 / 0.96" in printed
     assert "yes" in printed
@@ -145,7 +147,8 @@ def test_predict_with_a_version(stand_in: StandIn) -> None:
 
 
 def test_a_new_key_is_shown_and_the_old_ones_listed(stand_in: StandIn) -> None:
-    key = {"id": "k2", "name": "pipeline", "scopes": ["read", "ingest"], "models": ["churn"], "last_used_at": None}
+    key = {"id": "k2", "name": "pipeline", "scopes": ["read", "ingest"], "models": ["churn"]}
+    key |= {"created_at": AT, "last_used_at": None}
     stand_in.answer(key | {"key": "amend_k2_secret"}, {"items": [key | {"models": None}], "next": None})
     created = stand_in.run("keys", "create", "pipeline", "--scope", "read", "--scope", "ingest", "--model", "churn")
     assert stand_in.asked[0].json() == {"name": "pipeline", "scopes": ["read", "ingest"], "models": ["churn"]}

@@ -1,12 +1,55 @@
-"""Two versions side by side, as the service answers."""
+"""Versions beside each other: adapted and retrained, or any two of a model."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from amend.responses import Answer
+from amend.responses.base import Answer
+from amend.responses.versions import Cost
+
+
+class Sides(Answer, frozen=True):
+    """A figure of the adapted version and of the full retrain."""
+
+    adapted: float
+    retrained: float
+    difference_se: float | None = None
+    """The standard error of their difference: the rows are the same."""
+
+
+class Costs(Answer, frozen=True):
+    """The cost of the adapted version and of the full retrain."""
+
+    adapted: Cost
+    retrained: Cost
+
+
+class Comparison(Answer, frozen=True):
+    """An adapted version and a full retrain at the same position."""
+
+    position: int
+    adapted: int
+    retrained: int
+    within_tolerance: bool
+    created_at: datetime
+    accuracy: Sides | None = None
+    loss: Sides | None = None
+    rows: int | None = None
+    disagreement: float | None = None
+    disagreement_se: float | None = None
+    """Its standard error."""
+    weight_distance: float | None = None
+    cost: Costs | None = None
+    speedup: float | None = None
+    worse: str | None = None
+    """In which figure the retrained version is worse on the holdout, by more than chance would have it."""
+    took_over: bool = False
+    """Whether adaptations go on from the retrained version."""
+    outcome: str = ""
+    """What became of the retrained version, and why."""
 
 
 class Side(Answer, frozen=True):

@@ -1,0 +1,22 @@
+"""Predictions."""
+
+from __future__ import annotations
+
+import msgspec
+
+from amend.responses.base import Answer
+
+
+class Prediction(Answer, frozen=True):
+    """``mean`` for yes/no, numbers and counts; ``class_`` where there are classes."""
+
+    mean: float | None = None
+    class_: int | str | None = msgspec.field(default=None, name="class")
+    probabilities: dict[str, float] | None = None
+
+
+class Predictions(Answer, frozen=True):
+    """Predictions in the order of the inputs, and the version that made them."""
+
+    version: int
+    outputs: list[Prediction]

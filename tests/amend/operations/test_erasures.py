@@ -1,0 +1,67 @@
+"""People who are forgotten, with both clients: requests, refusals, receipts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from amend import Client, Conflict, ErasureFailed, responses
+from tests.amend.operations.data import columns
+from tests.worker.deployment import Deployment
+
+# What the database is makes no difference to a client.
+pytestmark = pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
+
+
+def test_a_person_is_looked_up_held_and_refused(client: Client, deployment: Deployment) -> None:
+    name = deployment.new_model()
+    person = f"person of {name}"
+    client.add_examples(name, columns(3, subject=[person, person, None]))
+    [held] = client.erase_all([person], hold=True)
+    assert (held.state, held.trail[0].what) == ("held", "filed")
+    assert [(found.model, found.examples) for found in client.look_up(person)] == [(name, 2)]
+    assert [(line["model"], line["id"], line["in_force"]) for line in client.export(person)] == [
+        (name, "e0", False),
+        (name, "e1", False),
+    ]
+    assert client.refuse_erasure(held.id, "kept by law").state == "refused"
+    assert client.refusal(held).reason == "kept by law"
+    assert client.refusal_page(held).startswith("<!doctype html>")
+    counts = client.model(name).counts
+    assert counts.train + counts.holdout == 3
+    again = client.erase(person, hold=True)
+    assert client.wait_for_erasure(client.approve_erasure(again.id)).state == "completed"
+
+
+def test_a_person_is_erased_and_the_receipt_checked(client: Client, deployment: Deployment) -> None:
+    name = deployment.new_model()
+    person = f"person of {name}"
+    client.add_examples(name, columns(40, subject=[person] * 2 + [None] * 38))
+    client.wait(client.adapt(name))
+    asked = client.erase(person, reason="a letter", received_at=datetime(2026, 1, 1, tzinfo=UTC))
+    states: list[responses.Erasure] = []
+    done = client.wait_for_erasure(asked, progress=states.append)
+    assert (done.state, done.models[0].examples, states[-1]) == ("completed", 2, done)
+    assert client.receipt(done)["erasure"] == asked.id
+    assert client.receipt_page(done).startswith("<!doctype html>")
+    assert client.verify_receipts().valid
+    assert client.erasure(asked.id) == done
+    assert asked.id in [erasure.id for erasure in client.erasures(state="completed", overdue=False)]
+    with pytest.raises(Conflict):
+        client.extend_erasure(asked.id, "too late")
+    with pytest.raises(Conflict):
+        client.retry_erasure(asked.id)
+    assert asked.id not in client.replay_erasures().erasures
+    assert asked.id not in client.retry_erasures().retried
+
+
+def test_a_request_that_is_refused_ends_the_waiting(client: Client, deployment: Deployment) -> None:
+    name = deployment.new_model()
+    client.add_examples(name, columns(20, subject=[name] * 20))
+    with deployment.worker_held():
+        asked = client.erase(name)
+        assert client.extend_erasure(asked.id, "many requests").extension == "many requests"
+        assert client.refuse_erasure(asked.id, "kept by law").refusal == "kept by law"
+    with pytest.raises(ErasureFailed, match="refused"):
+        client.wait_for_erasure(asked.id)

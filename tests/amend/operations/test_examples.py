@@ -1,0 +1,68 @@
+"""Frames, generators and columns: they are added in batches, and predicted in their order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from amend import Client, Invalid, batches
+from tests.amend.operations.data import columns
+from tests.worker.deployment import Deployment
+
+# What the database is makes no difference to a client.
+pytestmark = pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
+
+
+def test_a_frame_is_predicted_by_one_version_in_its_own_order(
+    client: Client, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = pd.DataFrame({"age": [20, None, 60, 30] * 5, "plan": ["a", "b", "a", None] * 5, "y": [0, 1, 1, 0] * 5})
+    described = [{"name": "plan", "type": "category", "values": ["a", "b"]}, {"name": "age", "type": "number"}]
+    name = deployment.new_model(input={"kind": "table", "columns": described}, policy={"holdout": 0})
+    client.add_examples(name, frame.assign(id=[f"e{i}" for i in range(20)]))
+    client.wait(client.adapt(name))
+    rows = [{"age": None if np.isnan(a) else a, "plan": None if pd.isna(p) else p} for a, p, _ in frame.to_numpy()]
+    expected = [output.mean for output in client.predict(name, rows).outputs]
+    monkeypatch.setattr(batches, "ROWS", 7)
+    for version in (None, 1):
+        found = client.predict(name, frame, version=version)
+        # sums of another number of rows may be rounded in another way
+        assert [output.mean for output in found.outputs] == pytest.approx(expected, rel=1e-12)
+        assert found.version == 1
+    with pytest.raises(ValueError, match="the frame lacks 'plan'"):
+        client.predict(name, frame.drop(columns="plan"))
+    with pytest.raises(ValueError, match="no rows"):
+        client.predict(name, frame.head(0))
+
+
+def test_a_frame_and_a_generator_arrive_in_batches(
+    client: Client, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "ROWS", 10)
+    table = {"kind": "table", "columns": [{"name": "a", "type": "number"}, {"name": "b", "type": "category"}]}
+    table["columns"][1]["values"] = ["x", "y"]  # type: ignore[index]
+    name = deployment.new_model(input=table)
+    ids = [f"e{i}" for i in range(25)]
+    frame = pd.DataFrame({"id": ids, "a": [np.nan, *range(24)], "b": pd.Categorical(["x", "y"] * 12 + [None])})
+    added = client.add_examples(name, frame.assign(y=1))
+    assert (added.accepted, added.first_position, added.last_position) == (25, 1, 25)
+    assert client.example(name, "e0").x == {"a": None, "b": "x"}
+    rows = ({"id": id, "x": {"a": i - 1 if i else None, "b": ["x", "y"][i % 2]}, "y": 1} for i, id in enumerate(ids))
+    again = client.add_examples(name, (row for row in rows if row["id"] != "e24"))
+    assert (again.accepted, again.duplicates) == (0, 24)
+
+
+def test_a_bad_example_is_named_by_its_place_among_all(
+    client: Client, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "ROWS", 10)
+    name = deployment.new_model()
+    good = columns(25)
+    x = good["x"].copy()
+    x[23, 1] = np.nan
+    with pytest.raises(Invalid) as caught:
+        client.add_examples(name, {**good, "x": x})
+    assert caught.value.errors[0]["loc"] == ["examples", 23, "x"]
+    added = client.add_examples(name, good)
+    assert (added.duplicates, added.accepted, added.first_position) == (20, 5, 21)
