@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from core.kprior import AddData, ChangeModel, ChangeRegularizer, Examples, RemoveData, Task
+from core.kprior.model.spec import Architecture, Regularizer, Spec
 
 TASKS = ("add", "remove", "regularizer", "model")
 FRACTIONS = (1.0, 0.5, 0.2, 0.1, 0.07, 0.05, 0.02)
@@ -29,10 +29,10 @@ class Problem:
 
     name: str
     task: str
-    spec: dict[str, Any]
+    spec: Spec
     base: Examples
     tasks: list[Task]
-    new_spec: dict[str, Any]
+    new_spec: Spec
     retained: Examples
     test: Examples
     key: str = field(default="")
@@ -51,7 +51,7 @@ class Problem:
         return y.argmax(1) if y.shape[1] > 1 else y[:, 0].long()
 
 
-def spec(dim: int, architecture: dict[str, Any], delta: float) -> dict[str, Any]:
+def spec(dim: int, architecture: Architecture, delta: float) -> Spec:
     """A binary model on vectors with the paper's delta."""
     return {
         "input": {"kind": "vector", "dim": dim},
@@ -61,7 +61,7 @@ def spec(dim: int, architecture: dict[str, Any], delta: float) -> dict[str, Any]
     }
 
 
-def regularizer(delta: float) -> dict[str, Any]:
+def regularizer(delta: float) -> Regularizer:
     """The paper's delta for two outputs, as ours for one."""
     return {"kind": "l2", "delta": delta / 2, "penalize_bias": True}
 
@@ -69,8 +69,8 @@ def regularizer(delta: float) -> dict[str, Any]:
 def usps(folder: Path, task: str, network: bool) -> Problem:
     """Odd or even digits: digit 9 added, digit 8 removed, delta or the model changed."""
     data, digit, test, test_digit = usps_data(folder)
-    small: dict[str, Any] = {"kind": "mlp", "hidden": [100]} if network else {"kind": "linear", "degree": 1}
-    large: dict[str, Any] = {"kind": "mlp", "hidden": [100, 100]} if network else {"kind": "linear", "degree": 2}
+    small: Architecture = {"kind": "mlp", "hidden": [100]} if network else {"kind": "linear", "degree": 1}
+    large: Architecture = {"kind": "mlp", "hidden": [100, 100]} if network else {"kind": "linear", "degree": 2}
     old, new = (5.0, 10.0) if network else (50.0, 5.0)
     plain = spec(256, small, old)
     name = "usps-mlp" if network else "usps-linear"
@@ -105,7 +105,8 @@ def mnist(folder: Path, task: str, rows: int | None) -> Problem:
     The paper removes nothing here; digit 8 is removed, as of USPS.
     """
     data, test = mnist_data(folder, rows)
-    large, small = {"kind": "mlp", "hidden": [100, 100]}, {"kind": "mlp", "hidden": [100]}
+    large: Architecture = {"kind": "mlp", "hidden": [100, 100]}
+    small: Architecture = {"kind": "mlp", "hidden": [100]}
     plain, digit = mnist_spec(large, 1.0), data.y.argmax(1)
     if task == "add":
         order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
@@ -122,12 +123,14 @@ def mnist(folder: Path, task: str, rows: int | None) -> Problem:
     return Problem("mnist-mlp", task, plain, data, [ChangeModel(small)], mnist_spec(small, 1.0), data, test, "mnist")
 
 
-def mnist_spec(architecture: dict[str, Any], delta: float) -> dict[str, Any]:
+def mnist_spec(architecture: Architecture, delta: float) -> Spec:
     """Ten classes, the bias penalised as in the paper."""
-    target = {"kind": "classes", "values": list(range(10))}
-    penalty = {"kind": "l2", "delta": delta, "penalize_bias": True}
-    inputs = {"kind": "vector", "dim": 784}
-    return {"input": inputs, "target": target, "architecture": architecture, "regularizer": penalty}
+    return {
+        "input": {"kind": "vector", "dim": 784},
+        "target": {"kind": "classes", "values": list(range(10))},
+        "architecture": architecture,
+        "regularizer": {"kind": "l2", "delta": delta, "penalize_bias": True},
+    }
 
 
 @cache
@@ -144,7 +147,7 @@ def adult(folder: Path, task: str, seed: int) -> Problem:
     whole, test = libsvm(folder / "a7a"), libsvm(folder / "a7a.t")
     order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(seed))
     data = whole.take(order[:1610])
-    linear = {"kind": "linear", "degree": 1}
+    linear: Architecture = {"kind": "linear", "degree": 1}
     plain = spec(123, linear, 5.0)
     key = f"adult {seed}"
     if task == "add":

@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from core.kprior import AddData, Examples, MemoryPolicy, RemoveData, Task, adapt, certify, train
+from core.kprior.model.spec import Spec
 
 FEATURES = 99
 CHUNK = 20_000
@@ -29,7 +30,7 @@ CHANGES = 500
 REFIT_ROWS = 1_000_000
 POLICY = MemoryPolicy(cap=200)
 """The same memory at every size."""
-SPEC = {
+SPEC: Spec = {
     "input": {"kind": "vector", "dim": FEATURES},
     "target": {"kind": "binary"},
     "architecture": {"kind": "linear", "degree": 1},

@@ -13,6 +13,7 @@ from fastapi import Depends, Request
 
 from core.database import Database
 from core.errors import NotFound, Unavailable
+from core.kprior.model.spec import Spec
 from core.settings import Settings
 from core.versions import store_identity
 from core.versions.store import Store
@@ -59,7 +60,7 @@ class RecentModel:
     """What adding examples needs to know of a model."""
 
     id: int
-    spec: dict[str, Any]
+    spec: Spec
     """As created: input and target never change."""
     share: float
     """Of examples that are held out; may have changed."""

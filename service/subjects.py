@@ -6,7 +6,7 @@ The person is named in the body alone: addresses stand in logs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,6 +14,7 @@ from starlette.responses import Response, StreamingResponse
 
 from core.erasure import lookup
 from core.errors import Invalid
+from core.kprior.model.spec import Spec
 from core.ledger.batch import subject_hash
 from core.models.spec import PLAIN, Strict
 from service.context import Context, ContextDep
@@ -88,7 +89,7 @@ def export_subject(body: Person, caller: Eraser, context: ContextDep) -> Streami
     return StreamingResponse(lines(), media_type=LINES)
 
 
-def exported(context: Context, subject: bytes, model_id: int, name: str, spec: dict[str, Any]) -> Iterator[bytes]:
+def exported(context: Context, subject: bytes, model_id: int, name: str, spec: Spec) -> Iterator[bytes]:
     """A model's lines, read a page at a time: nobody's memory must hold all images of a person."""
     most, after = max(1, PAGE_NUMBERS // inputs_of(spec).width), 0
     while True:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from core.kprior import Examples
+from core.kprior.model.spec import Architecture, Spec, Target
 
 Array = NDArray[Any]
 PIECE = 100_000
@@ -113,9 +114,11 @@ def digits() -> tuple[Rows, Rows]:
     return every[:1397], every[1397:]
 
 
-def spec_of(dim: int, classes: int, delta: float, penalize_bias: bool, architecture: Any = None) -> dict[str, Any]:
+def spec_of(
+    dim: int, classes: int, delta: float, penalize_bias: bool, architecture: Architecture | None = None
+) -> Spec:
     """A model of these rows, linear unless it is told otherwise."""
-    target = {"kind": "binary"} if classes == 2 else {"kind": "classes", "values": list(range(classes))}
+    target: Target = {"kind": "binary"} if classes == 2 else {"kind": "classes", "values": list(range(classes))}
     return {
         "input": {"kind": "vector", "dim": dim},
         "target": target,

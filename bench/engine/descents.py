@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from bench.engine.clock import measured
 from bench.engine.network_tasks import NetworkTask
 from core.kprior import Cost, Examples, Predictor, Result, State, Training, train
 from core.kprior.model.regularizers import regularizer_of
+from core.kprior.model.spec import Spec
 from core.kprior.objective.transfer import transplant
 from core.kprior.solvers.budget import descend
 
@@ -62,7 +63,7 @@ class Trainings:
         self.training = training
         self._made: dict[tuple[str, int], Trained] = {}
 
-    def get(self, key: str, spec: dict[str, Any], rows: Examples, seed: int) -> Trained:
+    def get(self, key: str, spec: Spec, rows: Examples, seed: int) -> Trained:
         """The network of these rows from this seed."""
         if (key, seed) not in self._made:
             training = Training(**{**self.training.__dict__, "seed": seed})
@@ -83,7 +84,7 @@ class Warm(NamedTuple):
 
 
 def warm_descent(
-    start: State, spec: dict[str, Any], steps: Iterable[Examples], visits: list[int], rate: float, seed: int
+    start: State, spec: Spec, steps: Iterable[Examples], visits: list[int], rate: float, seed: int
 ) -> tuple[Network, float, int]:
     """Go on from the old weights on all retained rows, true labels, after each step of a task; CPU seconds, visits."""
     predictor, w, cost = start.predictor, start.w, Cost()

@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from bench.engine.data import digits, mnist
 from core.kprior import AddData, ChangeModel, ChangeRegularizer, Examples, RemoveData, Task
+from core.kprior.model.spec import Architecture, Input, Spec
 
 NEW, GONE, WRONG, ADDED, DAYS = 9, 8, 0.01, 0.1, 10
 """The class that is added, the one that is removed; the share of wrong labels, and of added rows."""
@@ -28,9 +28,9 @@ class Images:
     train: Examples
     holdout: Examples
     test: Examples
-    input: dict[str, Any]
+    input: Input
 
-    def spec(self, architecture: dict[str, Any], delta: float = DELTA) -> dict[str, Any]:
+    def spec(self, architecture: Architecture, delta: float = DELTA) -> Spec:
         """A model of ten classes."""
         return {
             "input": self.input,
@@ -48,7 +48,7 @@ def images(data: Path | None, pixels: bool, most: int | None = None) -> Images:
         rows = rows.take(torch.arange(min(most, len(rows))))
     looked = round(LOOKED_AT * len(others))
     holdout, test = others.take(torch.arange(looked)), others.take(torch.arange(looked, len(others)))
-    shape = {"kind": "vector", "dim": rows.x.shape[1]}
+    shape: Input = {"kind": "vector", "dim": rows.x.shape[1]}
     if pixels:
         side = round(rows.x.shape[1] ** 0.5)
         shape = {"kind": "image", "shape": [1, side, side]}
@@ -63,10 +63,10 @@ class NetworkTask:
     """One change of a network, in one job or several, and what is left in the end."""
 
     name: str
-    spec: dict[str, Any]
+    spec: Spec
     base: Examples
     jobs: list[list[Task]]
-    new_spec: dict[str, Any]
+    new_spec: Spec
     retained: Examples
     gone: int | None = None
     """The class that was removed."""
@@ -79,7 +79,7 @@ class NetworkTask:
         return self._key(self.spec, self.base), self._key(self.new_spec, self.retained)
 
     @staticmethod
-    def _key(spec: dict[str, Any], rows: Examples) -> str:
+    def _key(spec: Spec, rows: Examples) -> str:
         labels = int((rows.y.argmax(1) * (rows.key + 1)).sum())
         return f"{json.dumps(spec, sort_keys=True)} {len(rows)} {int(rows.key.sum())} {labels}"
 
@@ -101,7 +101,7 @@ def joined(parts: list[Examples]) -> Examples:
 
 def network_tasks(kind: str, data: Images) -> dict[str, Callable[[], NetworkTask]]:
     """All tasks of an architecture by name; each is made when it is its turn."""
-    first: dict[str, Any] = {"kind": "mlp", "hidden": [100, 100]} if kind == "mlp" else {"kind": kind}
+    first: Architecture = {"kind": "mlp", "hidden": [100, 100]} if kind == "mlp" else {"kind": "lenet5"}
     spec, rows = data.spec(first), data.train
     label, count = rows.y.argmax(1), len(rows)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(7))
@@ -139,7 +139,7 @@ def network_tasks(kind: str, data: Images) -> dict[str, Callable[[], NetworkTask
         return NetworkTask(f"delta {DELTA:g} -> {OTHER_DELTA:g}", spec, rows, [job], other, rows)
 
     def model(name: str, hidden: list[int]) -> NetworkTask:
-        other = {"kind": "mlp", "hidden": hidden}
+        other: Architecture = {"kind": "mlp", "hidden": hidden}
         return NetworkTask(f"2x100 -> {name}", spec, rows, [[ChangeModel(other)]], data.spec(other), rows)
 
     out: dict[str, Callable[[], NetworkTask]] = {

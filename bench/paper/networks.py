@@ -31,6 +31,7 @@ from core.kprior import (
     train,
 )
 from core.kprior.data.drawing import draw_from
+from core.kprior.model.spec import Spec
 from core.kprior.passes import measurement
 from core.kprior.solvers.budget import warm_visits
 
@@ -69,7 +70,7 @@ def compare_network(problem: Problem, seed: int) -> Iterator[Figure]:
 class Whole:
     """A spec and all its rows, equal where both are: tasks share base models and retrains."""
 
-    def __init__(self, spec: dict[str, object], rows: Examples) -> None:
+    def __init__(self, spec: Spec, rows: Examples) -> None:
         self.spec, self.rows = spec, rows
         self.key = (json.dumps(spec, sort_keys=True), len(rows))
 

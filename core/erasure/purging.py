@@ -19,7 +19,7 @@ from core.erasure.fates import doomed, drop_figures, forget_figures
 from core.errors import Unavailable
 from core.ledger.queries import batched
 from core.metadata import Metadata, OrphanFile
-from core.models.policy import Policy, duration
+from core.models.policy import duration, policy_of
 from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.jobs import Job, JobKind, JobState
 from core.tables.ledger import Example, HoldoutSample
@@ -64,7 +64,7 @@ CHECKPOINT_MILLISECONDS = 200
 
 def purge_versions(session: Session, model: Model, part: Part) -> None:
     """Purge the versions that knew the person, or set the date when they will be."""
-    keep = Policy.model_validate(model.policy).erasure.keep_superseded
+    keep = policy_of(model).erasure.keep_superseded
     forget_figures(session, part)
     found = session.scalars(select(Version).where(doomed(part), Version.state != VersionState.PURGED)).all()
     if keep is None:

@@ -19,7 +19,7 @@ from core.jobs import outbox, queue
 from core.jobs.outbox import Send
 from core.jobs.queries import is_blocked, job_in, last_job
 from core.ledger.queries import batched
-from core.models.policy import Policy, duration
+from core.models.policy import Policy, duration, policy_of
 from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.jobs import Job, JobKind, JobState, Outbox
 from core.tables.ledger import Change, Example
@@ -74,7 +74,7 @@ def is_outdated() -> ColumnElement[bool]:
 
 def wanted(session: Session, model: Model, moment: datetime) -> list[tuple[JobKind, datetime | None]]:
     """Which jobs the policy asks for, and for which time on its schedule."""
-    policy = Policy.model_validate(model.policy)
+    policy = policy_of(model)
     tip = tip_of(session, model)
     if tip is None or model.train_count == 0 or model.held_at is not None:
         return []

@@ -23,6 +23,7 @@ from core.kprior.data.examples import Examples
 from core.kprior.memory.memory import Memory
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
+from core.kprior.model.spec import Regularizer, Spec
 from core.kprior.objective.surrogate import Surrogate
 
 FORMAT = "amend.state"
@@ -60,7 +61,7 @@ class State:
 
     predictor: Predictor
     regularizer: L2
-    regularizer_spec: dict[str, Any]
+    regularizer_spec: Regularizer
     w: Tensor
     """(P,) the weights that are served."""
     anchor: Anchor
@@ -72,7 +73,7 @@ class State:
     surrogate: Surrogate | None = None
 
     @property
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> Spec:
         """The model's spec, regularizer included."""
         return {**self.predictor.spec, "regularizer": self.regularizer_spec}
 

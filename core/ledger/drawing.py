@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from core.database import Database
 from core.kprior import Examples
 from core.kprior.data.examples import concatenate
+from core.kprior.model.spec import Spec
 from core.ledger import bulk
 from core.ledger.passes import IN_FORCE, NOT_REMOVED, WHOLE, Layout
 from core.ledger.queries import batched
@@ -29,7 +29,7 @@ LOOKUPS = 5_000
 class LedgerDraw:
     """Draws from the rows that came until `since` and are in force at `at`: `left` of them."""
 
-    def __init__(self, database: Database, model_id: int, spec: dict[str, Any], since: int, at: int, left: int) -> None:
+    def __init__(self, database: Database, model_id: int, spec: Spec, since: int, at: int, left: int) -> None:
         self.database, self.model_id, self.since, self.at, self.left = database, model_id, since, at, left
         self.layout = Layout(spec)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from core.database import Database
 from core.kprior import Examples
 from core.kprior.memory.sampling import uniform
+from core.kprior.model.spec import Spec
 from core.ledger import bulk
 from core.ledger.passes import IN_FORCE, NOT_REMOVED, WHOLE, Layout
 from core.ledger.queries import batched
@@ -65,7 +65,7 @@ class Sample:
 class SampledRows:
     """Those rows of a sample that are in force at a position, chunk by chunk, anew on every iteration."""
 
-    def __init__(self, database: Database, model_id: int, spec: dict[str, Any], at: int, rows: Positions) -> None:
+    def __init__(self, database: Database, model_id: int, spec: Spec, at: int, rows: Positions) -> None:
         self.database, self.model_id, self.at, self.rows = database, model_id, at, rows[rows <= at]
         self.layout = Layout(spec)
 
@@ -84,12 +84,12 @@ def hashes_of(rows: Positions) -> NDArray[np.float64]:
     return hashes
 
 
-def sample_holdout(database: Database, model_id: int, spec: dict[str, Any], at: int, size: int) -> SampledRows:
+def sample_holdout(database: Database, model_id: int, spec: Spec, at: int, size: int) -> SampledRows:
     """The holdout rows on which a version at a position is measured."""
     return SampledRows(database, model_id, spec, at, current(database, model_id, at, size).rows)
 
 
-def sample_training(database: Database, model_id: int, spec: dict[str, Any], at: int, size: int) -> SampledRows:
+def sample_training(database: Database, model_id: int, spec: Spec, at: int, size: int) -> SampledRows:
     """As many training rows, for a model without a holdout; the positions of all of them are read."""
     return SampledRows(database, model_id, spec, at, scan(database, model_id, at, size, holdout=False).rows)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +20,9 @@ from core.database import Database
 from core.kprior import Data, Examples
 from core.kprior.data.examples import concatenate
 from core.kprior.data.partitioned import PartitionedData
+from core.kprior.model.spec import Spec, dtype_of, shape_of
 from core.ledger import bulk
 from core.ledger.queries import batched
-from core.models.spec import shape_of
 
 CHUNK_BYTES = 16 * 2**20
 CHUNK_ROWS = 2000
@@ -44,9 +43,9 @@ REMOVED = "position <= :since"
 class Layout:
     """How a model's inputs and targets look as tensors."""
 
-    def __init__(self, spec: dict[str, Any]) -> None:
+    def __init__(self, spec: Spec) -> None:
         given = spec["input"]
-        self.dtype = given.get("dtype", "float32")
+        self.dtype = dtype_of(given)
         self.shape = shape_of(given)
         target = spec["target"]
         self.classes = len(target["values"]) if target["kind"] == "classes" else 0
@@ -69,7 +68,7 @@ class Pass(PartitionedData):
         self,
         database: Database,
         model_id: int,
-        spec: dict[str, Any],
+        spec: Spec,
         where: str,
         holdout: bool,
         span: range,
@@ -116,17 +115,17 @@ class Pass(PartitionedData):
             return by_position(session, self.model_id, self.spec, key.tolist())
 
 
-def in_force(database: Database, model_id: int, spec: dict[str, Any], at: int, holdout: bool = False) -> Pass:
+def in_force(database: Database, model_id: int, spec: Spec, at: int, holdout: bool = False) -> Pass:
     """All training (or holdout) examples in force at a position."""
     return Pass(database, model_id, spec, IN_FORCE, holdout, range(at), at=at)
 
 
-def added(database: Database, model_id: int, spec: dict[str, Any], since: int, at: int) -> Pass:
+def added(database: Database, model_id: int, spec: Spec, since: int, at: int) -> Pass:
     """Training examples that are in force at `at` and came after `since`."""
     return Pass(database, model_id, spec, ADDED, False, range(since, at), since=since, at=at)
 
 
-def removed(database: Database, model_id: int, spec: dict[str, Any], since: int, at: int) -> Pass:
+def removed(database: Database, model_id: int, spec: Spec, since: int, at: int) -> Pass:
     """Training examples that were in force at `since` and are not at `at`."""
     return Pass(database, model_id, spec, REMOVED, False, range(since, at), by="removed", since=since)
 
@@ -142,7 +141,7 @@ def held(data: Data) -> Data:
     return chunks
 
 
-def by_position(session: Session, model_id: int, spec: dict[str, Any], positions: Sequence[int]) -> Examples:
+def by_position(session: Session, model_id: int, spec: Spec, positions: Sequence[int]) -> Examples:
     """The examples at the given positions, in force or not: what a version's memory refers to."""
     layout = Layout(spec)
     parts = []

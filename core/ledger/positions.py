@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from core.database import now
 from core.errors import NotFound
+from core.kprior.model.spec import SpecPart
 from core.ledger import bulk
 from core.tables.ledger import ChangeKind
 from core.tables.models import Model
@@ -55,7 +56,7 @@ def lock(session: Session, model_id: int) -> float:
 
 
 def take(
-    session: Session, model: Model, kind: ChangeKind, size: int, counts: Counts, value: dict[str, Any] | None = None
+    session: Session, model: Model, kind: ChangeKind, size: int, counts: Counts, value: SpecPart | None = None
 ) -> int:
     """Take the next `size` positions of a locked model for one kind of change; the last of them."""
     session.flush()
@@ -71,7 +72,7 @@ def advance(
     size: int,
     kind: ChangeKind,
     counts: Counts,
-    value: dict[str, Any] | None = None,
+    value: SpecPart | None = None,
     share: float | None = None,
 ) -> int | None:
     """Move a model's head by `size`, change its counts, and note what happened; the new head.
@@ -98,7 +99,7 @@ def advance(
 
 
 def advance_values(
-    model_id: int, size: int, kind: ChangeKind, counts: Counts, value: dict[str, Any] | None, share: float | None
+    model_id: int, size: int, kind: ChangeKind, counts: Counts, value: SpecPart | None, share: float | None
 ) -> dict[str, Any]:
     """The parameters of `ADVANCE`."""
     given = None if value is None else json.dumps(value)

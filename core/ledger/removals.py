@@ -12,11 +12,13 @@ import pyarrow as pa
 from sqlalchemy import bindparam, delete, func, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from core.kprior.model.spec import dtype_of
 from core.ledger import positions
 from core.ledger.additions import add_locked
 from core.ledger.batch import Batch
 from core.ledger.positions import Counts
 from core.ledger.queries import batched, look_up_in_force
+from core.models.policy import policy_of
 from core.tables.ledger import ChangeKind, Example, Removal
 from core.tables.models import Model
 
@@ -60,7 +62,7 @@ def restore(session: Session, model: Model, removed: Sequence[int]) -> int:
     What is in force at a position never changes, so each comes back as a change at a new position. One whose id was
     given to another example meanwhile stays out.
     """
-    count, dtype = 0, np.dtype(model.spec["input"].get("dtype", "float32"))
+    count, dtype = 0, np.dtype(dtype_of(model.spec["input"]))
     for some in batched(sorted(removed)):
         out = (Example.removed.is_not(None), func.length(Example.x) > 0)
         found = select(Example).where(Example.model_id == model.id, Example.position.in_(some), *out)
@@ -73,7 +75,7 @@ def restore(session: Session, model: Model, removed: Sequence[int]) -> int:
             y, splits = np.array([row.y for row in back]), [row.holdout for row in back]
             batch = Batch(pa.array(list(rows), pa.string()), [row.subject for row in back], x, y, splits)
             session.flush()
-            count += add_locked(session, model.id, model.policy["holdout"], batch).accepted
+            count += add_locked(session, model.id, policy_of(model).holdout, batch).accepted
     if count:
         session.refresh(model)
     return count

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from core.errors import Invalid
 from core.kprior import Predictor
+from core.kprior.model.spec import Spec
 
 
-def check_buildable(spec: dict[str, Any], max_parameters: int) -> None:
+def check_buildable(spec: Spec, max_parameters: int) -> None:
     """Invalid, if the engine could not build the model or its weights are more than an operator allows."""
     # shapes without memory; other people's networks may need the real thing
     device = "cpu" if spec["architecture"]["kind"] == "plugin" else "meta"

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from core.errors import Conflict, Invalid, NotFound
+from core.kprior.model.spec import Spec
+from core.models.policy import Policy
+from core.models.spec import TrainingSchema
 from core.tables.models import Model
 
 NAME = r"^[a-z0-9_-]{1,63}$"
 
 
-def create(
-    session: Session, name: str, spec: dict[str, Any], training: dict[str, Any], policy: dict[str, Any]
-) -> Model:
-    model = Model(name=name, spec=spec, training=training, policy=policy)
+def create(session: Session, name: str, spec: Spec, training: TrainingSchema, policy: Policy) -> Model:
+    model = Model(name=name, spec=spec, training=training.plain(), policy=policy.plain())
     try:
         with session.begin_nested():
             session.add(model)

@@ -6,8 +6,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from core.kprior.model.spec import Target
 
-def outputs(target: dict[str, Any], mean: NDArray[Any]) -> list[dict[str, Any]]:
+
+def outputs(target: Target, mean: NDArray[Any]) -> list[dict[str, Any]]:
     """Predicted means (n, K) of a spec's target.
 
     >>> import numpy as np
@@ -15,7 +17,7 @@ def outputs(target: dict[str, Any], mean: NDArray[Any]) -> list[dict[str, Any]]:
     [{'mean': 0.25, 'class': 0}]
     """
     if target["kind"] == "classes":
-        values: list[Any] = target["values"]
+        values = target["values"]
         names = [str(value) for value in values]
         best = mean.argmax(1).tolist()
         return [

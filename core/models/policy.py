@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
 from core.errors import Invalid
 from core.models.spec import Strict
+from core.tables.models import Model, PolicyDocument
 
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -36,7 +37,7 @@ def checked(text: str) -> str:
 Duration = Annotated[str, AfterValidator(checked), Field(max_length=12, examples=["10m"])]
 
 
-class MemoryPolicy(Strict):
+class MemoryPolicySchema(Strict):
     """How much of the past is remembered: a share, of at most `cap` examples."""
 
     fraction: float = Field(0.02, gt=0, le=1, description="Share of the training examples that is remembered.")
@@ -95,7 +96,7 @@ class ErasurePolicy(Strict):
 class Policy(Strict):
     """All that can be changed about a model without changing the model."""
 
-    memory: MemoryPolicy = MemoryPolicy()
+    memory: MemoryPolicySchema = MemoryPolicySchema()
     adapt: AdaptPolicy = AdaptPolicy()
     retrain: RetrainPolicy = RetrainPolicy()
     tolerance: Tolerance = Tolerance()
@@ -112,16 +113,26 @@ class Policy(Strict):
         0.1, ge=0, lt=1, description="Share of the examples that is held out, of those sent without `split`."
     )
 
+    def plain(self) -> PolicyDocument:
+        """As the database holds it."""
+        return PolicyDocument(self.model_dump(mode="json"))
 
-def patched(policy: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+
+def policy_of(model: Model) -> Policy:
+    return Policy.model_validate(model.policy)
+
+
+def patch(policy: Policy, change: dict[str, object]) -> Policy:
     """The policy with some of its fields changed; those not named stay."""
-    merged = {
-        name: {**policy[name], **value} if isinstance(policy.get(name), dict) and isinstance(value, dict) else value
-        for name, value in change.items()
-    }
+    old = policy.plain()
+    merged = {name: merge(old.get(name), value) for name, value in change.items()}
     try:
-        return Policy.model_validate({**policy, **merged}).model_dump(mode="json")
+        return Policy.model_validate({**old, **merged})
     except ValidationError as error:
         wrong = [(("policy", *e["loc"]), e["msg"].removeprefix("Value error, ")) for e in error.errors()]
         place, message = wrong[0]
         raise Invalid("policy_invalid", f"{'.'.join(map(str, place))}: {message}", wrong) from error
+
+
+def merge(old: object, new: object) -> object:
+    return {**old, **new} if isinstance(old, dict) and isinstance(new, dict) else new

@@ -1,8 +1,11 @@
-"""What a model is: input schema, target family, architecture, regularizer. Checked here, built by `core.kprior`."""
+"""What callers may say that a model is: input schema, target family, architecture, regularizer; and how it is trained.
+
+Checked here; stored and built as the plain dictionaries of `core.kprior.model.spec`.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import (
     AfterValidator,
@@ -17,6 +20,10 @@ from pydantic import (
 )
 
 from core.errors import Invalid
+from core.tables.models import Model, TrainingDocument
+
+if TYPE_CHECKING:  # the engine brings torch, which checking does not need
+    from core.kprior.model.spec import Spec
 
 RESERVED = {"id", "subject", "y", "split", "x"}
 """Columns of an example that are not features, in CSV, Arrow and Parquet."""
@@ -55,14 +62,14 @@ def distinct(values: list[Any]) -> list[Any]:
 Values = Annotated[list[Value], Field(fail_fast=True), AfterValidator(distinct)]
 
 
-class VectorInput(Strict):
+class VectorInputSchema(Strict):
     """A fixed number of numbers."""
 
     kind: Literal["vector"]
     dim: int = Field(ge=1, le=100_000)
 
 
-class ImageInput(Strict):
+class ImageInputSchema(Strict):
     """Pixels by channel, row and column: numbers as they are, or bytes 0-255 that the model reads as 0-1."""
 
     kind: Literal["image"]
@@ -77,28 +84,29 @@ class ImageInput(Strict):
         return shape
 
 
-class NumberColumn(Strict):
+class NumberColumnSchema(Strict):
     name: Text
     type: Literal["number"]
 
 
-class CategoryColumn(Strict):
+class CategoryColumnSchema(Strict):
     name: Text
     type: Literal["category"]
     values: Values = Field(min_length=1, max_length=10_000)
 
 
-class TableInput(Strict):
+ColumnSchema = Annotated[NumberColumnSchema | CategoryColumnSchema, Field(discriminator="type")]
+
+
+class TableInputSchema(Strict):
     """Named columns of numbers and categories; null is a missing value."""
 
     kind: Literal["table"]
-    columns: list[Annotated[NumberColumn | CategoryColumn, Field(discriminator="type")]] = Field(
-        min_length=1, max_length=10_000, fail_fast=True
-    )
+    columns: list[ColumnSchema] = Field(min_length=1, max_length=10_000, fail_fast=True)
 
     @field_validator("columns")
     @classmethod
-    def named_apart(cls, columns: list[NumberColumn | CategoryColumn]) -> list[NumberColumn | CategoryColumn]:
+    def named_apart(cls, columns: list[ColumnSchema]) -> list[ColumnSchema]:
         names = [column.name for column in columns]
         distinct(names)
         if taken := RESERVED.intersection(names):
@@ -106,39 +114,39 @@ class TableInput(Strict):
         return columns
 
 
-class BinaryTarget(Strict):
+class BinaryTargetSchema(Strict):
     """0 or 1."""
 
     kind: Literal["binary"]
 
 
-class ClassesTarget(Strict):
+class ClassesTargetSchema(Strict):
     """One of the given values."""
 
     kind: Literal["classes"]
     values: Values = Field(min_length=2, max_length=10_000)
 
 
-class NumberTarget(Strict):
+class NumberTargetSchema(Strict):
     """Any finite number."""
 
     kind: Literal["number"]
 
 
-class CountTarget(Strict):
+class CountTargetSchema(Strict):
     """0, 1, 2, ..."""
 
     kind: Literal["count"]
 
 
-class LinearArchitecture(Strict):
+class LinearArchitectureSchema(Strict):
     """A generalised linear model on monomials of the inputs up to a degree."""
 
     kind: Literal["linear"]
     degree: int = Field(1, ge=1, le=10, description="2 adds squares and products of two inputs, 3 those of three ...")
 
 
-class MlpArchitecture(Strict):
+class MlpArchitectureSchema(Strict):
     """Fully connected layers with ReLU between them."""
 
     kind: Literal["mlp"]
@@ -147,19 +155,19 @@ class MlpArchitecture(Strict):
     )
 
 
-class CifarnetArchitecture(Strict):
+class CifarnetArchitectureSchema(Strict):
     """Images: four convolutions, a hidden layer of 512, dropout (Zenke et al. 2017)."""
 
     kind: Literal["cifarnet"]
 
 
-class Lenet5Architecture(Strict):
+class Lenet5ArchitectureSchema(Strict):
     """Images: two convolutions, hidden layers of 120 and 84."""
 
     kind: Literal["lenet5"]
 
 
-class PluginArchitecture(Strict):
+class PluginArchitectureSchema(Strict):
     """A network from a package that the operator installed; further fields are its options."""
 
     model_config = ConfigDict(extra="allow")
@@ -169,7 +177,7 @@ class PluginArchitecture(Strict):
     name: Text = Field(description="As the package names it in the entry point group `amend.architectures`.")
 
 
-class L2Regularizer(Strict):
+class L2RegularizerSchema(Strict):
     """delta/2 |w|^2, added to the sum (not the mean) of all examples' losses."""
 
     kind: Literal["l2"]
@@ -180,16 +188,22 @@ class L2Regularizer(Strict):
     penalize_bias: bool = Field(False, description="Whether biases are drawn to 0, too. A list has its own for them.")
 
 
-Input = Annotated[VectorInput | ImageInput | TableInput, Field(discriminator="kind")]
-Target = Annotated[BinaryTarget | ClassesTarget | NumberTarget | CountTarget, Field(discriminator="kind")]
-Architecture = Annotated[
-    LinearArchitecture | MlpArchitecture | CifarnetArchitecture | Lenet5Architecture | PluginArchitecture,
+InputSchema = Annotated[VectorInputSchema | ImageInputSchema | TableInputSchema, Field(discriminator="kind")]
+TargetSchema = Annotated[
+    BinaryTargetSchema | ClassesTargetSchema | NumberTargetSchema | CountTargetSchema, Field(discriminator="kind")
+]
+ArchitectureSchema = Annotated[
+    LinearArchitectureSchema
+    | MlpArchitectureSchema
+    | CifarnetArchitectureSchema
+    | Lenet5ArchitectureSchema
+    | PluginArchitectureSchema,
     Field(discriminator="kind"),
 ]
-Regularizer = L2Regularizer
+RegularizerSchema = L2RegularizerSchema
 
 
-class CertifiedRemoval(Strict):
+class CertifiedRemovalSchema(Strict):
     """A promise of (epsilon, delta)-certified removal (Guo et al. 2020), bought with noise of deviation sigma."""
 
     epsilon: Positive = Field(1.0, description="How far apart a model that forgot and one that never knew may be.")
@@ -197,7 +211,7 @@ class CertifiedRemoval(Strict):
     sigma: Positive = Field(1.0, description="Deviation of the noise in the objective.")
 
 
-class Training(Strict):
+class TrainingSchema(Strict):
     """How the solver trains; see `core.kprior.Training`. Linear models use the seed alone, and certified removal."""
 
     learning_rate: Positive = Field(0.003, description="Adam's.")
@@ -210,41 +224,44 @@ class Training(Strict):
         24_000, ge=1_000, le=100_000_000, description="Gradients of single examples that an adaptation may take."
     )
     seed: int = Field(0, ge=0, lt=2**31, description="Of all that is random; the same seed gives the same model.")
-    removal: CertifiedRemoval | None = Field(None, description="Certified removal, for linear models; null: none.")
+    removal: CertifiedRemovalSchema | None = Field(
+        None, description="Certified removal, for linear models; null: none."
+    )
+
+    def plain(self) -> TrainingDocument:
+        """As the database holds it."""
+        return TrainingDocument(self.model_dump(mode="json"))
 
 
-class Spec(Strict):
+class SpecSchema(Strict):
     """The parts of a model that make it the predictor it is."""
 
-    input: Input
-    target: Target
-    architecture: Architecture = LinearArchitecture(kind="linear", degree=1)
-    regularizer: Regularizer = L2Regularizer(kind="l2")
+    input: InputSchema
+    target: TargetSchema
+    architecture: ArchitectureSchema = LinearArchitectureSchema(kind="linear", degree=1)
+    regularizer: RegularizerSchema = L2RegularizerSchema(kind="l2")
 
     @model_validator(mode="after")
-    def fits(self) -> Spec:
+    def fits(self) -> SpecSchema:
         if self.architecture.kind in ("cifarnet", "lenet5") and self.input.kind != "image":
             raise ValueError(f"the architecture {self.architecture.kind!r} needs image input")
         return self
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> Spec:
         """The spec as `core.kprior` reads it."""
-        return self.model_dump(mode="json")
+        return cast("Spec", self.model_dump(mode="json", include=set(SpecSchema.model_fields)))
 
 
-def check_removal(spec: dict[str, Any], training: dict[str, Any]) -> None:
+def training_of(model: Model) -> TrainingSchema:
+    return TrainingSchema.model_validate(model.training)
+
+
+def check_removal(spec: Spec, training: TrainingSchema) -> None:
     """Invalid, if certified removal is promised of a model that it does not exist for."""
-    if training.get("removal") is None:
+    if training.removal is None:
         return
     deltas = spec["regularizer"]["delta"]
     penalised = min(deltas) > 0 if isinstance(deltas, list) else deltas > 0 and spec["regularizer"]["penalize_bias"]
     if spec["architecture"]["kind"] != "linear" or not penalised:
         message = "needs a linear model whose weights are all penalised: penalize_bias true, delta above 0"
         raise Invalid.at(("training", "removal"), "spec_invalid", message)
-
-
-def shape_of(given: dict[str, Any]) -> tuple[int, ...]:
-    """The shape of one raw input."""
-    if given["kind"] == "vector":
-        return (given["dim"],)
-    return tuple(given["shape"]) if given["kind"] == "image" else (len(given["columns"]),)

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Boolean, ForeignKey, Index, LargeBinary, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.database import Base, BigInteger, ByteOrder, named, now
+from core.database import Base, BigInteger, ByteOrder, Json, named, now
 from core.tables.jobs import Job
 from core.tables.models import Model
+
+if TYPE_CHECKING:
+    from core.kprior.model.spec import SpecPart
+else:
+    SpecPart = dict  # as in `core.tables.models`
 
 
 class ChangeKind(StrEnum):
@@ -47,7 +52,7 @@ class Change(Base):
     last: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     first: Mapped[int] = mapped_column(BigInteger)
     kind: Mapped[ChangeKind] = mapped_column(named(ChangeKind))
-    value: Mapped[dict[str, Any] | None]
+    value: Mapped[SpecPart | None] = mapped_column(Json)
     """The new regularizer or architecture."""
     created_at: Mapped[datetime] = mapped_column(default=now)
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, NewType
 
 from sqlalchemy import CheckConstraint, Integer, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.database import Base, BigInteger, now
+from core.database import Base, BigInteger, Json, now
+
+if TYPE_CHECKING:
+    from core.kprior.model.spec import Spec
+else:
+    Spec = dict  # the engine would bring torch to processes that only migrate
+
+PolicyDocument = NewType("PolicyDocument", dict[str, object])
+"""What `core.models.policy` reads and writes."""
+TrainingDocument = NewType("TrainingDocument", dict[str, object])
+"""What `core.models.spec` reads and writes."""
 
 
 class Model(Base):
@@ -20,10 +30,10 @@ class Model(Base):
 
     id: Mapped[int] = mapped_column(Integer, primary_key=True)
     name: Mapped[str] = mapped_column(String(63), unique=True)
-    spec: Mapped[dict[str, Any]]
+    spec: Mapped[Spec] = mapped_column(Json)
     """As created. Changes of regularizer and architecture are in the ledger."""
-    training: Mapped[dict[str, Any]]
-    policy: Mapped[dict[str, Any]]
+    training: Mapped[TrainingDocument] = mapped_column(Json)
+    policy: Mapped[PolicyDocument] = mapped_column(Json)
     head: Mapped[int] = mapped_column(BigInteger, default=0)
     """The last position of the ledger."""
     train_count: Mapped[int] = mapped_column(BigInteger, default=0)

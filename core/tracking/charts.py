@@ -12,6 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
+from core.kprior.model.spec import Target, values_of
 from core.tables.versions import Version, VersionKind
 from core.tracking.lineage import Story, score
 from core.versions.rounding import coarse
@@ -105,7 +106,7 @@ def reliability(version: Version, bins: Sequence[dict[str, Any]], kind: str) -> 
     return png(figure)
 
 
-def confusion(version: Version, counts: list[list[int]], target: dict[str, Any]) -> bytes:
+def confusion(version: Version, counts: list[list[int]], target: Target) -> bytes:
     """True against predicted classes."""
     matrix = np.array(counts, float)
     share = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
@@ -115,7 +116,7 @@ def confusion(version: Version, counts: list[list[int]], target: dict[str, Any])
     axes.set(xlabel="predicted", ylabel="true")
     axes.grid(False)
     if len(matrix) <= MOST_NAMES:
-        names = [str(value)[:12] for value in target.get("values", [0, 1])]
+        names = [str(value)[:12] for value in values_of(target)]
         # as they are: between two dollars matplotlib would read a formula, and stop at one that it does not know
         axes.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names)) > 2 else 0, parse_math=False)
         axes.set_yticks(range(len(names)), names, parse_math=False)

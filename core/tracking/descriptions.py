@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard
 
+from core.kprior.model.spec import Input, SpecPart, Target
 from core.tables.jobs import Job, JobState
 from core.tables.models import Model
 from core.tables.versions import Comparison, Version, VersionKind, VersionState
@@ -220,13 +221,13 @@ def timeline_name(model: str) -> str:
     return f"{model} timeline"
 
 
-def target(described: dict[str, Any]) -> str:
+def target(described: Target) -> str:
     if described["kind"] == "classes":
         return f"one of {len(described['values'])} classes"
     return {"binary": "yes or no", "number": "a number", "count": "a count"}[described["kind"]]
 
 
-def given(described: dict[str, Any]) -> str:
+def given(described: Input) -> str:
     if described["kind"] == "vector":
         return f"vectors of {described['dim']} numbers"
     if described["kind"] == "image":
@@ -234,7 +235,7 @@ def given(described: dict[str, Any]) -> str:
     return f"tables of {len(described['columns'])} columns"
 
 
-def architecture(described: dict[str, Any]) -> str:
+def architecture(described: SpecPart) -> str:
     options = [f"{name} {value}" for name, value in described.items() if name != "kind" and value is not None]
     return ", ".join([described["kind"], *options])
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from core.database import Database
 from core.jobs.queries import retrain_ids
+from core.kprior.model.spec import Spec
 from core.ledger.specs import spec_at
 from core.tables.models import Model
 from core.tables.versions import Comparison, Version, VersionKind, VersionState
@@ -26,7 +27,7 @@ class Story:
     """In the order of their retrains."""
     retrains: frozenset[str]
     """Ids of the jobs that were asked for a full retrain."""
-    spec: dict[str, Any]
+    spec: Spec
     """As it is now."""
 
     @classmethod

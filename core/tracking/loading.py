@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from core.kprior.model.predictor import Predictor
+from core.kprior.model.spec import Column, Input, PredictorSpec, dtype_of
 from core.models.means import Means
 from core.models.outputs import outputs
 
@@ -29,7 +30,7 @@ class Published:
 
     def __init__(self, path: str) -> None:
         with safe_open(path, "pt") as file:
-            self.spec: dict[str, Any] = json.loads(file.metadata()["amend"])["spec"]
+            self.spec: PredictorSpec = json.loads(file.metadata()["amend"])["spec"]
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         predictor = Predictor(self.spec)
         encoder = {k.removeprefix("encoder."): v for k, v in tensors.items() if k.startswith("encoder.")}
@@ -50,7 +51,7 @@ class Published:
         return pd.DataFrame(outputs(self.spec["target"], np.concatenate(means)) if means else [])
 
 
-def coded(columns: list[dict[str, Any]], given: Any) -> NDArray[np.float64]:
+def coded(columns: list[Column], given: Any) -> NDArray[np.float64]:
     """Named columns -> numbers, categories as the place among their values."""
     frame = pd.DataFrame(given)
     made = np.empty((len(frame), len(columns)), np.float64)
@@ -69,9 +70,9 @@ def coded(columns: list[dict[str, Any]], given: Any) -> NDArray[np.float64]:
     return made
 
 
-def stored(x: NDArray[np.float64], described: dict[str, Any]) -> NDArray[Any]:
+def stored(x: NDArray[np.float64], described: Input) -> NDArray[Any]:
     """The type in which examples are stored; ValueError for what the service would refuse."""
-    if described.get("dtype") == "uint8":
+    if dtype_of(described) == "uint8":
         if not ((x >= 0) & (x <= 255) & (x == np.floor(x))).all():
             raise ValueError("pixels are whole numbers from 0 to 255")
         return x.astype(np.uint8)

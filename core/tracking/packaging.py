@@ -24,6 +24,7 @@ from safetensors.torch import save_file
 import core
 from core.kprior import State
 from core.kprior.model.architectures import ENTRY_POINTS
+from core.kprior.model.spec import Spec
 
 FILES = ("kprior/model/*.py", "models/means.py", "models/outputs.py", "tracking/loading.py")
 """All that predicting needs."""
@@ -79,7 +80,7 @@ def digest() -> str:
     return hashlib.sha256(json.dumps(sources()).encode()).hexdigest()[:12]
 
 
-def requirements(spec: dict[str, Any]) -> list[str]:
+def requirements(spec: Spec) -> list[str]:
     """What a process that loads the model needs: the very releases that run here."""
     found = [f"{name}=={version(name).split('+')[0]}" for name in PACKAGES]
     architecture = spec["architecture"]
@@ -89,7 +90,7 @@ def requirements(spec: dict[str, Any]) -> list[str]:
     return found
 
 
-def signature(spec: dict[str, Any]) -> ModelSignature:
+def signature(spec: Spec) -> ModelSignature:
     """Columns of a table by name. MLflow would refuse whole numbers for `double`, so their type is left open."""
     open_, number, whole = AnyType(), DataType.double, DataType.long  # type: ignore[no-untyped-call]
     inputs = None

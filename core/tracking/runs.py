@@ -15,6 +15,8 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, 
 
 from core.kprior import Predictor
 from core.kprior.curvature import is_wide
+from core.kprior.model.spec import Spec
+from core.models.policy import policy_of
 from core.tables.jobs import Job, JobState
 from core.tables.versions import Comparison, Version
 from core.tracking import descriptions
@@ -51,9 +53,7 @@ def fill(client: Any, run: Any, job: Job, version: Version | None, story: Story)
     client.log_batch(run.info.run_id, params=unset(run, span), tags=described, synchronous=True)
 
 
-def fill_version(
-    client: Any, run: Any, version: Version, spec: dict[str, Any], model_id: str | None, story: Story
-) -> None:
+def fill_version(client: Any, run: Any, version: Version, spec: Spec, model_id: str | None, story: Story) -> None:
     """Write what a version was made with, and how good it is; also to the MLflow model of its weights, if any."""
     metrics = points(version, of_version(version), story.model.name, model_id)
     new = [metric for metric in metrics if metric.key not in run.data.metrics]
@@ -107,9 +107,8 @@ def end(client: Any, run_id: str, job: Job) -> None:
     client.set_terminated(run_id, STATUS[job.state], milliseconds(job.finished_at or job.created_at))
 
 
-def params(version: Version, spec: dict[str, Any], story: Story) -> dict[str, Any]:
+def params(version: Version, spec: Spec, story: Story) -> dict[str, Any]:
     """What a version was made with."""
-    memory = story.model.policy.get("memory", {})
     return {
         "position": version.position,
         "parent": version.parent,
@@ -119,12 +118,12 @@ def params(version: Version, spec: dict[str, Any], story: Story) -> dict[str, An
         "regularizer": descriptions.architecture(spec["regularizer"]),
         "memory_size": version.memory.get("size"),
         "memory_fraction": version.memory.get("fraction"),
-        "memory_select": memory.get("select"),
+        "memory_select": policy_of(story.model).memory.select,
         **{f"training_{name}": value for name, value in story.model.training.items()},
     }
 
 
-def solver(spec: dict[str, Any]) -> str:
+def solver(spec: Spec) -> str:
     """How the engine solves for the weights."""
     if spec["architecture"]["kind"] != "linear":
         return "Adam"

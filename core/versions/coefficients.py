@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +10,7 @@ from torch import Tensor
 from core.kprior import State
 from core.kprior.model.architectures import Linear
 from core.kprior.model.encoders import TableEncoder
+from core.kprior.model.spec import Input
 
 MOST = 50
 """Coefficients that are shown: those that differ most."""
@@ -22,7 +22,7 @@ class Coefficient:
     """What a feature adds to the output, in each of two versions; None where the architecture has no such feature."""
 
     feature: str
-    target: Any
+    target: int | str | None
     """Which class's output; None where there is but one."""
     a: float | None
     b: float | None
@@ -35,7 +35,7 @@ def coefficients(one: State, other: State, most: int = MOST) -> tuple[int, list[
     """
     left, right = one.predictor.body, other.predictor.body
     names = feature_names(one.spec["input"])
-    same = all(one.spec[part] == other.spec[part] for part in ("input", "target"))
+    same = one.spec["input"] == other.spec["input"] and one.spec["target"] == other.spec["target"]
     if not isinstance(left, Linear) or not isinstance(right, Linear) or names is None or not same:
         return None
     a, b = matrix(one), in_units_of(one, other)
@@ -46,7 +46,8 @@ def coefficients(one: State, other: State, most: int = MOST) -> tuple[int, list[
     monomials = max(left.monomials, right.monomials, key=len)
     wide_a, wide_b = widened(a, more), widened(b, more)
     order = (wide_a - wide_b).abs().flatten().topk(min(most, wide_a.numel())).indices.tolist()
-    values = one.spec["target"].get("values")
+    target = one.spec["target"]
+    values = target["values"] if target["kind"] == "classes" else None
     found = []
     for k, d in (divmod(place, more) for place in order):
         last = d == more - 1
@@ -84,7 +85,8 @@ def in_units_of(one: State, other: State) -> Tensor | None:
         return w
     if torch.equal(ours.mean, theirs.mean) and torch.equal(ours.scale, theirs.scale):
         return w
-    if other.spec["architecture"].get("degree", 1) != 1:
+    architecture = other.spec["architecture"]
+    if architecture["kind"] != "linear" or architecture.get("degree", 1) != 1:
         return None
     n, made = len(ours.mean), w.clone()
     moved = w[:, :n] * ((ours.mean - theirs.mean) / theirs.scale).to(w)
@@ -94,7 +96,7 @@ def in_units_of(one: State, other: State) -> Tensor | None:
     return made
 
 
-def feature_names(described: dict[str, Any]) -> list[str] | None:
+def feature_names(described: Input) -> list[str] | None:
     """Names of what a linear model reads, in the encoder's order; None for images.
 
     >>> feature_names({"kind": "vector", "dim": 2})

@@ -8,7 +8,7 @@ from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from core.errors import Conflict
-from core.models.policy import Policy
+from core.models.policy import policy_of
 from core.tables.erasures import OPEN, Erasure, Part
 from core.tables.models import Model
 from core.tables.tracking import TrackingEventKind, enqueue_event
@@ -90,7 +90,7 @@ def require_in_use(version: Version) -> None:
 
 def promotes(model: Model) -> bool:
     """Whether a new version becomes champion by itself."""
-    return model.held_at is None and Policy.model_validate(model.policy).promote == "automatic"
+    return model.held_at is None and policy_of(model).promote == "automatic"
 
 
 def promote(session: Session, model: Model, version: Version, by: str) -> Promotion:

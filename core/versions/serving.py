@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from core.kprior import State
+from core.kprior.model.spec import Spec
 from core.models.means import Means
 
 
@@ -15,4 +14,4 @@ class Served(Means):
         state = State.from_bytes(data)
         super().__init__(state.predictor, state.w)
         self.number = number
-        self.spec: dict[str, Any] = state.spec
+        self.spec: Spec = state.spec

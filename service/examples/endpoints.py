@@ -13,6 +13,7 @@ from core import ledger
 from core.errors import NotFound
 from core.ledger import queries
 from core.models import catalog
+from core.models.policy import policy_of
 from service import metrics
 from service.context import Context, ContextDep, RecentModel
 from service.examples import formats
@@ -86,7 +87,7 @@ def find_recent(name: str, caller: Caller, context: Context) -> RecentModel:
     if found is None or (caller.models is not None and name not in caller.models):
         with context.database.read() as session:
             model = catalog.find(session, name, caller.models)
-            found = RecentModel(model.id, model.spec, model.policy["holdout"])
+            found = RecentModel(model.id, model.spec, policy_of(model).holdout)
         context.models.put(name, found)
     return found
 

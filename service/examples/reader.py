@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core.errors import Invalid, TooLarge
+from core.kprior.model.spec import Spec
 from core.ledger.batch import Batch, Split, subject_hashes
 from service.parsing.inputs import Inputs, inputs_of
 
@@ -25,7 +26,7 @@ SPLITS: dict[str | None, Split] = {None: None, "train": False, "holdout": True}
 class Reader:
     """What a body is read with: the model's spec, limits, and the key of subject hashes."""
 
-    spec: dict[str, Any]
+    spec: Spec
     max_batch: int
     max_bytes: int
     secret: bytes

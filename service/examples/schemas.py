@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field
 
+from core.kprior.model.spec import Spec
 from core.ledger.queries import StoredExample
 from core.tables.ledger import Example
 from service.examples.formats import FORMATS
@@ -86,7 +87,7 @@ class ExampleAnswer(BaseModel):
     position: int
 
 
-def of_example(row: Example | StoredExample, spec: dict[str, Any]) -> ExampleAnswer:
+def of_example(row: Example | StoredExample, spec: Spec) -> ExampleAnswer:
     inputs = inputs_of(spec)
     return ExampleAnswer(
         id=row.id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path
 from sqlalchemy.orm import Session
@@ -13,13 +13,12 @@ from core.erasure.purging import due_to_tidy
 from core.erasure.requests import note_deletion
 from core.jobs import holds, queue
 from core.ledger.removals import delete_examples
-from core.ledger.specs import spec_at, spec_changes, value_before
+from core.ledger.specs import spec_at, spec_changes, value_before, with_part
 from core.metadata import OrphanFile
 from core.models import catalog
 from core.models.building import check_buildable
-from core.models.policy import patched
-from core.models.spec import check_removal
-from core.tables.ledger import ChangeKind
+from core.models.policy import patch, policy_of
+from core.models.spec import check_removal, training_of
 from core.tables.models import Model
 from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.versions.history import folder_of
@@ -76,15 +75,14 @@ def described(session: Session, model: Model) -> ModelAnswer:
 @router.post("", status_code=201, response_model=ModelAnswer, responses=documented(409))
 def create_model(body: NewModel, caller: Admin, context: ContextDep, write: Write) -> Response:
     """Create a model. It is trained by its first adaptation."""
-    plain: dict[str, Any] = body.model_dump(mode="json")
-    spec = {part: plain[part] for part in ("input", "target", "architecture", "regularizer")}
+    spec = body.plain()
     check_buildable(spec, context.settings.max_parameters)
-    check_removal(spec, plain["training"])
+    check_removal(spec, body.training)
 
     def create(session: Session) -> ModelAnswer:
         if caller.models is not None and body.name not in caller.models:
             caller.require_all_models()
-        return described(session, catalog.create(session, body.name, spec, plain["training"], plain["policy"]))
+        return described(session, catalog.create(session, body.name, spec, body.training, body.policy))
 
     return write(caller.credential, 201, create)
 
@@ -109,7 +107,7 @@ def change_policy(name: Name, body: PolicyPatch, caller: Admin, context: Context
     """Change some fields of the policy; the others stay."""
     with context.database.write() as session:
         model = catalog.find(session, name, caller.models, lock=True)
-        model.policy = patched(model.policy, body.policy)
+        model.policy = patch(policy_of(model), body.policy).plain()
         return described(session, model)
 
 
@@ -179,15 +177,13 @@ def change_model(name: Name, body: ModelChange, caller: Admin, context: ContextD
     def change(session: Session) -> ChangeAnswer:
         model = catalog.find(session, name, caller.models, lock=True)
         spec = spec_at(session, model.id, model.spec, model.head)
-        new = body.model_dump(mode="json", exclude_none=True)
-        if body.revert is not None:
-            kind, before = value_before(session, model, body.revert)
-            new = {kind.value: before}
-        check_buildable({**spec, **new}, context.settings.max_parameters)
-        check_removal({**spec, **new}, model.training)
-        for kind in (ChangeKind.REGULARIZER, ChangeKind.ARCHITECTURE):
-            if kind.value in new:
-                ledger.change_spec(session, model, kind, new[kind.value])
+        new = body.parts() if body.revert is None else [value_before(session, model, body.revert)]
+        for kind, value in new:
+            spec = with_part(spec, kind, value)
+        check_buildable(spec, context.settings.max_parameters)
+        check_removal(spec, training_of(model))
+        for kind, value in new:
+            ledger.change_spec(session, model, kind, value)
         return ChangeAnswer(position=model.head, job=queue.enqueue_adaptation(session, model, write.request_id))
 
     return write(caller.credential, 202, change)

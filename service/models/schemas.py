@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 
+from core.kprior.model.spec import SpecPart
 from core.models.catalog import NAME
 from core.models.policy import Policy
-from core.models.spec import Architecture, Input, Regularizer, Spec, Strict, Target, Training
+from core.models.spec import (
+    ArchitectureSchema,
+    InputSchema,
+    RegularizerSchema,
+    SpecSchema,
+    Strict,
+    TargetSchema,
+    TrainingSchema,
+)
 from core.tables.ledger import Change, ChangeKind
 
 ModelName = Annotated[str, Field(pattern=NAME, description="1-63 of a-z 0-9 - _", examples=["churn"])]
 
 
-class NewModel(Spec):
+class NewModel(SpecSchema):
     """A model to be created. Only name, input and target are needed."""
 
     model_config = ConfigDict(
@@ -34,7 +43,7 @@ class NewModel(Spec):
     )
 
     name: ModelName
-    training: Training = Training()
+    training: TrainingSchema = TrainingSchema()
     policy: Policy = Policy()
 
 
@@ -58,11 +67,11 @@ class ModelAnswer(BaseModel):
     """A model as it stands."""
 
     name: str
-    input: Input
-    target: Target
-    architecture: Architecture
-    regularizer: Regularizer
-    training: Training
+    input: InputSchema
+    target: TargetSchema
+    architecture: ArchitectureSchema
+    regularizer: RegularizerSchema
+    training: TrainingSchema
     policy: Policy
     counts: Counts
     head: int = Field(description="The last position of the ledger.")
@@ -83,7 +92,7 @@ class PolicyPatch(Strict):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"policy": {"retrain": {"every": "7d"}}}]})
 
-    policy: dict[str, Any]
+    policy: dict[str, object]
 
 
 class ModelChange(Strict):
@@ -93,8 +102,8 @@ class ModelChange(Strict):
         json_schema_extra={"examples": [{"regularizer": {"kind": "l2", "delta": 10.0, "penalize_bias": False}}]}
     )
 
-    regularizer: Regularizer | None = None
-    architecture: Architecture | None = None
+    regularizer: RegularizerSchema | None = None
+    architecture: ArchitectureSchema | None = None
     revert: StrictInt | None = Field(
         None,
         ge=1,
@@ -108,6 +117,11 @@ class ModelChange(Strict):
         if changes == (self.revert is not None):
             raise ValueError("give a regularizer, an architecture, or both; or the position of a change to revert")
         return self
+
+    def parts(self) -> list[tuple[ChangeKind, SpecPart]]:
+        """What shall be another, in the order of the ledger."""
+        given = [(ChangeKind.REGULARIZER, self.regularizer), (ChangeKind.ARCHITECTURE, self.architecture)]
+        return [(kind, cast(SpecPart, p.model_dump(mode="json", exclude_none=True))) for kind, p in given if p]
 
 
 class ChangeAnswer(BaseModel):

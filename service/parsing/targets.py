@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from core.errors import Invalid
+from core.kprior.model.spec import Target, values_of
 from core.models.outputs import outputs
 from service.parsing import columns
 
@@ -22,10 +23,10 @@ LARGEST = {"number": 2.0**49, "count": 1e12}
 class Targets:
     """How one model's targets are read and written."""
 
-    def __init__(self, target: dict[str, Any]) -> None:
+    def __init__(self, target: Target) -> None:
         self.target = target
-        self.kind: str = target["kind"]
-        self.values: list[Any] = target.get("values", [0, 1])
+        self.kind = target["kind"]
+        self.values = values_of(target)
         self.codes = {v: float(i) for i, v in enumerate(self.values)} if self.kind == "classes" else BINARY
 
     def from_json(self, ys: list[Any], where: str) -> NDArray[np.float64]:

@@ -13,8 +13,8 @@ import time
 from dataclasses import dataclass
 
 from core.errors import Conflict
+from core.kprior.model.spec import shape_of
 from core.models import catalog
-from core.models.spec import shape_of
 from core.versions import history
 from core.versions.queries import find_version
 from core.versions.serving import Served

@@ -13,6 +13,7 @@ from core.jobs import holds
 from core.kprior import State
 from core.ledger.specs import spec_at, specs_at
 from core.models import catalog
+from core.models.spec import training_of
 from core.tables.keys import Scope
 from core.tables.models import Model
 from core.tables.versions import Version, VersionState
@@ -58,7 +59,7 @@ def require_weights(caller: Caller, model: Model) -> None:
     """Forbidden, unless the key may read weights; with certified removal admin's alone may: the promise holds only as
     long as nobody knows the perturbation.
     """
-    caller.require(Scope.ADMIN if model.training.get("removal") else Scope.WEIGHTS)
+    caller.require(Scope.ADMIN if training_of(model).removal else Scope.WEIGHTS)
 
 
 @router.get("/versions", response_model=Page[VersionAnswer], responses=documented(404))

@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from core.kprior.model.spec import Spec
+from core.models.spec import ArchitectureSchema, InputSchema, RegularizerSchema, TargetSchema
 from core.tables.versions import Comparison, Promotion, Version, VersionKind, VersionState
 from core.versions.coefficients import Coefficient
 from core.versions.comparison import PairedEvaluation
@@ -79,10 +81,10 @@ class MlflowAnswer(BaseModel):
 class SpecAnswer(BaseModel):
     """What a version reads and predicts, and what it is."""
 
-    input: dict[str, Any]
-    target: dict[str, Any]
-    architecture: dict[str, Any]
-    regularizer: dict[str, Any]
+    input: InputSchema
+    target: TargetSchema
+    architecture: ArchitectureSchema
+    regularizer: RegularizerSchema
 
 
 class VersionAnswer(BaseModel):
@@ -211,15 +213,19 @@ class SideBySideAnswer(BaseModel):
     coefficients_total: int | None = Field(description="How many there are.")
 
 
-def of_version(version: Version, spec: dict[str, Any]) -> VersionAnswer:
+def of_version(version: Version, spec: Spec) -> VersionAnswer:
     own = VersionAnswer.model_fields.keys() - {"version", "spec", "sha256"}
     values: dict[str, Any] = {name: getattr(version, name) for name in own}
-    return VersionAnswer(version=version.number, spec=SpecAnswer(**spec), sha256=version.sha256 or None, **values)
+    return VersionAnswer(
+        version=version.number, spec=SpecAnswer.model_validate(spec), sha256=version.sha256 or None, **values
+    )
 
 
-def of_side(version: Version, spec: dict[str, Any]) -> SideAnswer:
+def of_side(version: Version, spec: Spec) -> SideAnswer:
     own = SideAnswer.model_fields.keys() - {"version", "spec"}
-    return SideAnswer(version=version.number, spec=SpecAnswer(**spec), **{n: getattr(version, n) for n in own})
+    return SideAnswer(
+        version=version.number, spec=SpecAnswer.model_validate(spec), **{n: getattr(version, n) for n in own}
+    )
 
 
 def of_promotion(promotion: Promotion) -> PromotionAnswer:

@@ -16,7 +16,7 @@ from core.jobs import leases, queue
 from core.kprior import State
 from core.ledger.queries import batched
 from core.metadata import OrphanFile
-from core.models.policy import Policy
+from core.models.policy import policy_of
 from core.tables.erasures import OPEN, Erasure, ErasureState, Part
 from core.tables.jobs import JobKind, JobState
 from core.tables.ledger import HoldoutSample
@@ -75,7 +75,7 @@ def retrain(attempt: JobAttempt) -> None:
     """Have the adapted version compared with a full retrain, where the policy asks for that."""
     with attempt.write() as (session, _job, model):
         tip = session.get(Version, (model.id, model.tip)) if model.tip else None
-        wanted = Policy.model_validate(model.policy).erasure.retrain and open_parts(session, model.id)
+        wanted = policy_of(model).erasure.retrain and open_parts(session, model.id)
         if not wanted or tip is None or tip.kind is VersionKind.TRAINED or compared(session, tip) is not None:
             return
         job_id = queue.enqueue(session, model, JobKind.RETRAIN, attempt.request_id).id

@@ -11,7 +11,7 @@ from core.jobs import holds, leases, queue
 from core.jobs.leases import Lost
 from core.jobs.queries import last_job
 from core.kprior import State
-from core.models.policy import Policy
+from core.models.policy import Policy, policy_of
 from core.tables.jobs import Job, JobKind, JobState
 from core.tables.models import Model
 from core.tables.versions import Comparison, Version, VersionKind
@@ -143,7 +143,7 @@ def record(
     figures: dict[str, Any] | None,
 ) -> None:
     with attempt.write() as (session, job, model):
-        policy = Policy.model_validate(model.policy)
+        policy = policy_of(model)
         version = made.record(attempt, session, model, job, stored)
         words = f"version {version.number}, trained for positions 1 to {made.position}"
         if adapted is None:

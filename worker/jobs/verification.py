@@ -16,7 +16,7 @@ from core.kprior import State
 from core.kprior.certificate.membership import auc, losses
 from core.ledger import passes
 from core.ledger.queries import batched
-from core.models.policy import Policy
+from core.models.policy import policy_of
 from core.tables.erasures import Erasure, Part
 from core.tables.ledger import Example
 from core.tables.models import Model
@@ -70,7 +70,7 @@ def better(session: Session, model: Model, tip: Version) -> Version:
     """The retrained version in the place of an adapted network, for which there is no bound, if there is one."""
     comparison = compared(session, tip) if tip.kind is VersionKind.ADAPTED else None
     unbounded = (tip.certificate or {}).get("kind") != "bound"
-    if comparison is None or not unbounded or not Policy.model_validate(model.policy).erasure.retrain:
+    if comparison is None or not unbounded or not policy_of(model).erasure.retrain:
         return tip
     return find_version(session, model, comparison.retrained)
 
@@ -98,7 +98,7 @@ def how(session: Session, model: Model, version: Version | None) -> dict[str, An
         perturbed = " with the same perturbation" if certificate.get("removal") else ""
         near = f"within {certificate['bound']:.3g} of a retrain without this data{perturbed}"
         near += "; its weights are those of the data that is left, whatever it had learnt before"
-        told["tolerance"] = Policy.model_validate(model.policy).tolerance.relative_bound
+        told["tolerance"] = policy_of(model).tolerance.relative_bound
     else:
         near = (
             "how near to a retrain without this data was measured, not proven: see the certificate and the audit; "

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from sqlalchemy.orm import Session
 from torch import Tensor
 
 from core.erasure.requests import open_parts
 from core.errors import NotFound, Unavailable
-from core.kprior import Data, Examples, MemoryPolicy, Removal, Select, State, StateError, Training
+from core.kprior import Data, Examples, MemoryPolicy, Removal, State, StateError, Training
+from core.kprior.model.spec import Spec
 from core.kprior.solvers import Watch
 from core.ledger import passes
 from core.ledger.holdout import sample_holdout, sample_training
 from core.ledger.specs import spec_at
-from core.models.policy import Policy
+from core.models.engine import memory_policy, removal_promise, solver_options
+from core.models.policy import Policy, policy_of
+from core.models.spec import training_of
 from core.tables.models import Model
 from core.tables.versions import Version
 from core.versions.queries import tip_of
@@ -34,7 +36,7 @@ class ModelSnapshot:
 
     context: Context
     model_id: int
-    spec: dict[str, Any]
+    spec: Spec
     """At `at`."""
     at: int
     """The position that the new version shall stand for."""
@@ -53,9 +55,7 @@ class ModelSnapshot:
 
     @classmethod
     def of(cls, context: Context, session: Session, model: Model, at: int) -> ModelSnapshot:
-        policy = Policy.model_validate(model.policy)
-        training = {name: value for name, value in model.training.items() if name != "removal"}
-        removal = model.training.get("removal")
+        policy, training = policy_of(model), training_of(model)
         tip = tip_of(session, model)
         asked = [part.newest for part, _ in open_parts(session, model.id)]
         return cls(
@@ -64,9 +64,9 @@ class ModelSnapshot:
             spec_at(session, model.id, model.spec, at),
             at,
             policy,
-            MemoryPolicy(**{**policy.memory.model_dump(), "select": Select(policy.memory.select)}),
-            Training(**training),
-            Removal(**removal) if removal else None,
+            memory_policy(policy),
+            solver_options(training),
+            removal_promise(training),
             model.train_count,
             tip,
             bool(asked),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +22,7 @@ from core.kprior.memory.memory import Memory, remember
 from core.kprior.model.gauge import fill_gauge, shift_directions, without_shift
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
+from core.kprior.model.spec import Regularizer
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.surrogate import Surrogate, move_surrogate
 from core.kprior.objective.terms import Term
@@ -89,7 +89,7 @@ class Anchored:
         """How far from the retrain the weights w can be."""
         return anchored_bound(self.predictor, self.anchor, self.regularizer, self.exact, w, self.factor)
 
-    def state(self, w: Tensor, spec: dict[str, Any]) -> State:
+    def state(self, w: Tensor, spec: Regularizer) -> State:
         """The next state, with the weights w."""
         parts = (self.anchor, self.memory, self.count, self.surrogate)
         return State(self.predictor, self.regularizer, spec, w, *parts)

@@ -10,10 +10,11 @@ import math
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from core.kprior.model.spec import Architecture
 
 ENTRY_POINTS = "amend.architectures"
 MAX_FEATURES = 1_000_000
@@ -149,10 +150,10 @@ BUILT_IN: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def architecture_of(spec: dict[str, Any], shape: tuple[int, ...], outputs: int) -> nn.Module:
+def architecture_of(spec: Architecture, shape: tuple[int, ...], outputs: int) -> nn.Module:
     """Build a body from its spec, with the weights that torch's generator gives now."""
-    options = dict(spec)
-    kind = options.pop("kind", None)
+    kind = spec.get("kind")
+    options = {name: value for name, value in spec.items() if name != "kind"}
     if kind == "plugin":
         name = options.pop("name", None)
         found = list(entry_points(group=ENTRY_POINTS, name=str(name)))

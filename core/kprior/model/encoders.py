@@ -7,10 +7,11 @@ an adapted model and the retrain it is compared with must mean the same thing by
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from core.kprior.model.spec import Column, Input
 
 
 class Encoder(nn.Module):
@@ -54,15 +55,15 @@ class TableEncoder(Encoder):
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, columns: list[dict[str, Any]]) -> None:
+    def __init__(self, columns: list[Column]) -> None:
         super().__init__()
         if not columns:
             raise ValueError("a table needs at least one column")
         for column in columns:
-            if column.get("type") == "category" and not column.get("values"):
-                raise ValueError(f"column {column.get('name')!r}: a category needs its 'values'")
             if column.get("type") not in ("number", "category"):
                 raise ValueError(f"column {column.get('name')!r}: type must be 'number' or 'category'")
+            if column["type"] == "category" and not column.get("values"):
+                raise ValueError(f"column {column.get('name')!r}: a category needs its 'values'")
         self.numbers = [i for i, c in enumerate(columns) if c["type"] == "number"]
         self.categories = [(i, len(c["values"])) for i, c in enumerate(columns) if c["type"] == "category"]
         self.shape = (2 * len(self.numbers) + sum(v + 1 for _, v in self.categories),)
@@ -93,14 +94,15 @@ class TableEncoder(Encoder):
         return torch.cat(parts, 1)
 
 
-def encoder_of(spec: dict[str, Any]) -> Encoder:
+def encoder_of(spec: Input) -> Encoder:
     """The encoder of a model's input: vector, image or table."""
-    kind = spec.get("kind")
-    if kind == "vector":
+    if spec.get("kind") not in ("vector", "image", "table"):
+        raise ValueError(f"unknown input kind {spec.get('kind')!r}; known: vector, image, table")
+    if spec["kind"] == "vector":
         if not isinstance(spec.get("dim"), int) or spec["dim"] < 1:
             raise ValueError("a vector needs its 'dim', a whole number of at least 1")
         return VectorEncoder(spec["dim"])
-    if kind == "image":
+    if spec["kind"] == "image":
         shape = spec.get("shape")
         if (
             not isinstance(shape, (list, tuple))
@@ -109,11 +111,9 @@ def encoder_of(spec: dict[str, Any]) -> Encoder:
         ):
             raise ValueError("an image needs its 'shape': channels, height, width")
         return ImageEncoder((shape[0], shape[1], shape[2]))
-    if kind == "table":
-        if not isinstance(spec.get("columns"), (list, tuple)):
-            raise ValueError("a table needs its 'columns'")
-        return TableEncoder(list(spec["columns"]))
-    raise ValueError(f"unknown input kind {kind!r}; known: vector, image, table")
+    if not isinstance(spec.get("columns"), (list, tuple)):
+        raise ValueError("a table needs its 'columns'")
+    return TableEncoder(list(spec["columns"]))
 
 
 def size_of(shape: tuple[int, ...]) -> int:

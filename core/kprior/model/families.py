@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from core.kprior.model.spec import Target
+
 HESSIAN_NUMBERS = 2**24
 
 
@@ -199,12 +201,12 @@ def classes_of(y: Tensor) -> Tensor:
     return (y[:, 0] > 0.5).long() if y.shape[1] == 1 else y.argmax(1)
 
 
-def family_of(target: dict[str, object]) -> Family:
+def family_of(target: Target) -> Family:
     """The family of a model's target: binary, classes, number or count."""
     kind = target.get("kind")
     if kind == "binary":
         return Bernoulli()
-    if kind == "classes":
+    if target.get("kind") == "classes":
         values = target.get("values")
         if not isinstance(values, (list, tuple)):
             raise ValueError("a target of kind 'classes' needs its 'values'")

@@ -7,7 +7,7 @@ Linear predictors work in float64 (their solves are exact), networks in float32.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from torch.func import functional_call, jacrev, vmap
 from core.kprior.model.architectures import Linear, architecture_of
 from core.kprior.model.encoders import encoder_of
 from core.kprior.model.families import family_of
+from core.kprior.model.spec import PredictorSpec
 
 if TYPE_CHECKING:  # predicting needs no rows of ours
     from core.kprior.data.examples import Examples
@@ -51,8 +52,12 @@ class Predictor:
             [0.5000]], dtype=torch.float64)
     """
 
-    def __init__(self, spec: dict[str, Any], seed: int = 0, device: torch.device | str = "cpu") -> None:
-        self.spec = {k: copy.deepcopy(spec[k]) for k in ("input", "target", "architecture")}
+    def __init__(self, spec: PredictorSpec, seed: int = 0, device: torch.device | str = "cpu") -> None:
+        self.spec: PredictorSpec = {
+            "input": copy.deepcopy(spec["input"]),
+            "target": copy.deepcopy(spec["target"]),
+            "architecture": copy.deepcopy(spec["architecture"]),
+        }
         self.device = torch.device(device)
         self.family = family_of(spec["target"])
         self.encoder = encoder_of(spec["input"]).to(self.device)

@@ -6,12 +6,12 @@ One delta, a delta per parameter, an unpenalised bias: all are a vector of delta
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from core.kprior.model.predictor import Predictor
+from core.kprior.model.spec import Regularizer
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def bregman(new: L2, old: L2, w: Tensor, w_star: Tensor) -> Tensor:
     return new.value(w) + old.conjugate(eta) - (w * eta).sum()
 
 
-def regularizer_of(spec: dict[str, Any], predictor: Predictor) -> L2:
+def regularizer_of(spec: Regularizer, predictor: Predictor) -> L2:
     """The regularizer of a spec, for a model.
 
     Parameters

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from core.kprior.data.examples import Data
+from core.kprior.model.spec import Architecture, Regularizer
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ChangeRegularizer:
     0.5
     """
 
-    regularizer: dict[str, Any]
+    regularizer: Regularizer
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class ChangeModel:
     'mlp'
     """
 
-    architecture: dict[str, Any]
+    architecture: Architecture
 
 
 Task = AddData | RemoveData | ChangeRegularizer | ChangeModel
@@ -80,8 +80,8 @@ class Change:
 
     added: tuple[Data, ...]
     removed: tuple[Data, ...]
-    regularizer: dict[str, Any] | None
-    architecture: dict[str, Any] | None
+    regularizer: Regularizer | None
+    architecture: Architecture | None
 
     @classmethod
     def of(cls, tasks: Sequence[Task]) -> Change:

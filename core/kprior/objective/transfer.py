@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,11 +10,12 @@ from torch import Tensor
 from core.kprior.model.architectures import Linear
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2, regularizer_of
+from core.kprior.model.spec import Architecture
 from core.kprior.objective.tasks import Change
 from core.kprior.state import State
 
 
-def successor(old: Predictor, architecture: dict[str, Any], seed: int) -> Predictor:
+def successor(old: Predictor, architecture: Architecture, seed: int) -> Predictor:
     """The same inputs and targets behind another architecture; the encoder is taken over."""
     new = Predictor({**old.spec, "architecture": architecture}, seed, old.device)
     if isinstance(old.body, Linear) and isinstance(new.body, Linear) and old.body.monomials == new.body.monomials:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -17,6 +16,7 @@ from core.kprior.data.examples import Data
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import regularizer_of
+from core.kprior.model.spec import Spec
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.terms import Term
 from core.kprior.objective.transfer import transplant
@@ -30,7 +30,7 @@ from core.kprior.training.wide import NEWTON_WORK, descends_by_gradients, train_
 
 
 def train(
-    spec: dict[str, Any],
+    spec: Spec,
     data: Data,
     *,
     training: Training | None = None,
@@ -149,7 +149,7 @@ def train(
             near=solution.hessian,
         )
         found = (measured.anchor, measured.memory, count, measured.surrogate)
-        state = State(predictor, regularizer, dict(spec["regularizer"]), solution.w, *found)
+        state = State(predictor, regularizer, spec["regularizer"].copy(), solution.w, *found)
         certificate = certify_anchored(state, measured.rows) if is_dense(state) else None
     return Result(state, measured.rows, cost, solution.converged, certificate)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -19,6 +18,7 @@ from core.kprior.data.encoded import EncodedData
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
+from core.kprior.model.spec import Spec
 from core.kprior.objective.wide import WideObjective, WideSolution, descent_reporter
 from core.kprior.passes.measurement import choose_memory, measure
 from core.kprior.result import Result
@@ -44,7 +44,7 @@ def descends_by_gradients(predictor: Predictor, regularizer: L2, curvature: str 
 
 
 def train_by_gradients(
-    spec: dict[str, Any],
+    spec: Spec,
     predictor: Predictor,
     regularizer: L2,
     encoded: EncodedData,
@@ -56,7 +56,7 @@ def train_by_gradients(
     """Train a GLM by passes for the gradient alone; where its Hessian fits, it is gathered once, at the end."""
     data = encoded.data
     found, curvature = train_wide(predictor, regularizer, encoded, training, cost, TOLERANCE, progress)
-    count, regularizer_spec = found.seen.count, dict(spec["regularizer"])
+    count, regularizer_spec = found.seen.count, spec["regularizer"].copy()
     size = policy.size(count)
     if is_wide(predictor):
         memory, rows, surrogate = choose_memory(predictor, found.w, data, size, policy, cost, seed=training.seed)

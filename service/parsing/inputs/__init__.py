@@ -7,10 +7,10 @@ Places of errors begin with the name of the list in the request and the index in
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 
+from core.kprior.model.spec import Input, Spec, dtype_of
 from service.parsing.inputs.base import Inputs
 from service.parsing.inputs.tables import TableInputs
 from service.parsing.inputs.vectors import ImageInputs, VectorInputs
@@ -20,14 +20,14 @@ __all__ = ["Inputs", "inputs_of"]
 
 @lru_cache(maxsize=256)
 def made(described: str) -> Inputs:
-    given = msgspec.json.decode(described)
+    given: Input = msgspec.json.decode(described)
     if given["kind"] == "vector":
         return VectorInputs(given["dim"])
     if given["kind"] == "image":
-        return ImageInputs(given["shape"], given["dtype"])
+        return ImageInputs(given["shape"], dtype_of(given))
     return TableInputs(given["columns"])
 
 
-def inputs_of(spec: dict[str, Any]) -> Inputs:
+def inputs_of(spec: Spec) -> Inputs:
     """The reader of a model's inputs, kept for the next request."""
     return made(msgspec.json.encode(spec["input"]).decode())

@@ -13,6 +13,7 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from core.errors import Invalid, Place
+from core.kprior.model.spec import Column
 from service.parsing import columns
 from service.parsing.inputs.base import SCALED, Inputs, Matrix, first, place, shape_mismatch, shortest
 
@@ -27,10 +28,12 @@ class TableInputs(Inputs):
 
     largest = SCALED
 
-    def __init__(self, described: list[dict[str, Any]]) -> None:
+    def __init__(self, described: list[Column]) -> None:
         self.names = [column["name"] for column in described]
         self.codes = [
-            {value: float(code) for code, value in enumerate(column["values"])} if "values" in column else None
+            {value: float(code) for code, value in enumerate(column["values"])}
+            if column["type"] == "category"
+            else None
             for column in described
         ]
         self.width = len(described)

@@ -20,7 +20,7 @@ from core.ledger.batch import Batch, subject_hash
 from core.ledger.passes import Pass
 from core.models import catalog
 from core.models.policy import Policy
-from core.models.spec import Spec
+from core.models.spec import SpecSchema, TrainingSchema
 from core.tables.ledger import Change, Example
 from core.tables.models import Model
 
@@ -89,9 +89,11 @@ def batch(rows: Sequence[Row], dtype: str = "float32") -> Batch:
 def new_model(database: Database, **spec: Any) -> Model:
     """A model of its own for a test: two numbers, yes or no, unless told otherwise."""
     given = {"input": {"kind": "vector", "dim": 2}, "target": {"kind": "binary"}, **spec}
-    policy = Policy(holdout=HOLDOUT).model_dump(mode="json")
+    policy = Policy(holdout=HOLDOUT)
     with database.write() as session:
-        model = catalog.create(session, f"m-{uuid.uuid4().hex}", Spec.model_validate(given).plain(), {}, policy)
+        model = catalog.create(
+            session, f"m-{uuid.uuid4().hex}", SpecSchema.model_validate(given).plain(), TrainingSchema(), policy
+        )
         session.expunge(model)
     return model
 

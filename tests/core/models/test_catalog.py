@@ -10,13 +10,15 @@ import pytest
 from core.database import Database
 from core.errors import Conflict, NotFound
 from core.models import catalog
+from core.models.policy import Policy
+from core.models.spec import TrainingSchema
 from tests.core.ledger.reference_ledger import locked, new_model
 
 
 def test_a_name_is_taken_once(database: Database) -> None:
     model = new_model(database)
     with pytest.raises(Conflict), database.write() as session:
-        catalog.create(session, model.name, model.spec, {}, {})
+        catalog.create(session, model.name, model.spec, TrainingSchema(), Policy())
 
 
 def test_a_model_that_is_not_visible_is_not_found(database: Database) -> None:

@@ -10,26 +10,27 @@ from pydantic import BaseModel, ValidationError
 
 from core.errors import Invalid
 from core.kprior import Select
+from core.kprior.model.spec import Spec
 from core.models.building import check_buildable
 from core.models.policy import (
     AdaptPolicy,
     ErasurePolicy,
     EvaluationPolicy,
-    MemoryPolicy,
+    MemoryPolicySchema,
     Policy,
     RetrainPolicy,
     Tolerance,
     duration,
-    patched,
+    patch,
 )
 from core.models.spec import (
-    CertifiedRemoval,
-    L2Regularizer,
-    LinearArchitecture,
-    MlpArchitecture,
-    PluginArchitecture,
-    Spec,
-    Training,
+    CertifiedRemovalSchema,
+    L2RegularizerSchema,
+    LinearArchitectureSchema,
+    MlpArchitectureSchema,
+    PluginArchitectureSchema,
+    SpecSchema,
+    TrainingSchema,
 )
 
 VECTOR = {"kind": "vector", "dim": 3}
@@ -37,8 +38,8 @@ BINARY = {"kind": "binary"}
 COLUMN = {"name": "age", "type": "number"}
 
 
-def plain(**parts: Any) -> dict[str, Any]:
-    return Spec.model_validate({"input": VECTOR, "target": BINARY, **parts}).plain()
+def plain(**parts: Any) -> Spec:
+    return SpecSchema.model_validate({"input": VECTOR, "target": BINARY, **parts}).plain()
 
 
 def test_input_and_target_are_enough() -> None:
@@ -90,21 +91,21 @@ def test_what_cannot_be_built_is_refused_without_building_it(parts: dict[str, An
 
 
 def test_memory_can_be_chosen_in_all_ways_of_the_engine() -> None:
-    assert get_args(MemoryPolicy.model_fields["select"].annotation) == tuple(Select)
+    assert get_args(MemoryPolicySchema.model_fields["select"].annotation) == tuple(Select)
 
 
 def test_a_partial_policy_leaves_the_rest_alone() -> None:
-    before = Policy().model_dump(mode="json")
-    after = patched(before, {"adapt": {"every": "30s"}, "promote": "manual"})
-    assert after == {**before, "promote": "manual", "adapt": {**before["adapt"], "every": "30s"}}
-    assert patched(after, {}) == after
-    assert patched(after, {"adapt": {"every": None}})["adapt"]["every"] is None
+    before = Policy().model_dump()
+    after = patch(Policy(), {"adapt": {"every": "30s"}, "promote": "manual"})
+    assert after.model_dump() == {**before, "promote": "manual", "adapt": {**before["adapt"], "every": "30s"}}
+    assert patch(after, {}) == after
+    assert patch(after, {"adapt": {"every": None}}).adapt.every is None
 
 
 @pytest.mark.parametrize("change", [{"adapt": {"every": "often"}}, {"holdout": 1.0}, {"adapt": 5}, {"new": 1}], ids=str)
 def test_a_policy_that_would_not_be_valid_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(Invalid) as refused:
-        patched(Policy().model_dump(mode="json"), change)
+        patch(Policy(), change)
     assert refused.value.errors[0]["loc"][0] == "policy"
 
 
@@ -120,8 +121,15 @@ def test_durations_have_a_unit() -> None:
             duration(text)
 
 
-PARTS = (Training, CertifiedRemoval, L2Regularizer, LinearArchitecture, MlpArchitecture, PluginArchitecture)
-POLICIES = (MemoryPolicy, AdaptPolicy, RetrainPolicy, Tolerance, EvaluationPolicy, ErasurePolicy)
+PARTS = (
+    TrainingSchema,
+    CertifiedRemovalSchema,
+    L2RegularizerSchema,
+    LinearArchitectureSchema,
+    MlpArchitectureSchema,
+    PluginArchitectureSchema,
+)
+POLICIES = (MemoryPolicySchema, AdaptPolicy, RetrainPolicy, Tolerance, EvaluationPolicy, ErasurePolicy)
 
 
 @pytest.mark.parametrize("part", [*PARTS, *POLICIES], ids=lambda part: part.__name__)

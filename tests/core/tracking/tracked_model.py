@@ -16,9 +16,8 @@ from core.database import Database
 from core.jobs import queue
 from core.ledger.batch import Batch
 from core.models import catalog
-from core.models.policy import Policy, patched
-from core.models.spec import Spec
-from core.models.spec import Training as TrainingSpec
+from core.models.policy import Policy, patch
+from core.models.spec import SpecSchema, TrainingSchema
 from core.settings import Settings
 from core.tables.jobs import Job, JobKind
 from core.tables.ledger import Example
@@ -51,10 +50,10 @@ class Scene:
 
     def create(self, **spec: Any) -> Scene:
         given = {"input": {"kind": "vector", "dim": 2}, "target": {"kind": "binary"}, **spec}
-        policy = patched(Policy().model_dump(mode="json"), {**POLICY, **given.pop("policy", {})})
-        training = TrainingSpec(**given.pop("training", {})).model_dump(mode="json")
+        policy = patch(Policy(), {**POLICY, **given.pop("policy", {})})
+        training = TrainingSchema(**given.pop("training", {}))
         with self.database.write() as session:
-            catalog.create(session, self.name, Spec.model_validate(given).plain(), training, policy)
+            catalog.create(session, self.name, SpecSchema.model_validate(given).plain(), training, policy)
         return self
 
     def add(self, x: Any, y: Any) -> None:

@@ -1,0 +1,159 @@
+"""What a model is, as JSON and state files hold it: plain dictionaries, of which `kind` says the rest.
+
+`core.models.spec` checks what callers send; here are only the types, so that a published model needs nothing more.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict
+
+
+class VectorInput(TypedDict):
+    """`dim` numbers."""
+
+    kind: Literal["vector"]
+    dim: int
+
+
+class ImageInput(TypedDict):
+    """Pixels; `shape` is channels, height, width."""
+
+    kind: Literal["image"]
+    shape: list[int]
+    dtype: NotRequired[Literal["float32", "uint8"]]
+    """How examples are stored; the encoder looks at the tensor instead."""
+
+
+class NumberColumn(TypedDict):
+    """A column of numbers."""
+
+    name: str
+    type: Literal["number"]
+
+
+class CategoryColumn(TypedDict):
+    """A column of the given values."""
+
+    name: str
+    type: Literal["category"]
+    values: list[int | str]
+
+
+Column = NumberColumn | CategoryColumn
+
+
+class TableInput(TypedDict):
+    """Columns, any of which may be missing in a row."""
+
+    kind: Literal["table"]
+    columns: list[Column]
+
+
+class BinaryTarget(TypedDict):
+    """0 or 1."""
+
+    kind: Literal["binary"]
+
+
+class ClassesTarget(TypedDict):
+    """One of the given values."""
+
+    kind: Literal["classes"]
+    values: list[int | str]
+
+
+class NumberTarget(TypedDict):
+    """A finite number."""
+
+    kind: Literal["number"]
+
+
+class CountTarget(TypedDict):
+    """0, 1, 2, ..."""
+
+    kind: Literal["count"]
+
+
+class LinearArchitecture(TypedDict):
+    """A GLM on the monomials of the inputs up to `degree`, or of those inputs that `features` names."""
+
+    kind: Literal["linear"]
+    degree: NotRequired[int]
+    features: NotRequired[list[int] | None]
+
+
+class MlpArchitecture(TypedDict):
+    """Fully connected layers."""
+
+    kind: Literal["mlp"]
+    hidden: NotRequired[list[int]]
+
+
+class ConvolutionalArchitecture(TypedDict):
+    """A network for images that has no options."""
+
+    kind: Literal["cifarnet", "lenet5"]
+
+
+class PluginArchitecture(TypedDict):
+    """A network of an installed package. Further entries, which no type can name, are its options."""
+
+    kind: Literal["plugin"]
+    name: str
+
+
+class L2Regularizer(TypedDict):
+    """delta/2 |w|^2; a list has a delta for each weight."""
+
+    kind: Literal["l2"]
+    delta: NotRequired[float | list[float]]
+    penalize_bias: NotRequired[bool]
+
+
+Input = VectorInput | ImageInput | TableInput
+Target = BinaryTarget | ClassesTarget | NumberTarget | CountTarget
+Architecture = LinearArchitecture | MlpArchitecture | ConvolutionalArchitecture | PluginArchitecture
+Regularizer = L2Regularizer
+SpecPart = Regularizer | Architecture
+"""What can change; input and target never do."""
+
+
+class PredictorSpec(TypedDict):
+    """All that predicting needs."""
+
+    input: Input
+    target: Target
+    architecture: Architecture
+
+
+class Spec(PredictorSpec):
+    """All that training needs."""
+
+    regularizer: Regularizer
+
+
+def shape_of(given: Input) -> tuple[int, ...]:
+    """The shape of one raw input.
+
+    >>> shape_of({"kind": "image", "shape": [1, 28, 28]})
+    (1, 28, 28)
+    """
+    if given["kind"] == "vector":
+        return (given["dim"],)
+    return tuple(given["shape"]) if given["kind"] == "image" else (len(given["columns"]),)
+
+
+def dtype_of(given: Input) -> Literal["float32", "uint8"]:
+    """The type of its numbers, as examples are stored."""
+    return given.get("dtype", "float32") if given["kind"] == "image" else "float32"
+
+
+def values_of(target: Target) -> list[int | str]:
+    """What a target that is one of several values can be; none for numbers and counts.
+
+    >>> values_of({"kind": "classes", "values": ["cat", "dog"]}), values_of({"kind": "binary"})
+    (['cat', 'dog'], [0, 1])
+    """
+    if target["kind"] == "classes":
+        return target["values"]
+    return [0, 1] if target["kind"] == "binary" else []
