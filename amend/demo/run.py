@@ -14,8 +14,8 @@ from amend.client import AsyncClient
 from amend.commands import output
 from amend.demo.screen import Screen, percent
 from amend.demo.stack import NotReady, Stack
-from amend.demo.timeline import Mlflow, Untold, draw
-from amend.demo.tour import Pupil, StepFailed, Tour, Unscheduled
+from amend.demo.timeline import Mlflow, NotShown, draw
+from amend.demo.tour import DemoModel, NotScheduled, StepFailed, Tour
 from amend.errors import ApiError, UnreachableError
 from amend.up.authentication import USER
 
@@ -43,8 +43,8 @@ def run(figure: Path, keep: bool) -> int:
             introduce(screen, stack, figure)
             with screen.bars(["starting"]) as [bar]:
                 stack.wait_until_ready(bar)
-            pupils = asyncio.run(toured(screen, stack))
-            conclude(screen, stack, figure, pupils, keep)
+            models = asyncio.run(run_tour(screen, stack))
+            conclude(screen, stack, figure, models, keep)
             screen.say(f"The tour took {time.monotonic() - begun:.0f} s.")
             if keep:
                 stay(screen, stack)
@@ -52,7 +52,7 @@ def run(figure: Path, keep: bool) -> int:
         except KeyboardInterrupt:
             screen.say("Interrupted: everything is being stopped, and its files deleted.")
             return INTERRUPTED
-        except (NotReady, StepFailed, Untold, httpx.HTTPError, OSError) as error:
+        except (NotReady, StepFailed, NotShown, httpx.HTTPError, OSError) as error:
             explain(screen, stack, error)
             return FAILED
 
@@ -69,20 +69,20 @@ def introduce(screen: Screen, stack: Stack, figure: Path) -> None:
     )
 
 
-async def toured(screen: Screen, stack: Stack) -> list[Pupil]:
+async def run_tour(screen: Screen, stack: Stack) -> list[DemoModel]:
     async with AsyncClient(stack.url, stack.key) as client:
         tour = Tour(client, screen)
         await tour.run()
-        return tour.pupils
+        return tour.models
 
 
-def conclude(screen: Screen, stack: Stack, figure: Path, pupils: list[Pupil], keep: bool) -> None:
+def conclude(screen: Screen, stack: Stack, figure: Path, models: list[DemoModel], keep: bool) -> None:
     """The table, the figure, and where MLflow shows it."""
-    screen.table([row for pupil in pupils for row in rows_of(pupil)])
+    screen.table([row for model in models for row in rows_of(model)])
     screen.say(LEGEND, "dim")
     mlflow = Mlflow(stack.mlflow_url, stack.mlflow_key.read_text().strip())
-    timelines = {pupil.name: mlflow.timeline(pupil.name, pupil.story[-1][1]) for pupil in pupils}
-    draw(figure, {pupil.name: ({**timelines[pupil.name].lines, **pupil.lines()}, pupil.story) for pupil in pupils})
+    timelines = {model.name: mlflow.timeline(model.name, model.steps[-1][1]) for model in models}
+    draw(figure, {model.name: ({**timelines[model.name].lines, **model.lines()}, model.steps) for model in models})
     screen.links({"figure": str(figure), **{f"MLflow: {name}": found.page for name, found in timelines.items()}})
     if not keep:
         screen.say(
@@ -90,17 +90,17 @@ def conclude(screen: Screen, stack: Stack, figure: Path, pupils: list[Pupil], ke
         )
 
 
-def rows_of(pupil: Pupil) -> Iterator[list[str]]:
+def rows_of(model: DemoModel) -> Iterator[list[str]]:
     """The rows of the table that a model has."""
-    for what, position in pupil.story:
-        if position in pupil.comparisons:
-            adapted, found = pupil.comparisons[position]
+    for what, position in model.steps:
+        if position in model.comparisons:
+            adapted, found = model.comparisons[position]
             certificate, accuracy, cost = adapted.certificate, found.accuracy, found.cost
             assert accuracy is not None
             assert cost is not None
             bounded = certificate is not None and certificate.kind == "bound"
             yield [
-                pupil.name,
+                model.name,
                 what,
                 percent(accuracy.adapted),
                 percent(accuracy.retrained),
@@ -118,7 +118,7 @@ def stay(screen: Screen, stack: Stack) -> None:
     screen.links({"REST": f"{stack.url}/docs", "key": key, "MLflow": mlflow, "stop": "Ctrl-C"})
     try:
         while True:
-            stack.look()
+            stack.check_running()
             time.sleep(1)
     except KeyboardInterrupt:
         screen.say("Everything is being stopped, and its files deleted.")
@@ -139,10 +139,10 @@ def part_behind(stack: Stack, error: BaseException | None) -> str:
     """Whose log tells most about an error."""
     if isinstance(error, NotReady):
         return error.part
-    if not stack.runs:
+    if not stack.is_running:
         return "up"
     if isinstance(error, ApiError | UnreachableError):
         return "service"
-    if isinstance(error, Unscheduled):
+    if isinstance(error, NotScheduled):
         return "scheduler"
-    return "mlflow" if isinstance(error, httpx.HTTPError | Untold) else "worker"
+    return "mlflow" if isinstance(error, httpx.HTTPError | NotShown) else "worker"

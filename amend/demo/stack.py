@@ -25,7 +25,7 @@ GUARD = [sys.executable, "-I", "-S", guard.__file__]
 UP = [sys.executable, "-P", "-c", "from amend.cli import main; main()", "up"]
 START_SECONDS = 180.0
 STOP_SECONDS = 60.0
-LOOK_EVERY = 0.3
+POLL_EVERY = 0.3
 # The tour should not wait long for the scheduler to look what is due, nor for idle workers to stop.
 QUICK = {"AMEND_TICK_SECONDS": "1", "AMEND_STOP_SECONDS": "2"}
 LINES = 15
@@ -80,10 +80,10 @@ class Stack:
         with Client(self.url, "none", pauses=()) as client:
             while missing := self.missing(client):
                 report(1 - len(missing) / len(PARTS), f"waiting for {', '.join(missing)}")
-                self.look()
+                self.check_running()
                 if time.monotonic() > end:
                     raise NotReady(f"{missing[0]} was not ready after {START_SECONDS:.0f} s", missing[0])
-                time.sleep(LOOK_EVERY)
+                time.sleep(POLL_EVERY)
 
     def missing(self, client: Client) -> list[str]:
         """The parts that are not ready."""
@@ -95,12 +95,12 @@ class Stack:
         return [name for name, part in parts.items() if part is not None and not part.ok]
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def look(self) -> None:
+    def check_running(self) -> None:
         """NotReady if it has ended."""
-        if not self.runs:
+        if not self.is_running:
             raise NotReady("amend up has ended", "up")
 
     def last_lines(self, part: str) -> list[str]:
@@ -113,7 +113,7 @@ class Stack:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.process is not None and self.runs:
+        if self.process is not None and self.is_running:
             self.process.send_signal(signal.SIGTERM)
             try:
                 self.process.wait(STOP_SECONDS)

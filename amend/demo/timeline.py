@@ -7,21 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import Any
 
 import httpx
 
 from amend.up.authentication import USER
 
 PATIENCE = 60.0
-"""Seconds for MLflow to be told of everything."""
+"""Seconds for MLflow to get everything."""
 LINES = ("adapted", "retrained", "frozen")
 METRIC = "accuracy/holdout"
 COLOURS = {"adapted": "#1f77b4", "retrained": "#ff7f0e", "frozen": "#8c8c8c"}
 LABELS = {"adapted": "adapted", "retrained": "full retrain", "frozen": "frozen: had nothing been done"}
 
 
-class Untold(Exception):
+class NotShown(Exception):
     """MLflow does not show what it should."""
 
 
@@ -41,7 +40,7 @@ class Mlflow:
         self.http = httpx.Client(auth=(USER, password), base_url=root, timeout=30, verify=False, trust_env=False)
 
     def timeline(self, model: str, position: int) -> Timeline:
-        """The timeline, once it has come to a position; Untold if it does not."""
+        """The timeline, once it has come to a position; NotShown if it does not."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             found = self.http.get("/experiments/get-by-name", params={"experiment_name": f"{model} timeline"})
@@ -51,15 +50,15 @@ class Mlflow:
                 if all(position in lines.get(name, {}) for name in ("adapted", "retrained")):
                     return Timeline(f"{self.url}/#/experiments/{id}/runs?compareRunsMode=CHART", lines)
             time.sleep(0.3)
-        raise Untold(f"MLflow does not show position {position} of {model}")
+        raise NotShown(f"MLflow does not show position {position} of {model}")
 
     def lines(self, experiment: str) -> dict[str, dict[int, float]]:
         runs = self.http.post("/runs/search", json={"experiment_ids": [experiment]}).raise_for_status().json()
         return {run["info"]["run_name"]: self.history(run["info"]["run_id"]) for run in runs.get("runs", [])}
 
     def history(self, run: str) -> dict[int, float]:
-        asked: dict[str, Any] = {"run_id": run, "metric_key": METRIC}
-        found = self.http.get("/metrics/get-history", params=asked).raise_for_status().json()
+        wanted = {"run_id": run, "metric_key": METRIC}
+        found = self.http.get("/metrics/get-history", params=wanted).raise_for_status().json()
         return {int(metric["step"]): float(metric["value"]) for metric in found.get("metrics", [])}
 
 
@@ -70,9 +69,9 @@ def draw(file: Path, models: dict[str, tuple[dict[str, dict[int, float]], Sequen
 
     figure = Figure(figsize=(11, 4), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
-    for i, (name, (lines, story)) in enumerate(models.items()):
+    for i, (name, (lines, steps)) in enumerate(models.items()):
         axes = figure.add_subplot(1, len(models), i + 1)
-        place = {position: x for x, (_, position) in enumerate(story)}
+        place = {position: x for x, (_, position) in enumerate(steps)}
         for line in reversed(LINES):
             points = [(place[p], 100 * v) for p, v in sorted(lines.get(line, {}).items()) if p in place]
             if points:
@@ -80,7 +79,7 @@ def draw(file: Path, models: dict[str, tuple[dict[str, dict[int, float]], Sequen
                 axes.plot(
                     *zip(*points, strict=True), style, ms=size, mfc="none", color=COLOURS[line], label=LABELS[line]
                 )
-        axes.set_xticks(range(len(story)), [fill(what, 9) for what, _ in story], multialignment="center")
+        axes.set_xticks(range(len(steps)), [fill(what, 9) for what, _ in steps], multialignment="center")
         axes.set_title(name)
         axes.set_ylabel("accuracy on held-out images, %")
         axes.spines[["top", "right"]].set_visible(False)

@@ -17,7 +17,7 @@ from amend.responses import Comparison, Erasure, Job, Version
 TIMEOUT = 170.0
 """Seconds that any one job may take before the tour gives up."""
 SCHEDULED_WITHIN = 60.0
-LOOK_EVERY = 0.2
+POLL_EVERY = 0.2
 PERSON = "writer-17"
 STATES = {"received": 0.0, "adapting": 0.2, "verifying": 0.6, "purging": 0.8, "completed": 1.0}
 # By request alone, so that each step shows what it is about; the last one is the scheduler's.
@@ -25,7 +25,7 @@ QUIET = {"adapt": {"after_changes": None, "every": None}, "retrain": {"every": N
 
 
 @dataclass
-class Pupil:
+class DemoModel:
     """A model of the tour, and what became of it."""
 
     name: str
@@ -33,7 +33,7 @@ class Pupil:
     spec: dict[str, Any]
     deltas: tuple[float, float]
     """Of the regularizer, before and after."""
-    story: list[tuple[str, int]] = field(default_factory=list)
+    steps: list[tuple[str, int]] = field(default_factory=list)
     """What happened, and the position of the ledger after it."""
     comparisons: dict[int, tuple[Version, Comparison]] = field(default_factory=dict)
     """By position, with the adapted version."""
@@ -48,7 +48,7 @@ class Pupil:
         pairs = {at: found.accuracy for at, (_, found) in self.comparisons.items() if found.accuracy is not None}
         adapted = {at: pair.adapted for at, pair in pairs.items()}
         return {
-            "adapted": {self.story[0][1]: self.first, **adapted},
+            "adapted": {self.steps[0][1]: self.first, **adapted},
             "retrained": {at: pair.retrained for at, pair in pairs.items()},
         }
 
@@ -57,7 +57,7 @@ class StepFailed(Exception):
     """Which step; its cause is why."""
 
 
-class Unscheduled(Exception):
+class NotScheduled(Exception):
     """The scheduler has not done what the policy asks for."""
 
 
@@ -67,14 +67,14 @@ class Tour:
     def __init__(self, client: AsyncClient, screen: Screen) -> None:
         self.client, self.screen = client, screen
         digits = Digits()
-        self.pupils = [
-            Pupil(
+        self.models = [
+            DemoModel(
                 "digits-linear",
                 digits.frequencies,
                 {"architecture": {"kind": "linear", "degree": 2}, "policy": QUIET},
                 (10.0, 1.0),
             ),
-            Pupil(
+            DemoModel(
                 "digits-mlp",
                 digits.pixels,
                 {
@@ -95,62 +95,63 @@ class Tour:
         await self.step("another regularizer", self.change_delta)
         await self.step("degree 2 becomes 1: a simpler model is less accurate, adapted or retrained", self.simplify)
         await self.erase("a person is erased, from all models at once")
-        await self.step("a scheduled retrain, to compare with what the erasure has left", self.scheduled)
+        await self.step("a scheduled retrain, to compare with what the erasure has left", self.retrain_on_schedule)
 
-    async def step(self, title: str, act: Callable[[Pupil, Bar], Awaitable[str]]) -> None:
+    async def step(self, title: str, act: Callable[[DemoModel, Bar], Awaitable[str]]) -> None:
         """One step of both models at the same time; then a line for each that says what it shows."""
-        names = [pupil.name for pupil in self.pupils]
-        with self.named(title), self.screen.bars(names) as bars:
-            said = await asyncio.gather(*(act(pupil, bar) for pupil, bar in zip(self.pupils, bars, strict=True)))
+        names = [model.name for model in self.models]
+        with self.report_step(title), self.screen.bars(names) as bars:
+            said = await asyncio.gather(*(act(model, bar) for model, bar in zip(self.models, bars, strict=True)))
         self.screen.facts(dict(zip(names, said, strict=True)))
 
     @contextmanager
-    def named(self, title: str) -> Iterator[None]:
+    def report_step(self, title: str) -> Iterator[None]:
         self.screen.head(title)
         try:
             yield
         except Exception as error:
             raise StepFailed(title) from error
 
-    async def train(self, pupil: Pupil, bar: Bar) -> str:
-        examples = pupil.images(*range(9))
-        regularizer = {"kind": "l2", "delta": pupil.deltas[0]}
+    async def train(self, model: DemoModel, bar: Bar) -> str:
+        examples = model.images(*range(9))
+        regularizer = {"kind": "l2", "delta": model.deltas[0]}
         source = {"kind": "vector", "dim": examples["x"].shape[1]}
-        await self.client.create_model(pupil.name, source, {"kind": "binary"}, regularizer=regularizer, **pupil.spec)
-        added = await self.client.add_examples(pupil.name, examples)
-        job = await self.wait(await self.client.adapt(pupil.name), bar)
+        await self.client.create_model(model.name, source, {"kind": "binary"}, regularizer=regularizer, **model.spec)
+        added = await self.client.add_examples(model.name, examples)
+        job = await self.wait(await self.client.adapt(model.name), bar)
         assert job.version is not None
-        version = await self.client.version(pupil.name, job.version)
-        pupil.story.append(("nine digits", version.position))
-        pupil.first = version.metrics["accuracy"] or 0.0
+        version = await self.client.version(model.name, job.version)
+        model.steps.append(("nine digits", version.position))
+        model.first = version.metrics["accuracy"] or 0.0
         right = f"{percent(version.metrics['accuracy'])} of the held-out ones are told odd or even"
         return f"{added.accepted} examples of 0 to 8; {right}; {seconds(version.cost.seconds)}"
 
-    async def add_nine(self, pupil: Pupil, bar: Bar) -> str:
-        added = await self.client.add_examples(pupil.name, pupil.images(9))
-        job = await self.client.adapt(pupil.name)
-        return f"{added.accepted} examples more; {await self.checked(pupil, '9 arrives', job, bar)}"
+    async def add_nine(self, model: DemoModel, bar: Bar) -> str:
+        added = await self.client.add_examples(model.name, model.images(9))
+        job = await self.client.adapt(model.name)
+        return f"{added.accepted} examples more; {await self.compare_with_retrain(model, '9 arrives', job, bar)}"
 
-    async def remove_eight(self, pupil: Pupil, bar: Bar) -> str:
-        removed = await self.client.remove_examples(pupil.name, pupil.images(8)["id"].tolist())
-        return f"{removed.removed} examples less; {await self.checked(pupil, '8 is removed', removed.job, bar)}"
+    async def remove_eight(self, model: DemoModel, bar: Bar) -> str:
+        removed = await self.client.remove_examples(model.name, model.images(8)["id"].tolist())
+        found = await self.compare_with_retrain(model, "8 is removed", removed.job, bar)
+        return f"{removed.removed} examples less; {found}"
 
-    async def change_delta(self, pupil: Pupil, bar: Bar) -> str:
-        old, new = pupil.deltas
-        changed = await self.client.change_model(pupil.name, regularizer={"kind": "l2", "delta": new})
+    async def change_delta(self, model: DemoModel, bar: Bar) -> str:
+        old, new = model.deltas
+        changed = await self.client.change_model(model.name, regularizer={"kind": "l2", "delta": new})
         what = f"delta {old:g} → {new:g}"
-        return f"{what}; {await self.checked(pupil, what, changed.job, bar)}"
+        return f"{what}; {await self.compare_with_retrain(model, what, changed.job, bar)}"
 
-    async def simplify(self, pupil: Pupil, bar: Bar) -> str:
-        if pupil.spec["architecture"]["kind"] != "linear":
+    async def simplify(self, model: DemoModel, bar: Bar) -> str:
+        if model.spec["architecture"]["kind"] != "linear":
             bar(1.0, "")
             return "has no degree, and stays as it is"
-        changed = await self.client.change_model(pupil.name, architecture={"kind": "linear", "degree": 1})
+        changed = await self.client.change_model(model.name, architecture={"kind": "linear", "degree": 1})
         what = "degree 2 → 1"
-        return f"{what}; {await self.checked(pupil, what, changed.job, bar)}"
+        return f"{what}; {await self.compare_with_retrain(model, what, changed.job, bar)}"
 
     async def erase(self, title: str) -> None:
-        with self.named(title), self.screen.bars([PERSON]) as [bar]:
+        with self.report_step(title), self.screen.bars([PERSON]) as [bar]:
             asked = await self.client.erase(PERSON, reason="the tour")
 
             def show(erasure: Erasure) -> None:
@@ -159,8 +160,8 @@ class Tour:
             done = await self.client.wait_for_erasure(asked, progress=show, timeout=TIMEOUT)
             receipt = await self.client.receipt(done)
             chain = await self.client.verify_receipts()
-            for pupil in self.pupils:
-                pupil.story.append(("a person is erased", (await self.client.model(pupil.name)).head))
+            for model in self.models:
+                model.steps.append(("a person is erased", (await self.client.model(model.name)).head))
         said = {
             part["model"]: f"{part['examples']} examples of {PERSON}; {part['words']}" for part in receipt["models"]
         }
@@ -168,34 +169,34 @@ class Tour:
         valid = "the chain is valid" if chain.valid else "the chain is NOT valid"
         self.screen.facts({**said, "receipt": f"number {receipt['number']}, {took}; {valid}; {receipt['statement']}"})
 
-    async def scheduled(self, pupil: Pupil, bar: Bar) -> str:
+    async def retrain_on_schedule(self, model: DemoModel, bar: Bar) -> str:
         """The policy asks for a retrain every second; the scheduler sees to it."""
-        before = {job.id async for job in self.client.jobs(model=pupil.name, kind="retrain")}
-        await self.client.change_policy(pupil.name, {"retrain": {"every": "1s"}})
+        before = {job.id async for job in self.client.jobs(model=model.name, kind="retrain")}
+        await self.client.change_policy(model.name, {"retrain": {"every": "1s"}})
         bar(0.0, "waiting for the scheduler")
         end = time.monotonic() + SCHEDULED_WITHIN
-        while not (new := {job.id async for job in self.client.jobs(model=pupil.name, kind="retrain")} - before):
+        while not (new := {job.id async for job in self.client.jobs(model=model.name, kind="retrain")} - before):
             if time.monotonic() > end:
-                raise Unscheduled(f"no retrain was due after {SCHEDULED_WITHIN:.0f} s")
-            await asyncio.sleep(LOOK_EVERY)
+                raise NotScheduled(f"no retrain was due after {SCHEDULED_WITHIN:.0f} s")
+            await asyncio.sleep(POLL_EVERY)
         await self.wait(new.pop(), bar)
-        await self.client.change_policy(pupil.name, {"retrain": {"every": None}})
-        return f"due by the policy; {await self.compared(pupil)}"
+        await self.client.change_policy(model.name, {"retrain": {"every": None}})
+        return f"due by the policy; {await self.describe_comparison(model)}"
 
-    async def checked(self, pupil: Pupil, what: str, job: Job | str | None, bar: Bar) -> str:
+    async def compare_with_retrain(self, model: DemoModel, what: str, job: Job | str | None, bar: Bar) -> str:
         """Wait for an adaptation, then have a full retrain at the same position to compare it with; in words."""
         assert job is not None
         adapted = await self.wait(job, bar)
-        pupil.story.append((what, adapted.to_position))
-        await self.wait(await self.client.retrain(pupil.name), bar, "to compare with: ")
-        return await self.compared(pupil) or adapted.message
+        model.steps.append((what, adapted.to_position))
+        await self.wait(await self.client.retrain(model.name), bar, "to compare with: ")
+        return await self.describe_comparison(model) or adapted.message
 
-    async def compared(self, pupil: Pupil) -> str:
+    async def describe_comparison(self, model: DemoModel) -> str:
         """What the comparison at the last position says; nothing if there is none: the model was retrained itself."""
-        found = await anext(self.client.comparisons(pupil.name))
-        if found.position != pupil.story[-1][1]:
+        found = await anext(self.client.comparisons(model.name))
+        if found.position != model.steps[-1][1]:
             return ""
-        pupil.comparisons[found.position] = await self.client.version(pupil.name, found.adapted), found
+        model.comparisons[found.position] = await self.client.version(model.name, found.adapted), found
         assert found.accuracy is not None
         assert found.cost is not None
         accuracy = f"{percent(found.accuracy.adapted)} (retrain {percent(found.accuracy.retrained)})"

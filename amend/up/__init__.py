@@ -1,1 +1,1 @@
-"""Keeping a set of processes running: what ``amend up`` is made of. Which processes, ``amend.commands.up`` decides."""
+"""Keeping a set of processes running: what ``amend up`` is made of. Which processes, ``amend.up.stack`` decides."""

@@ -28,7 +28,7 @@ REFUSAL = (
 HEADERS = [(b"content-type", b"text/plain"), (b"www-authenticate", b'Basic realm="MLflow of Amend", charset="UTF-8"')]
 
 
-class Authenticated:
+class BasicAuthentication:
     """An ASGI application that answers nobody who does not send the password."""
 
     def __init__(self, app: Application, password: str) -> None:
@@ -47,7 +47,7 @@ class Authenticated:
     def admits(self, scope: Message) -> bool:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         foreign = is_of_another_page(scope.get("method", "GET"), dict(scope["headers"]))
-        sent = credentials(given[0]) if len(given) == 1 and not foreign else b""
+        sent = decode_credentials(given[0]) if len(given) == 1 and not foreign else b""
         # in the same time, however much of it is right
         return hmac.compare_digest(sent, self.expected) or (scope["type"] == "http" and scope["path"] == OPEN)
 
@@ -61,10 +61,10 @@ def is_of_another_page(method: str, headers: Mapping[bytes, bytes]) -> bool:
     return elsewhere and not follows_link
 
 
-def credentials(header: bytes) -> bytes:
+def decode_credentials(header: bytes) -> bytes:
     """The user name and password in a header, with a colon between them; nothing if it has another form.
 
-    >>> credentials(b"Basic YW1lbmQ6c2VjcmV0")
+    >>> decode_credentials(b"Basic YW1lbmQ6c2VjcmV0")
     b'amend:secret'
     """
     scheme, _, encoded = header.partition(b" ")

@@ -23,11 +23,11 @@ def main() -> None:
         (groups.add if line.startswith("+") else groups.discard)(int(line[1:]))
     end = time.monotonic() + WAIT
     while groups and time.monotonic() < end:
-        groups = {group for group in groups if killed(group)}
+        groups = {group for group in groups if kill(group)}
         time.sleep(0.05)
 
 
-def killed(group: int) -> bool:
+def kill(group: int) -> bool:
     """Whether there was somebody to kill."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)

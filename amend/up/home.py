@@ -29,7 +29,7 @@ def open_home(folder: Path) -> int:
         for path in (folder, folder / "logs"):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(folder / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        take(lock, folder)
+        take_lock(lock, folder)
         os.truncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         with probe.open("wb") as file:
@@ -46,7 +46,7 @@ def open_home(folder: Path) -> int:
     return lock
 
 
-def take(lock: int, folder: Path) -> None:
+def take_lock(lock: int, folder: Path) -> None:
     end = time.monotonic() + PATIENCE
     while True:
         try:
@@ -54,14 +54,14 @@ def take(lock: int, folder: Path) -> None:
             return
         except BlockingIOError:
             holder = os.pread(lock, 20, 0).decode().strip()
-            if time.monotonic() > end or runs(holder):
+            if time.monotonic() > end or is_running(holder):
                 which = f"process {holder}" if holder else "another process"
                 message = f"amend up runs already in {folder} ({which}). Stop that one first, or set AMEND_HOME."
                 raise CannotStart(message) from None
         time.sleep(0.1)
 
 
-def runs(process: str) -> bool:
+def is_running(process: str) -> bool:
     """Whether a process is there; not, if it was killed and its guard has yet to finish."""
     try:
         os.kill(int(process), 0)

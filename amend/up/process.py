@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-WELL = 30.0
+WELL_AFTER = 30.0
 """A part that ran for so many seconds is well: what happened before is forgotten."""
-SHORTEST, LONGEST = 0.5, 60.0
+MIN_PAUSE, MAX_PAUSE = 0.5, 60.0
 """Seconds before a part is started again: doubled each time it does not do well."""
 LOG_BYTES = 16 * 2**20
 """A log file that is larger becomes the last one."""
@@ -41,7 +41,7 @@ class Process:
         self.process: subprocess.Popen[bytes] | None = None
         self.started = 0.0
         self.failures = 0
-        self.due = 0.0
+        self.restart_at = 0.0
 
     def start(self) -> int:
         """Start the process; the number of its group."""
@@ -59,19 +59,19 @@ class Process:
             )
         return self.process.pid
 
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def failed(self) -> float:
+    def note_failure(self) -> float:
         """Note that it ended without being told to; the pause before the next start."""
         now = time.monotonic()
-        self.failures = 1 if now - self.started >= WELL else self.failures + 1
-        pause = min(SHORTEST * 2.0 ** (self.failures - 1), LONGEST)
-        self.due = now + pause
+        self.failures = 1 if now - self.started >= WELL_AFTER else self.failures + 1
+        pause = min(MIN_PAUSE * 2.0 ** (self.failures - 1), MAX_PAUSE)
+        self.restart_at = now + pause
         return pause
 
     def ask_to_stop(self) -> None:
-        if self.process is not None and self.runs():
+        if self.process is not None and self.is_running():
             self.process.terminate()
 
     def kill(self) -> None:
@@ -80,17 +80,17 @@ class Process:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
-    def turn_log(self) -> None:
+    def rotate_log(self) -> None:
         """Begin a new log file, and keep the last one."""
         with suppress(FileNotFoundError):
-            self.log.replace(last(self.log))
+            self.log.replace(previous_log(self.log))
 
-    def keep_log_short(self) -> None:
+    def limit_log(self) -> None:
         """Turn a log file that grew too large. The process goes on writing to it, so it is emptied, not replaced."""
         with suppress(OSError):
             if self.log.stat().st_size > LOG_BYTES:
                 with suppress(OSError):  # on a full disk none is kept
-                    shutil.copyfile(self.log, last(self.log))
+                    shutil.copyfile(self.log, previous_log(self.log))
                 os.truncate(self.log, 0)
 
     def last_lines(self, count: int) -> list[str]:
@@ -103,5 +103,5 @@ class Process:
         return [line for line in lines if line.strip()][-count:]
 
 
-def last(log: Path) -> Path:
+def previous_log(log: Path) -> Path:
     return log.with_name(f"{log.name}.1")

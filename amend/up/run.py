@@ -20,7 +20,7 @@ from amend.up.supervisor import Supervisor
 
 REMINDER = 30.0
 """Seconds after which it is said what is still being waited for."""
-LITTLE = 4 * 2**20
+FULL_BELOW = 4 * 2**20
 """Bytes of free disk that are as good as none."""
 
 
@@ -34,19 +34,19 @@ def run() -> int:
         stack = Stack(home)
         supervisor = Supervisor(stack.stages, lock, say)
         for part in (stack.migrate, *supervisor.parts):
-            part.turn_log()
+            part.rotate_log()
     except CannotStart as problem:
         fail(str(problem))
     except OSError as error:
         fail(f"AMEND_HOME: {error.filename} cannot be used ({error.strerror})")
-    with supervisor.at_work():
+    with supervisor.supervise():
         say("home", str(home))
         for part in stack.independent:
             supervisor.start(part)
         migrate(supervisor, stack)
         for name in stack.elsewhere:
             say(name, f"not started here: AMEND_{name.upper()}_URL names one")
-        return supervisor.run(Watch(stack, begun))
+        return supervisor.run(ReadinessWatch(stack, begun))
 
 
 def migrate(supervisor: Supervisor, stack: Stack) -> None:
@@ -61,11 +61,11 @@ def migrate(supervisor: Supervisor, stack: Stack) -> None:
             name, colon, text = line.partition(": ")
             say(*((name, text) if colon else ("settings", line)))
     elif code is not None:
-        told = lines and not any(line.startswith("Traceback") for line in lines)
-        fail(lines[-1] if told else f"the database could not be prepared; {stack.migrate.log} tells why")
+        explained = lines and not any(line.startswith("Traceback") for line in lines)
+        fail(lines[-1] if explained else f"the database could not be prepared; {stack.migrate.log} tells why")
 
 
-class Watch:
+class ReadinessWatch:
     """Says which parts are ready as they come, and later whether the disk is full. True once all parts are ready."""
 
     def __init__(self, stack: Stack, begun: float) -> None:
@@ -77,7 +77,7 @@ class Watch:
         self.ready = self.full = False
 
     def __call__(self) -> bool:
-        self.look_at_the_disk()
+        self.check_disk()
         if self.ready:
             return True
         waiting = self.waiting_for()
@@ -89,9 +89,9 @@ class Watch:
             say("waiting", f"for {', '.join(waiting)}; logs: {self.stack.logs}")
         return self.ready
 
-    def look_at_the_disk(self) -> None:
+    def check_disk(self) -> None:
         with suppress(OSError):
-            full = shutil.disk_usage(self.stack.home).free < LITTLE
+            full = shutil.disk_usage(self.stack.home).free < FULL_BELOW
             if full != self.full:
                 say(
                     "disk",

@@ -20,20 +20,20 @@ class Stack:
 
     def __init__(self, home: Path) -> None:
         self.home, self.logs = home, home / "logs"
-        self.elsewhere = [name for name in ("database", "broker", "mlflow") if given(f"{name}_url")]
+        self.elsewhere = [name for name in ("database", "broker", "mlflow") if read_setting(f"{name}_url")]
         host = os.environ.get("AMEND_HOST") or HERE
         wanted = {"AMEND_PORT": (host, os.environ.get("AMEND_PORT") or "8000")}
         if "mlflow" not in self.elsewhere:
             wanted["AMEND_MLFLOW_PORT"] = (HERE, os.environ.get("AMEND_MLFLOW_PORT") or "5000")
         ports = free_ports(wanted)
-        self.url = f"http://{reached(host)}:{ports['AMEND_PORT']}"
+        self.url = f"http://{url_host(host)}:{ports['AMEND_PORT']}"
         self.environment = os.environ | {"AMEND_HOME": str(home), "AMEND_PORT": str(ports["AMEND_PORT"])}
         self.mlflow_url = ""
         self.mlflow_key = home / "mlflow.key"
         """The file with MLflow's password, unless another was given."""
         if "mlflow" not in self.elsewhere:
             self.mlflow_url = f"http://{HERE}:{ports['AMEND_MLFLOW_PORT']}"
-            password = given("mlflow_password") or kept_password(self.mlflow_key)
+            password = read_setting("mlflow_password") or load_password(self.mlflow_key)
             self.environment |= {"AMEND_MLFLOW_URL": self.mlflow_url, "AMEND_MLFLOW_PASSWORD": password}
 
         self.migrate = self.part("migrate", "migrations")
@@ -68,13 +68,13 @@ class Stack:
         return Process("mlflow", command, self.logs / "mlflow.log", environment, folder)
 
 
-def given(setting: str) -> str:
+def read_setting(setting: str) -> str:
     """What the user has set, where the parts will find it; empty, if nothing."""
     file = SECRETS / f"amend_{setting}"
     return os.environ.get(f"AMEND_{setting.upper()}") or (file.read_text().strip() if file.is_file() else "")
 
 
-def kept_password(file: Path) -> str:
+def load_password(file: Path) -> str:
     """The password in a file; a new one if there is none. Nobody else makes one meanwhile: the folder is ours."""
     found = file.read_text().strip() if file.exists() else ""
     if not found:
@@ -85,10 +85,10 @@ def kept_password(file: Path) -> str:
     return found
 
 
-def reached(host: str) -> str:
+def url_host(host: str) -> str:
     """The host by which a server on this machine is reached, as it stands in a URL.
 
-    >>> [reached(host) for host in ("127.0.0.1", "0.0.0.0", "::", "fd00::7")]
+    >>> [url_host(host) for host in ("127.0.0.1", "0.0.0.0", "::", "fd00::7")]
     ['127.0.0.1', '127.0.0.1', '[::1]', '[fd00::7]']
     """
     here = {"0.0.0.0": HERE, "::": "::1"}.get(host, host)

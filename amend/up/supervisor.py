@@ -18,14 +18,14 @@ from types import FrameType
 
 from amend.up.process import Process
 
-LOOK = 0.5
-"""Seconds between two looks whether everything is ready."""
-IDLE = 5.0
-"""Seconds between two looks afterwards, and between two looks at the logs' sizes."""
-TOLD_AFTER = 3
+CHECK_EVERY = 0.5
+"""Seconds between two checks whether everything is ready."""
+IDLE_EVERY = 5.0
+"""Seconds between two checks afterwards, and between two of the logs' sizes."""
+SHOW_LOG_AFTER = 3
 """So many deaths in a row, and the last lines of the log are shown."""
 LINES = 10
-ECHO = 0.5
+SAME_SIGNAL = 0.5
 """Seconds in which a second signal is the first one again."""
 
 
@@ -37,30 +37,30 @@ class Supervisor:
         self.say = say
         self._lock = lock
         self._guard: subprocess.Popen[bytes]
-        self._wishes = 0
-        self._wished = 0.0
-        self._woken = -1
+        self._stop_requests = 0
+        self._last_request = 0.0
+        self._wakeup = -1
 
     @property
     def parts(self) -> list[Process]:
         return [part for stage in self.stages for part in stage]
 
     @property
-    def told_to_stop(self) -> bool:
-        return self._wishes > 0
+    def stop_requested(self) -> bool:
+        return self._stop_requests > 0
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
+    def supervise(self) -> Iterator[None]:
         """Signals are heard, and nothing that was started is left at the end, however it comes."""
-        self._woken, wake = os.pipe()
-        for end in (self._woken, wake):
+        self._wakeup, wake = os.pipe()
+        for end in (self._wakeup, wake):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             # nohup has it ignored, and means it
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, self._wish)
+                signal.signal(number, self._request_stop)
         self._start_guard()
         try:
             yield
@@ -69,35 +69,35 @@ class Supervisor:
             self._guard.communicate()  # closes its input, and it ends
 
     def run_once(self, part: Process) -> int | None:
-        """Run a part to its end; its exit code, or None if we were told to stop before."""
+        """Run a part to its end; its exit code, or None if a signal asked us to stop before."""
         self._tell_guard("+", part.start())
-        while part.runs() and not self.told_to_stop:
-            self._sleep(IDLE)
-        code = self._bury(part)
-        return None if self.told_to_stop else code
+        while part.is_running() and not self.stop_requested:
+            self._sleep(IDLE_EVERY)
+        code = self._reap(part)
+        return None if self.stop_requested else code
 
-    def run(self, look: Callable[[], bool]) -> int:
+    def run(self, check: Callable[[], bool]) -> int:
         """Keep all parts running until a signal comes, then stop them; the exit code.
 
-        `look` is called again and again, more often until it says that everything is ready.
+        `check` is called again and again, more often until it says that everything is ready.
         """
-        while not self.told_to_stop:
-            self._revive()
-            ready = look()
+        while not self.stop_requested:
+            self._restart_dead()
+            ready = check()
             for part in self.parts:
-                part.keep_log_short()
-            due = [part.due - time.monotonic() for part in self.parts if part.process is None]
-            self._sleep(max(0.0, min([IDLE if ready else LOOK, *due])))
+                part.limit_log()
+            due = [part.restart_at - time.monotonic() for part in self.parts if part.process is None]
+            self._sleep(max(0.0, min([IDLE_EVERY if ready else CHECK_EVERY, *due])))
         return self._stop()
 
-    def _revive(self) -> None:
+    def _restart_dead(self) -> None:
         """Start what does not run and whose pause is over."""
         for part in self.parts:
-            if part.process is not None and not part.runs():
-                code = self._bury(part)
+            if part.process is not None and not part.is_running():
+                code = self._reap(part)
                 how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-                self._failed(part, how)
-            if part.process is None and time.monotonic() >= part.due and not self.told_to_stop:
+                self._report_failure(part, how)
+            if part.process is None and time.monotonic() >= part.restart_at and not self.stop_requested:
                 self.start(part)
         if self._guard.poll() is not None:
             self._start_guard()
@@ -107,19 +107,19 @@ class Supervisor:
         try:
             group = part.start()
         except OSError as error:
-            self._failed(part, f"could not be started ({error.strerror})")
+            self._report_failure(part, f"could not be started ({error.strerror})")
         else:
             self._tell_guard("+", group)
 
-    def _failed(self, part: Process, how: str) -> None:
-        pause = part.failed()
+    def _report_failure(self, part: Process, how: str) -> None:
+        pause = part.note_failure()
         self.say(part.name, f"{how}; started again in {pause:g} s (log: {part.log})")
-        if part.failures == TOLD_AFTER:
-            self.say(part.name, f"ended {TOLD_AFTER} times in a row. The last lines of its log:")
+        if part.failures == SHOW_LOG_AFTER:
+            self.say(part.name, f"ended {SHOW_LOG_AFTER} times in a row. The last lines of its log:")
             for line in part.last_lines(LINES):
                 self.say(part.name, f"  {line}")
 
-    def _bury(self, part: Process) -> int:
+    def _reap(self, part: Process) -> int:
         """See to it that nothing is left of a part, which may have children that live on; its exit code."""
         if part.process is None:
             return 0
@@ -136,18 +136,18 @@ class Supervisor:
             for part in stage:
                 part.ask_to_stop()
             begun = time.monotonic()
-            while self._wishes == 1 and any(part.runs() for part in stage):
+            while self._stop_requests == 1 and any(part.is_running() for part in stage):
                 for part in stage:
-                    if part.runs() and time.monotonic() - begun > part.patience:
+                    if part.is_running() and time.monotonic() - begun > part.patience:
                         self.say(part.name, f"did not end in {part.patience:g} s, and is killed")
                         part.kill()
                 self._sleep(0.5)
-            if self._wishes > 1:
+            if self._stop_requests > 1:
                 self._kill_all()
                 self.say("stopped", "at once: jobs that ran are taken up again after the next start")
                 return 1
             for part in stage:
-                self._bury(part)
+                self._reap(part)
                 self.say(part.name, "stopped")
         self.say("stopped", "everything has ended")
         return 0
@@ -156,7 +156,7 @@ class Supervisor:
         for part in self.parts:
             part.kill()
         for part in self.parts:
-            self._bury(part)
+            self._reap(part)
 
     def _start_guard(self) -> None:
         """Start who ends our parts if we cannot. It has our lock, too: nobody else starts before it has done that."""
@@ -175,12 +175,12 @@ class Supervisor:
 
     def _sleep(self, seconds: float) -> None:
         """Until a signal comes, of which the death of a child is one."""
-        if select.select([self._woken], [], [], seconds)[0]:
+        if select.select([self._wakeup], [], [], seconds)[0]:
             with suppress(BlockingIOError):
-                os.read(self._woken, 1024)
+                os.read(self._wakeup, 1024)
 
-    def _wish(self, _number: int, _frame: FrameType | None) -> None:
+    def _request_stop(self, _number: int, _frame: FrameType | None) -> None:
         # `timeout`, make and others send the same one to the process and to its group
-        if time.monotonic() - self._wished > ECHO:
-            self._wishes += 1
-            self._wished = time.monotonic()
+        if time.monotonic() - self._last_request > SAME_SIGNAL:
+            self._stop_requests += 1
+            self._last_request = time.monotonic()

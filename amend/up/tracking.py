@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from amend.up.authentication import Application, Authenticated
-from amend.up.stack import given
+from amend.up.authentication import Application, BasicAuthentication
+from amend.up.stack import read_setting
 
 HERE = "127.0.0.1"
 SETTINGS = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
@@ -67,11 +67,11 @@ def serve(command: list[str], extra_env: dict[str, str], **_: Any) -> None:
 def app() -> Application:
     from mlflow.server.fastapi_app import app
 
-    return Authenticated(app, password())
+    return BasicAuthentication(app, password())
 
 
 def password() -> str:
-    return given("mlflow_password")
+    return read_setting("mlflow_password")
 
 
 def bring_up_to_date(database: Path, mlflow: Callable[..., object]) -> None:

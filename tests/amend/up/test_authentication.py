@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from amend.up.authentication import REFUSAL, Authenticated
+from amend.up.authentication import REFUSAL, BasicAuthentication
 
 PASSWORD = "with: a colon, and an ü"
 
@@ -26,7 +26,7 @@ async def everything(scope: MutableMapping[str, Any], receive: Any, send: Any) -
 
 def sent(path: str, *authorization: bytes, method: str = "GET", **more: bytes) -> httpx.Response:
     async def ask() -> httpx.Response:
-        guarded = httpx.ASGITransport(Authenticated(everything, PASSWORD))  # type: ignore[arg-type]
+        guarded = httpx.ASGITransport(BasicAuthentication(everything, PASSWORD))  # type: ignore[arg-type]
         async with httpx.AsyncClient(transport=guarded, base_url="http://mlflow") as client:
             headers = [(b"Authorization", value) for value in authorization]
             named = [(name.encode(), more[name]) for name in more]
@@ -102,7 +102,7 @@ def test_a_websocket_without_the_password_is_closed() -> None:
 
     for path in ("/health", "/"):
         scope = {"type": "websocket", "path": path, "headers": []}
-        asyncio.run(Authenticated(everything, PASSWORD)(scope, None, send))  # type: ignore[arg-type]
+        asyncio.run(BasicAuthentication(everything, PASSWORD)(scope, None, send))  # type: ignore[arg-type]
     assert {message["type"] for message in said} == {"websocket.close"}
 
 

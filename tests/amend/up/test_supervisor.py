@@ -22,7 +22,7 @@ import os, sys
 from pathlib import Path
 from amend.up import process
 from amend.up.supervisor import Supervisor
-process.SHORTEST = 0.05
+process.MIN_PAUSE = 0.05
 folder, patience, *commands = sys.argv[1:]
 made = []
 for i, command in enumerate(commands):
@@ -30,7 +30,7 @@ for i, command in enumerate(commands):
     made.append(process.Process(f"part{i}", ["sh", "-c", command], log, os.environ, patience=int(patience)))
 lock = os.open(folder + "/lock", os.O_RDWR | os.O_CREAT)
 supervisor = Supervisor([[each] for each in made], lock, lambda name, text: print(f"{name}: {text}", flush=True))
-with supervisor.at_work():
+with supervisor.supervise():
     code = supervisor.run(lambda: True)
 sys.exit(code)
 """
@@ -159,11 +159,11 @@ def test_a_log_is_kept_short_while_it_is_written(tmp_path: Path, monkeypatch: py
     assert part.process is not None
     while log.stat().st_size < 5000:
         time.sleep(0.01)
-    part.keep_log_short()
+    part.limit_log()
     assert (log.stat().st_size, (tmp_path / "log.1").stat().st_size) == (0, 5000)
     (tmp_path / "go").write_text("go\n")
     part.process.wait(10)
     assert log.read_text() == "later\n"
-    part.turn_log()
+    part.rotate_log()
     assert (tmp_path / "log.1").read_text() == "later\n"
     assert not log.exists()
