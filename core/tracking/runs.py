@@ -53,9 +53,7 @@ def fill(client: Any, run: Any, job: Job, version: Version | None, lineage: Line
     client.log_batch(run.info.run_id, params=new_params(run, span), tags=described, synchronous=True)
 
 
-def fill_version(
-    client: Any, run: Any, version: Version, spec: Spec, model_id: str | None, lineage: Lineage
-) -> None:
+def fill_version(client: Any, run: Any, version: Version, spec: Spec, model_id: str | None, lineage: Lineage) -> None:
     """Write what a version was made with, and how good it is; also to the MLflow model of its weights, if any."""
     metrics = metrics_at(version, version_metrics(version), lineage.model.name, model_id)
     new = [metric for metric in metrics if metric.key not in run.data.metrics]
