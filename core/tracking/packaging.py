@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import warnings
 from functools import cache
 from importlib.metadata import entry_points, version
@@ -26,8 +25,8 @@ from core.kprior import State
 from core.kprior.model.architectures import ENTRY_POINTS
 from core.kprior.model.spec import Spec
 
-FILES = ("kprior/model/*.py", "models/means.py", "models/outputs.py", "tracking/loading.py")
-"""All that predicting needs."""
+FOLDERS = ("kprior/model", "inference")
+"""Of core: all that predicting needs. They import by relative names, so a copy of them is a package, too."""
 PACKAGES = ("torch", "numpy", "pandas", "safetensors", "mlflow")
 
 
@@ -42,7 +41,7 @@ def package(folder: Path, state: State, described: Described) -> Path:
         warnings.simplefilter("ignore")  # it asks for an input example, which would be somebody's data
         mlflow.pyfunc.save_model(
             path=str(made),
-            loader_module=f"{name}.tracking.loading",
+            loader_module=f"{name}.inference.published_model",
             data_path=str(weights),
             code_paths=[str(code / name)],
             mlflow_model=described,
@@ -62,16 +61,16 @@ def copy_code(folder: Path) -> str:
     for file, text in sources().items():
         path = folder / name / file
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(re.sub(r"^from core\.", f"from {name}.", text, flags=re.MULTILINE))
-        (path.parent / "__init__.py").touch()
-    (folder / name / "__init__.py").touch()
+        path.write_text(text)
+    for package in (folder / name, folder / name / "kprior"):
+        (package / "__init__.py").touch()
     return name
 
 
 @cache
 def sources() -> dict[str, str]:
     root = Path(str(core.__file__)).parent
-    found = sorted(path for pattern in FILES for path in root.glob(pattern))
+    found = sorted(path for folder in FOLDERS for path in (root / folder).glob("*.py"))
     return {path.relative_to(root).as_posix(): path.read_text() for path in found}
 
 

@@ -11,10 +11,11 @@ from core.kprior.model.spec import Spec
 from core.ledger.queries import StoredExample
 from core.tables.ledger import Example
 from service.examples.formats import FORMATS
+from service.http.bodies import Schema, describe_body
 from service.parsing.inputs import inputs_of
 from service.parsing.targets import Targets
 
-EXAMPLE: dict[str, Any] = {
+EXAMPLE: Schema = {
     "type": "object",
     "required": ["id", "x", "y"],
     "additionalProperties": False,
@@ -34,7 +35,7 @@ EXAMPLE: dict[str, Any] = {
         "split": {"enum": ["train", "holdout", None]},
     },
 }
-SAMPLE: dict[str, Any] = {
+SAMPLE: Schema = {
     "examples": [
         {"id": "a1", "subject": "user-7", "x": [0.1, 0.2, 0.3], "y": 1},
         {"id": "a2", "x": [0.4, 0.5, 0.6], "y": 0, "split": "train"},
@@ -43,29 +44,20 @@ SAMPLE: dict[str, Any] = {
 LINES = '{"id": "a3", "x": [0.1, 0.2, 0.3], "y": 1}\n{"id": "a4", "x": [0.4, 0.5, 0.6], "y": 0}\n'
 CSV = "id,subject,y,age,income,visits\na5,user-8,1,0.1,0.2,0.3\na6,,0,0.4,0.5,0.6\n"
 
-BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["examples"],
-                    "additionalProperties": False,
-                    "properties": {"examples": {"type": "array", "minItems": 1, "items": EXAMPLE}},
-                },
-                "example": SAMPLE,
-            },
-            "application/x-ndjson": {"schema": {"type": "string"}, "example": LINES},
-            "text/csv": {"schema": {"type": "string"}, "example": CSV},
-            **{
-                binary: {"schema": {"type": "string", "format": "binary"}}
-                for binary in FORMATS
-                if binary.startswith("application/vnd.apache.")
-            },
+BODY = describe_body(
+    "examples",
+    {"items": EXAMPLE},
+    SAMPLE,
+    formats={
+        "application/x-ndjson": {"schema": {"type": "string"}, "example": LINES},
+        "text/csv": {"schema": {"type": "string"}, "example": CSV},
+        **{
+            binary: {"schema": {"type": "string", "format": "binary"}}
+            for binary in FORMATS
+            if binary.startswith("application/vnd.apache.")
         },
-    }
-}
+    },
+)
 
 
 class AddedAnswer(BaseModel):

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from core.errors import Invalid
 from core.kprior.model.spec import Target, values_of
-from core.models.outputs import outputs
 from service.parsing import columns
 
 BINARY: dict[Any, float] = {0: 0.0, 1: 1.0}
@@ -101,7 +100,3 @@ class Targets:
         if self.kind == "number":
             return y
         return self.values[int(y)] if self.kind == "classes" else int(y)
-
-    def outputs(self, mean: NDArray[Any]) -> list[dict[str, Any]]:
-        """Predicted means (n, K) in the caller's terms."""
-        return outputs(self.target, mean)

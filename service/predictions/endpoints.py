@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
@@ -11,6 +9,7 @@ from starlette.responses import Response
 
 from service.context import ContextDep
 from service.http.auth import AuthenticatedRoute, Reader
+from service.http.bodies import describe_body
 from service.http.problems import documented
 from service.http.unit_of_work import Write
 from service.models.endpoints import Name
@@ -18,35 +17,19 @@ from service.predictions.predict import answer
 
 router = APIRouter(prefix="/v1/models/{name}/predictions", tags=["Predictions"], route_class=AuthenticatedRoute)
 
-BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["inputs"],
-                    "additionalProperties": False,
-                    "properties": {
-                        "inputs": {
-                            "type": "array",
-                            "minItems": 1,
-                            "items": {"anyOf": [{"type": "array"}, {"type": "object"}]},
-                            "description": "Each like the `x` of an example.",
-                        },
-                        "version": {
-                            "type": ["integer", "null"],
-                            "minimum": 1,
-                            "maximum": 2**31 - 1,
-                            "description": "Missing: the champion.",
-                        },
-                    },
-                },
-                "example": {"inputs": [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]]},
-            }
-        },
-    }
-}
+BODY = describe_body(
+    "inputs",
+    {"items": {"anyOf": [{"type": "array"}, {"type": "object"}]}, "description": "Each like the `x` of an example."},
+    {"inputs": [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]]},
+    others={
+        "version": {
+            "type": ["integer", "null"],
+            "minimum": 1,
+            "maximum": 2**31 - 1,
+            "description": "Missing: the champion.",
+        }
+    },
+)
 
 
 class OutputAnswer(BaseModel):

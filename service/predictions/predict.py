@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
 
 from core.errors import Invalid
+from core.inference.predictions import to_predictions
 from service import metrics
 from service.context import Context
 from service.examples.objects import decoded
 from service.examples.reader import too_many
 from service.http.auth import Caller
 from service.parsing import json_items
-from service.predictions.version_cache import Loaded, VersionCache
+from service.predictions.version_cache import CachedVersion, VersionCache
 from service.threads import work_on
 
 WHERE = "inputs"
@@ -27,7 +28,6 @@ SMALL = 200_000
 """Bytes of a body, or numbers in and out, that are dealt with at once; with more, others would have to wait."""
 FEW = 4096
 """Bytes of a body with a few inputs."""
-SLICE = 1024
 MOST_NUMBERS = 2_000_000
 """Probabilities in one answer."""
 
@@ -61,12 +61,12 @@ async def answer(body: bytes, name: str, caller: Caller, context: Context, champ
     if len(body) > SMALL:
         return await work_on(body, lambda: predict(loaded, read(loaded, body, most)))
     x = read(loaded, body, most)
-    if x.size + len(x) * loaded.served.outputs > SMALL:
+    if x.size + len(x) * loaded.model.outputs > SMALL:
         return await run_in_threadpool(predict, loaded, x)
     return predict(loaded, x)
 
 
-def read(loaded: Loaded, body: bytes, most: int) -> NDArray[Any]:
+def read(loaded: CachedVersion, body: bytes, most: int) -> NDArray[Any]:
     """The inputs of a body."""
     if len(body) <= json_items.WHOLE:
         return read_some(loaded, body, lambda count: check(loaded, count, most))
@@ -85,16 +85,16 @@ def read(loaded: Loaded, body: bytes, most: int) -> NDArray[Any]:
     return np.concatenate(parts)
 
 
-def check(loaded: Loaded, count: int, most: int, exactly: bool = True) -> None:
+def check(loaded: CachedVersion, count: int, most: int, exactly: bool = True) -> None:
     """That there are some inputs, and not too many."""
     if count == 0:
         raise Invalid.at((WHERE,), "batch_empty", "there is no input")
-    numbers = max(1, MOST_NUMBERS // loaded.served.outputs)
+    numbers = max(1, MOST_NUMBERS // loaded.model.outputs)
     if count > min(most, numbers):
         raise too_many(count, min(most, numbers), "inputs", exactly)
 
 
-def read_some(loaded: Loaded, body: bytes, check: Callable[[int], None]) -> NDArray[Any]:
+def read_some(loaded: CachedVersion, body: bytes, check: Callable[[int], None]) -> NDArray[Any]:
     def decode(x: Any) -> list[Any]:
         xs: list[Any] = decoded(lambda: decoder(x).decode(body)).inputs
         check(len(xs))
@@ -103,13 +103,11 @@ def read_some(loaded: Loaded, body: bytes, check: Callable[[int], None]) -> NDAr
     return loaded.inputs.read(decode, lambda one: one, WHERE, few=len(body) < FEW)[1]
 
 
-def predict(loaded: Loaded, x: NDArray[Any]) -> bytes:
-    x = x.reshape(len(x), *loaded.shape)
-    # in slices: what a network makes of its inputs on the way may be much larger than they are
-    means = [loaded.served.means(x[i : i + SLICE]) for i in range(0, len(x), SLICE)]
-    mean = means[0] if len(means) == 1 else np.concatenate(means)
+def predict(loaded: CachedVersion, x: NDArray[Any]) -> bytes:
+    mean = loaded.model.predict_means(x)
     if not math.isfinite(mean.sum()) and not (finite := np.isfinite(mean)).all():
         i = int((~finite).any(1).argmax())
         raise Invalid.at((WHERE, i), "number_not_finite", "the model's output for it is not a finite number")
     metrics.PREDICTIONS.inc(len(x))
-    return msgspec.json.encode({"version": loaded.served.number, "outputs": loaded.targets.outputs(mean)})
+    outputs = to_predictions(loaded.model.spec["target"], mean)
+    return msgspec.json.encode({"version": loaded.model.number, "outputs": outputs})

@@ -13,15 +13,14 @@ import time
 from dataclasses import dataclass
 
 from core.errors import Conflict
-from core.kprior.model.spec import shape_of
+from core.inference.loaded_model import LoadedModel
+from core.kprior import State
 from core.models import catalog
 from core.versions import history
 from core.versions.queries import find_version
-from core.versions.serving import Served
 from service.context import Context
 from service.http.auth import Caller
 from service.parsing.inputs import Inputs, inputs_of
-from service.parsing.targets import Targets
 
 LATELY = 30.0
 """Seconds; how often it is looked, too, so that what nobody asks for is gone within twice as long."""
@@ -32,13 +31,11 @@ Key = tuple[int, int]
 
 
 @dataclass
-class Loaded:
-    """A version in memory."""
+class CachedVersion:
+    """A version in memory, and how its inputs are read."""
 
-    served: Served
+    model: LoadedModel
     inputs: Inputs
-    targets: Targets
-    shape: tuple[int, ...]
     confirmed: float
     """When the database was last asked for it."""
 
@@ -48,17 +45,17 @@ class VersionCache:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.loaded: dict[Key, Loaded] = {}
+        self.loaded: dict[Key, CachedVersion] = {}
         self._loading: dict[Key, threading.Lock] = {}
 
-    def known(self, name: str, version: int | None, caller: Caller) -> Loaded | None:
+    def known(self, name: str, version: int | None, caller: Caller) -> CachedVersion | None:
         """The version, if what is known of it is fresh enough to need no database."""
         if caller.models is not None and name not in caller.models:
             return None
         key: Key | None = self.context.champions.get((name, version))
         return None if key is None else self.loaded.get(key)
 
-    def find(self, name: str, version: int | None, caller: Caller) -> Loaded:
+    def find(self, name: str, version: int | None, caller: Caller) -> CachedVersion:
         """The version asked for, or the champion; Conflict if there is none."""
         asked = time.monotonic()
         with self.context.database.read() as session:
@@ -80,10 +77,9 @@ class VersionCache:
         self.forget(loaded.confirmed)
         return loaded
 
-    def load(self, number: int, file: str, sha256: str) -> Loaded:
-        served = Served(number, self.context.file(file, sha256))
-        spec = served.spec
-        return Loaded(served, inputs_of(spec), Targets(spec["target"]), shape_of(spec["input"]), time.monotonic())
+    def load(self, number: int, file: str, sha256: str) -> CachedVersion:
+        model = LoadedModel.from_state(State.from_bytes(self.context.file(file, sha256)), number)
+        return CachedVersion(model, inputs_of(model.spec), time.monotonic())
 
     async def keep_forgetting(self) -> None:
         """Forget also while nobody asks for anything."""

@@ -14,7 +14,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from core.kprior.model.spec import Architecture
+from .spec import Architecture
 
 ENTRY_POINTS = "amend.architectures"
 MAX_FEATURES = 1_000_000

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from core.kprior.model.spec import Column, Input
+from .spec import Column, Input
 
 
 class Encoder(nn.Module):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.kprior.model.spec import Target
+from .spec import Target
 
 HESSIAN_NUMBERS = 2**24
 

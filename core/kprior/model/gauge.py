@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from core.kprior.model.families import Categorical
-from core.kprior.model.predictor import Predictor
+from .families import Categorical
+from .predictor import Predictor
 
 
 def shift_directions(predictor: Predictor, delta: Tensor) -> Tensor | None:

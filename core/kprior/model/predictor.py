@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
-from core.kprior.model.architectures import Linear, architecture_of
-from core.kprior.model.encoders import encoder_of
-from core.kprior.model.families import family_of
-from core.kprior.model.spec import PredictorSpec
+from .architectures import Linear, architecture_of
+from .encoders import encoder_of
+from .families import family_of
+from .spec import PredictorSpec
 
 if TYPE_CHECKING:  # predicting needs no rows of ours
     from core.kprior.data.examples import Examples

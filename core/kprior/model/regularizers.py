@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from core.kprior.model.predictor import Predictor
-from core.kprior.model.spec import Regularizer
+from .predictor import Predictor
+from .spec import Regularizer
 
 
 @dataclass(frozen=True)

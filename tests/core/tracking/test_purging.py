@@ -13,12 +13,12 @@ from mlflow.store.artifact.http_artifact_repo import HttpArtifactRepository
 
 from core import mutex
 from core.errors import Conflict, Unavailable
+from core.inference.published_model import PublishedModel
 from core.kprior import State
 from core.tables.tracking import TrackingEventKind
 from core.tables.versions import Version, VersionState
 from core.tracking import artifacts as tracking_weights
 from core.tracking import publisher, purging, registry, runs
-from core.tracking.loading import Published
 from core.tracking.purging import purge
 from core.versions.rounding import coarse
 from tests.core.tracking.shown import Shown
@@ -88,7 +88,7 @@ def test_of_purged_versions_the_server_holds_no_weights(
     assert shown.versions().keys() == {"3"}
     assert shown.aliases() == {"champion": told[2]["version"]}
     (kept,) = holding(server, weights(scene, 3))
-    assert len(Published(str(kept)).predict([[0.0, 0.0]])) == 1
+    assert len(PublishedModel(str(kept)).predict([[0.0, 0.0]])) == 1
     for name, run in shown.runs().items():
         assert run.data.metrics == made[name].data.metrics
         # pictures count single rows of the holdout

@@ -9,14 +9,14 @@ from sqlalchemy import select
 
 from core.database import Database
 from core.errors import Conflict, NotFound
-from core.kprior import MemoryPolicy, train
+from core.inference.loaded_model import LoadedModel
+from core.kprior import MemoryPolicy, State, train
 from core.ledger import passes
 from core.ledger.digest import EMPTY, changed
 from core.tables.models import Model
 from core.tables.versions import Promotion, Version, VersionKind, VersionState
 from core.versions import history
 from core.versions.queries import find_version
-from core.versions.serving import Served
 from core.versions.store import Store
 from tests.core.ledger.reference_ledger import SECRET, Row, add, locked, new_model, stored
 
@@ -68,9 +68,9 @@ def test_a_stored_version_answers_as_it_was_recorded(database: Database, store: 
     record(database, store, model)
     with database.read() as session:
         version = find_version(session, model, 1)
-        served = Served(version.number, store.get(version.file))
+        served = LoadedModel.from_state(State.from_bytes(store.get(version.file)), version.number)
     chunk = next(iter(passes.in_force(database, model.id, model.spec, 10)))
-    assert ((served.means(chunk.x.numpy()) > 0.5) == chunk.y.numpy()).mean() > 0.7
+    assert ((served.predict_means(chunk.x.numpy()) > 0.5) == chunk.y.numpy()).mean() > 0.7
 
 
 def test_there_is_one_champion_and_rollback_is_a_promotion(database: Database, store: Store, model: Model) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from numpy.typing import NDArray
 
-from core.kprior.model.spec import Target
+from ..kprior.model.spec import Target
+
+Prediction = TypedDict(
+    "Prediction", {"mean": float, "class": int | str, "probabilities": dict[str, float]}, total=False
+)
+"""One answer: `mean` for yes/no, numbers and counts; `class` where there are classes."""
 
 
-def outputs(target: Target, mean: NDArray[Any]) -> list[dict[str, Any]]:
+def to_predictions(target: Target, mean: NDArray[Any]) -> list[Prediction]:
     """Predicted means (n, K) of a spec's target.
 
     >>> import numpy as np
-    >>> outputs({"kind": "binary"}, np.array([[0.25]]))
+    >>> to_predictions({"kind": "binary"}, np.array([[0.25]]))
     [{'mean': 0.25, 'class': 0}]
     """
     if target["kind"] == "classes":

@@ -1,42 +1,26 @@
-"""A published version as MLflow loads it: data frames in, the service's own answers out.
-
-This file, and the few that it imports, are copied into each published model (see `packaging`): it runs where this
-project is not installed, and imports nothing of ours but what predicting needs.
-"""
+"""A published version as MLflow loads it: data frames in, the service's own answers out."""
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from safetensors import safe_open
 
-from core.kprior.model.predictor import Predictor
-from core.kprior.model.spec import Column, Input, PredictorSpec, dtype_of
-from core.models.means import Means
-from core.models.outputs import outputs
+from ..kprior.model.spec import Column, Input, dtype_of
+from .loaded_model import LoadedModel
+from .predictions import to_predictions
 
 LARGEST = float(np.finfo(np.float32).max)
-SLICE = 1024
-"""As in the service: what a network makes of its inputs on the way may be much larger than they are."""
 
 
-class Published:
-    """A version with its weights."""
+class PublishedModel:
+    """What MLflow asks for predictions."""
 
     def __init__(self, path: str) -> None:
-        with safe_open(path, "pt") as file:
-            self.spec: PredictorSpec = json.loads(file.metadata()["amend"])["spec"]
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        predictor = Predictor(self.spec)
-        encoder = {k.removeprefix("encoder."): v for k, v in tensors.items() if k.startswith("encoder.")}
-        predictor.encoder.load_state_dict(encoder)
-        self.shape = predictor.encoder.raw_shape
-        self.means = Means(predictor, tensors["w"])
+        self.model = LoadedModel.from_file(path)
 
     def predict(self, given: Any) -> pd.DataFrame:
         """A row of outputs for each row of inputs.
@@ -44,14 +28,14 @@ class Published:
         A table has its columns by name, categories as their values, missing values as None or NaN. Vectors and
         images are numbers in any form: columns of whatever names, or an array.
         """
-        described = self.spec["input"]
-        x = coded(described["columns"], given) if described["kind"] == "table" else np.asarray(given, np.float64)
-        x = stored(x.reshape(len(x), *self.shape), described)
-        means = [self.means.means(x[i : i + SLICE]) for i in range(0, len(x), SLICE)]
-        return pd.DataFrame(outputs(self.spec["target"], np.concatenate(means)) if means else [])
+        spec = self.model.spec
+        described = spec["input"]
+        x = to_codes(described["columns"], given) if described["kind"] == "table" else np.asarray(given, np.float64)
+        x = check_numbers(x, described)
+        return pd.DataFrame(to_predictions(spec["target"], self.model.predict_means(x)) if len(x) else [])
 
 
-def coded(columns: list[Column], given: Any) -> NDArray[np.float64]:
+def to_codes(columns: list[Column], given: Any) -> NDArray[np.float64]:
     """Named columns -> numbers, categories as the place among their values."""
     frame = pd.DataFrame(given)
     made = np.empty((len(frame), len(columns)), np.float64)
@@ -70,7 +54,7 @@ def coded(columns: list[Column], given: Any) -> NDArray[np.float64]:
     return made
 
 
-def stored(x: NDArray[np.float64], described: Input) -> NDArray[Any]:
+def check_numbers(x: NDArray[np.float64], described: Input) -> NDArray[Any]:
     """The type in which examples are stored; ValueError for what the service would refuse."""
     if dtype_of(described) == "uint8":
         if not ((x >= 0) & (x <= 255) & (x == np.floor(x))).all():
@@ -82,6 +66,6 @@ def stored(x: NDArray[np.float64], described: Input) -> NDArray[Any]:
     return np.ascontiguousarray(x, np.float32)
 
 
-def _load_pyfunc(path: str) -> Published:
+def _load_pyfunc(path: str) -> PublishedModel:
     """What MLflow calls."""
-    return Published(path)
+    return PublishedModel(path)

@@ -1,0 +1,76 @@
+"""A model in memory: raw inputs in, predicted means out."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import safe_open
+from torch import Tensor
+
+from ..kprior.model.predictor import Predictor
+
+if TYPE_CHECKING:  # predicting needs nothing that adaptations do
+    from core.kprior import State
+
+Numbers = NDArray[Any]
+SLICE = 1024
+"""Inputs at a time: what a network makes of them on the way may be much larger than they are."""
+
+
+class LoadedModel:
+    """A predictor with its weights in place. Several threads may ask at once."""
+
+    def __init__(self, predictor: Predictor, w: Tensor, number: int | None = None) -> None:
+        self._predictor = predictor
+        self.spec = predictor.spec
+        self.number = number
+        """Of the version, where that is known."""
+        self.shape = predictor.encoder.raw_shape
+        """Of one input."""
+        self.outputs = predictor.family.outputs
+        # installed once: handing weights over at every call would swap them in and out of a shared module
+        predictor.body.load_state_dict(predictor.unflatten(w), strict=False)
+        predictor.body.eval()
+        # a linear model of a vector is one product, which takes less time than asking torch for it
+        self._affine: tuple[Numbers, Numbers] | None = None
+        architecture = predictor.spec["architecture"]
+        plain = architecture["kind"] == "linear" and architecture.get("degree", 1) == 1
+        if plain and predictor.spec["input"]["kind"] == "vector" and "features" not in architecture:
+            weight = predictor.unflatten(w)["weight"].numpy()
+            self._affine = weight[:, :-1].T.copy(), weight[:, -1].copy()
+
+    @classmethod
+    def from_state(cls, state: State, number: int | None = None) -> LoadedModel:
+        """Of a version's state, whose predictor is used for nothing else from now on."""
+        return cls(state.predictor, state.w, number)
+
+    @classmethod
+    def from_file(cls, path: str) -> LoadedModel:
+        """Of the file that a published model has (`core/tracking/packaging.py`)."""
+        with safe_open(path, "pt") as file:
+            predictor = Predictor(json.loads(file.metadata()["amend"])["spec"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        encoder = {k.removeprefix("encoder."): v for k, v in tensors.items() if k.startswith("encoder.")}
+        predictor.encoder.load_state_dict(encoder)
+        return cls(predictor, tensors["w"])
+
+    def predict_means(self, x: Numbers) -> Numbers:
+        """h(f(x)) for raw inputs (n, ...), n > 0: (n, K)."""
+        x = x.reshape(len(x), *self.shape)
+        if len(x) <= SLICE:
+            return self._predict(x)
+        return np.concatenate([self._predict(x[i : i + SLICE]) for i in range(0, len(x), SLICE)])
+
+    def _predict(self, x: Numbers) -> Numbers:
+        if self._affine is not None:
+            return self._mean(torch.from_numpy(x @ self._affine[0] + self._affine[1]))
+        with torch.inference_mode():
+            return self._mean(self._predictor.body(self._predictor.encode(torch.from_numpy(x))))
+
+    def _mean(self, f: Tensor) -> Numbers:
+        means: Numbers = self._predictor.family.mean(f).numpy()
+        return means
