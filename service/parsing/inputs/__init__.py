@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
-from core.kprior.model.spec import Input, Spec, dtype_of
+from core.kprior.model.spec import Input, PredictorSpec, dtype_of
 from service.parsing.inputs.base import Inputs
 from service.parsing.inputs.tables import TableInputs
 from service.parsing.inputs.vectors import ImageInputs, VectorInputs
@@ -28,6 +28,6 @@ def made(described: str) -> Inputs:
     return TableInputs(given["columns"])
 
 
-def inputs_of(spec: Spec) -> Inputs:
+def inputs_of(spec: PredictorSpec) -> Inputs:
     """The reader of a model's inputs, kept for the next request."""
     return made(msgspec.json.encode(spec["input"]).decode())
