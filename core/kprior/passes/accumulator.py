@@ -1,4 +1,4 @@
-"""What a pass over rows adds up: mergeable statistics.
+"""What a pass over rows adds up: sums that can be merged.
 
 A sum of floating-point numbers depends on the order in which they are added. So that a pass gives the same bits whoever
 reads which rows, the data says what its shards are; each shard is added up from zero, and their sums are merged in
