@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -15,8 +16,9 @@ from core.jobs import stretches
 from core.jobs.leases import Lost
 from core.jobs.queries import any_can_begin
 from core.jobs.queue import QUEUES
+from core.kprior import Examples
 from core.kprior.data.codec import pack, unpack
-from core.kprior.passes.accumulator import Accumulator, accumulator_of
+from core.kprior.passes.accumulator import Accumulator, accumulator_of, add_chunks
 from core.ledger import passes
 from core.ledger.digest import Digest
 from core.tables.jobs import Stretch
@@ -104,10 +106,14 @@ class Helper:
         part = passes.in_force(self.database, header["model"], header["spec"], header["at"]).over(span)
         one, threads = total.empty(), torch.get_num_threads()
         torch.set_num_threads(header["threads"])  # another number would add up in another order
-        try:
+
+        def watched() -> Iterator[Examples]:
             for chunk in self.kept.over(part):
                 heartbeat(0.0, "")
-                one.add(chunk)
+                yield chunk
+
+        try:
+            add_chunks(watched(), one)
         finally:
             torch.set_num_threads(threads)
         return pack({}, one.sums())

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from core.kprior import Data, Examples
 from core.kprior.data.codec import Tensors
-from core.kprior.data.partitioned import PartitionedData
+from core.kprior.data.partitioned import PartitionedData, accumulate
 from core.kprior.passes.accumulator import A, Accumulator, Combined
 
 SIZE = 2**256
@@ -27,12 +27,8 @@ EMPTY = "0" * 64
 
 def changed(secret: bytes, digest: str, added: Data = (), removed: Data = ()) -> str:
     """The digest of a set after examples came and went."""
-    total = int(digest, 16)
-    for chunk in added:
-        total += summed(secret, chunk)
-    for chunk in removed:
-        total -= summed(secret, chunk)
-    return f"{total % SIZE:064x}"
+    came, went = accumulate(added, Digest(secret)), accumulate(removed, Digest(secret))
+    return f"{(int(digest, 16) + came.total - went.total) % SIZE:064x}"
 
 
 def summed(secret: bytes, examples: Examples) -> int:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any, Self
 
 import torch
-from torch import Tensor
 
-from core.kprior import Data, State
+from core.kprior import Data, Examples, State
+from core.kprior.data.codec import Tensors, join_groups, take_group
+from core.kprior.data.partitioned import accumulate
+from core.kprior.passes.accumulator import Combined
 from core.versions.evaluation import Evaluation, Mean, choices
 
 SIGMAS = 2.0
@@ -16,28 +19,54 @@ FEWEST = 20
 """Rows; of fewer, nobody can say what chance would have it."""
 
 
-class PairedEvaluation:
-    """Figures of two versions' predictions for the same rows, gathered chunk by chunk."""
+class PairedEvaluation(Combined):
+    """Figures of two versions' predictions for the same rows, added up chunk by chunk."""
+
+    kind = "paired-evaluation"
 
     def __init__(self, one: State, other: State) -> None:
         self.one, self.other = Evaluation(one), Evaluation(other)
+        super().__init__(self.one, self.other)
         self._apart, self._y = Mean(), Mean()
-        self._differences: dict[str, Mean] = {}
+        self._differences = {name: Mean() for name in ("loss", *(["accuracy"] if self.one.classifies else []))}
         self._largest = 0.0
 
-    def add(self, x: Tensor, y: Tensor) -> None:
-        """Take a chunk of rows."""
-        (f, a), (g, b) = self.one.predicted(x), self.other.predicted(x)
-        left, right = self.one.add(f, a, y), self.other.add(g, b, y)
-        for name, values in left.items():
-            self._differences.setdefault(name, Mean()).add(values.double() - right[name].double())
-        largest = float((a - b).abs().max())
-        self._largest = largest if math.isnan(largest) else max(self._largest, largest)
+    def empty(self) -> Self:
+        return type(self)(self.one.state, self.other.state)
+
+    def add(self, chunk: Examples) -> None:
+        x, y = chunk.x, chunk.y
+        (f, a), (g, b) = self.one.predict(x), self.other.predict(x)
+        left, right = self.one.add_predictions(f, a, y), self.other.add_predictions(g, b, y)
+        for name, mean in self._differences.items():
+            mean.add(left[name].double() - right[name].double())
+        self._raise_to(float((a - b).abs().max()))
         if self.one.classifies:
             self._apart.add(torch.from_numpy(choices(a) != choices(b)))
         else:
             self._apart.add(((a - b).double() ** 2).sum(1))
             self._y.add(y[:, 0])
+
+    def _raise_to(self, largest: float) -> None:
+        self._largest = largest if math.isnan(largest) else max(self._largest, largest)
+
+    def sums(self) -> Tensors:
+        means = {"apart": self._apart.sums(), "y": self._y.sums()}
+        means |= join_groups({"difference": {name: mean.sums() for name, mean in self._differences.items()}})
+        return super().sums() | means | {"largest": torch.tensor(self._largest, dtype=torch.float64)}
+
+    def merge(self, sums: Tensors) -> None:
+        super().merge(sums)
+        self._apart.merge(sums["apart"])
+        self._y.merge(sums["y"])
+        for name, mean in self._differences.items():
+            mean.merge(sums[f"difference.{name}"])
+        self._raise_to(float(sums["largest"]))
+
+    @classmethod
+    def from_config(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Self:
+        one, other = (Evaluation.from_config({}, take_group(tensors, side), device).state for side in ("0", "1"))
+        return cls(one, other)
 
     @property
     def disagreement(self) -> float | None:
@@ -92,10 +121,7 @@ class PairedEvaluation:
 
 def compare(one: State, other: State, data: Data) -> PairedEvaluation:
     """Figures of two versions, in one pass."""
-    made = PairedEvaluation(one, other)
-    for chunk in data:
-        made.add(chunk.x, chunk.y)
-    return made
+    return accumulate(data, PairedEvaluation(one, other))
 
 
 def weight_distance(one: State, other: State) -> float | None:

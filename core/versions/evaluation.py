@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from core.kprior import Data, State
+from core.kprior import Data, Examples, State
+from core.kprior.data.codec import Tensors
+from core.kprior.data.partitioned import accumulate
+from core.kprior.passes.accumulator import Accumulator, Combined
 
 BINS = 10
 MOST_CLASSES = 50
@@ -27,11 +30,25 @@ class Mean:
     def add(self, values: Tensor) -> None:
         """Take the next numbers (Chan, Golub & LeVeque 1979: squares of large numbers would leave no digits)."""
         values = values.double()
-        mean, count = float(values.mean()), self.count + len(values)
-        apart = mean - self.value
-        self._squares += float(((values - mean) ** 2).sum()) + apart**2 * self.count * len(values) / count
-        self.value += apart * len(values) / count
+        mean = float(values.mean())
+        self._add(len(values), mean, float(((values - mean) ** 2).sum()))
+
+    def _add(self, many: int, mean: float, squares: float) -> None:
+        if many == 0:
+            return
+        apart, count = mean - self.value, self.count + many
+        self._squares += squares + apart**2 * self.count * many / count
+        self.value += apart * many / count
         self.count = count
+
+    def sums(self) -> Tensor:
+        """(3,): all of it, for `merge`."""
+        return torch.tensor([self.count, self.value, self._squares], dtype=torch.float64)
+
+    def merge(self, sums: Tensor) -> None:
+        """Take the numbers that came elsewhere."""
+        many, mean, squares = sums.tolist()
+        self._add(int(many), mean, squares)
 
     @property
     def variance(self) -> float:
@@ -43,13 +60,16 @@ class Mean:
         return math.sqrt(self.variance / self.count) if self.count else math.nan
 
 
-class Evaluation:
-    """Figures of one version's predictions, gathered chunk by chunk."""
+class Evaluation(Accumulator):
+    """Figures of one version's predictions, added up chunk by chunk."""
+
+    kind = "evaluation"
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.kind: str = state.spec["target"]["kind"]
-        self.classifies = self.kind in ("binary", "classes")
+        self.target: str = state.spec["target"]["kind"]
+        self.classifies = self.target in ("binary", "classes")
+        self.work = 2.0 * state.predictor.size
         classes = max(2, state.predictor.family.outputs)
         self._loss, self._square = Mean(), Mean()
         self._right = 0
@@ -61,17 +81,20 @@ class Evaluation:
     def count(self) -> int:
         return self._loss.count
 
-    def predicted(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs f and means h(f)."""
         with torch.inference_mode():
             f = self.state.predictor.outputs(self.state.w, x)
             return f, self.state.predictor.family.mean(f)
 
-    def add(self, f: Tensor, mean: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def add(self, chunk: Examples) -> None:
+        self.add_predictions(*self.predict(chunk.x), chunk.y)
+
+    def add_predictions(self, f: Tensor, mean: Tensor, y: Tensor) -> dict[str, Tensor]:
         """Take the predictions for a chunk of examples; what each example adds to the means among the metrics."""
         y = y.to(f)
         loss = self.state.predictor.family.loss(y, f).double()
-        if self.kind == "count":  # the least that a count of y can cost; of the others it is 0
+        if self.target == "count":  # the least that a count of y can cost; of the others it is 0
             loss = loss - (y - torch.xlogy(y, y)).double().sum(1)
         self._loss.add(loss)
         if not self.classifies:
@@ -82,7 +105,7 @@ class Evaluation:
         if self._confusion is not None:
             np.add.at(self._confusion, (truth, guess), 1)
         # of two classes: how often it is the second; of more: how often the likeliest is right
-        if self.kind == "binary":
+        if self.target == "binary":
             confidence, right = mean[:, 0].double().cpu().numpy(), truth == 1
         else:
             confidence, right = mean.max(1).values.double().cpu().numpy(), truth == guess
@@ -90,6 +113,29 @@ class Evaluation:
         place = np.minimum((confidence * BINS).astype(int), BINS - 1)
         np.add.at(self._bins, place, np.stack([confidence, right, np.ones(len(y))], 1))
         return {"loss": loss, "accuracy": torch.from_numpy(truth == guess)}
+
+    def empty(self) -> Self:
+        return type(self)(self.state)
+
+    def sums(self) -> Tensors:
+        found = {"loss": self._loss.sums(), "square": self._square.sums(), "right": torch.tensor(self._right)}
+        found["bins"] = torch.from_numpy(self._bins)
+        return found if self._confusion is None else {**found, "confusion": torch.from_numpy(self._confusion)}
+
+    def merge(self, sums: Tensors) -> None:
+        self._loss.merge(sums["loss"])
+        self._square.merge(sums["square"])
+        self._right += int(sums["right"])
+        self._bins += sums["bins"].numpy()
+        if self._confusion is not None:
+            self._confusion += sums["confusion"].numpy()
+
+    def to_config(self) -> tuple[dict[str, Any], Tensors]:
+        return {}, {"state": torch.frombuffer(bytearray(self.state.to_bytes()), dtype=torch.uint8)}
+
+    @classmethod
+    def from_config(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Self:
+        return cls(State.from_bytes(tensors["state"].numpy().tobytes(), device))
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -131,7 +177,5 @@ def choices(mean: Tensor) -> NDArray[np.int64]:
 def evaluate(states: Sequence[State], holdout: Data) -> list[Evaluation]:
     """Figures of several versions, in one pass."""
     made = [Evaluation(state) for state in states]
-    for chunk in holdout:
-        for evaluation in made:
-            evaluation.add(*evaluation.predicted(chunk.x), chunk.y)
+    accumulate(holdout, Combined(*made))
     return made

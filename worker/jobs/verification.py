@@ -13,7 +13,8 @@ from core.erasure import fates
 from core.erasure.requests import open_parts
 from core.jobs import holds
 from core.kprior import State
-from core.kprior.certificate.membership import auc, losses
+from core.kprior.certificate.membership import auc
+from core.kprior.passes.losses import row_losses
 from core.ledger import passes
 from core.ledger.queries import batched
 from core.models.policy import policy_of
@@ -135,11 +136,11 @@ def audit(attempt: JobAttempt) -> dict[str, dict[str, float] | None]:
             chances = {}
             for name, version in (("before", before), ("after", snapshot.tip)):
                 if version.number not in strangers and (state := snapshot.load_or_none(version)) is not None:
-                    seen = losses(state.predictor, state.w, snapshot.holdout)
+                    seen = row_losses(state.predictor, state.w, snapshot.holdout)
                     strangers[version.number] = state, seen
                 if version.number in strangers:
                     state, seen = strangers[version.number]
-                    chances[name] = auc(losses(state.predictor, state.w, [rows]), seen)
+                    chances[name] = auc(row_losses(state.predictor, state.w, [rows]), seen)
             # no finer: of a single example, the figure tells its loss among those of the holdout
             found[erasure.id] = {n: round(c, 1) for n, c in chances.items()} if len(chances) == 2 else None
     return found

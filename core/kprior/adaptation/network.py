@@ -20,13 +20,14 @@ from torch import Tensor
 from core.kprior.adaptation.survey import Survey
 from core.kprior.anchor import Anchor
 from core.kprior.certificate.certificate import Certificate
-from core.kprior.certificate.network import Audit, losses_of
+from core.kprior.certificate.network import Audit
 from core.kprior.cost import Cost
 from core.kprior.data.examples import Examples, chunks_of
 from core.kprior.memory.memory import MemoryPolicy, remember
 from core.kprior.memory.selection import MemorySelection
 from core.kprior.objective.forgetting import push_away
 from core.kprior.objective.transfer import transplant
+from core.kprior.passes.losses import audit_rows
 from core.kprior.result import Result
 from core.kprior.solvers import Progress, Watch
 from core.kprior.solvers.budget import descend
@@ -136,7 +137,7 @@ def descend_in_stages(
         audit = survey.yardstick.measure(predictor, w, cost)
         if not solution.converged:
             return w, audit, False
-        now = losses_of(predictor, w, survey.yardstick.unseen)
+        now = audit_rows(predictor, w, survey.yardstick.unseen).losses
         # what a simpler model may cost is no reason to end early
         if not replace(audit, altered=False).objection and not (grows and still_improves(last, now)):
             break
@@ -158,7 +159,7 @@ def step_loss_of(survey: Survey, cost: Cost) -> tuple[Callable[[Tensor], tuple[T
     pushed, short, z_removed, y_removed, level = 0, None, None, None, None
     judgement = survey.yardstick.judgement
     if survey.removed is not None and judgement is not None:
-        short = (judgement.level - losses_of(state.predictor, state.w, survey.removed)).clamp(min=0)
+        short = (judgement.level - audit_rows(state.predictor, state.w, survey.removed).losses).clamp(min=0)
         cost.forward_passes += len(survey.removed)
         pushed = min(PUSHED, size // 2, int((short > 0.1 * judgement.level.mean()).sum()))
         z_removed = predictor.encode(survey.removed.x)

@@ -22,9 +22,9 @@ from core.kprior.model.regularizers import L2
 from core.kprior.objective.surrogate import change_surrogate
 from core.kprior.objective.tasks import Change
 from core.kprior.objective.transfer import new_regularizer
+from core.kprior.passes.loss import Loss
 from core.kprior.passes.measurement import smallest_eigenvalue
 from core.kprior.passes.rounding import round_up
-from core.kprior.passes.statistics import Statistics
 from core.kprior.solvers import Training
 from core.kprior.state import State, check_keys
 
@@ -46,15 +46,15 @@ def change_sums(
     if count <= 0:
         raise ValueError("no examples are left: there is nothing a model could stand for")
     cost.backward_passes += len(removed.keys) + len(added.keys)
-    G = Full(anchor.curvature.matrix - removed.sums.curvature_matrix + added.sums.curvature_matrix)
+    G = Full(anchor.curvature.matrix - removed.loss.hessian + added.loss.hessian)
     if not anchor.exact:
         G.clip()  # what is taken away may be more than an estimate has of it
     moved = Anchor(
         anchor.w,
-        anchor.gradient - removed.sums.gradient + added.sums.gradient,
+        anchor.gradient - removed.loss.gradient + added.loss.gradient,
         G,
         anchor.exact,
-        rounding=round_up(anchor.rounding + removed.sums.rounding + added.sums.rounding),
+        rounding=round_up(anchor.rounding + removed.loss.rounding + added.loss.rounding),
         mass=round_up(anchor.mass + removed.mass + added.mass),
     )
     H = hessian_of(predictor, regularizer, moved)
@@ -84,7 +84,7 @@ class RowSums:
     """Examples that come or go: their sums at the anchor and, while they are few, their features."""
 
     keys: Tensor
-    sums: Statistics
+    loss: Loss
     phi: Tensor | None
     """(n, D); None for too many."""
     chunks: tuple[Data, ...]
@@ -92,21 +92,21 @@ class RowSums:
     @classmethod
     def of(cls, predictor: Predictor, w: Tensor, data: Sequence[Data]) -> RowSums:
         keys, features, numbers = [torch.zeros(0, dtype=torch.long)], [], 0
-        sums = Statistics(predictor, w, slope=True, curvature="full", careful=True)
+        loss = Loss(predictor, w, with_hessian=True, careful=True)
         for chunk in (c for some in data for c in rereadable(some) if len(c)):
             predictor.check(chunk)
             keys.append(chunk.key.cpu())
             phi = predictor.features(chunk.x)
-            sums.add_encoded(phi, chunk.y.to(phi))
+            loss.add_encoded(phi, chunk.y.to(phi))
             numbers += phi.numel()
             if numbers <= EXACT_NUMBERS:
                 features.append(phi)
         few = numbers <= EXACT_NUMBERS and features
-        return cls(torch.cat(keys), sums, torch.cat(features) if few else None, tuple(data))
+        return cls(torch.cat(keys), loss, torch.cat(features) if few else None, tuple(data))
 
     @property
     def mass(self) -> float:
-        return float(self.sums.curvature_matrix.diagonal().sum())
+        return float(self.loss.hessian.diagonal().sum())
 
     def examples(self) -> Iterator[Examples]:
         """The examples themselves, chunk by chunk."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from core.kprior.certificate.network import Judgement, Yardstick, losses_of
+from core.kprior.certificate.network import Judgement, Yardstick
 from core.kprior.cost import Cost
 from core.kprior.data.drawing import Draw, Minibatches, RowStream, draw_from, sample_rows
 from core.kprior.data.examples import Data, Examples
@@ -24,6 +24,7 @@ from core.kprior.objective.build import count_added
 from core.kprior.objective.forgetting import class_counts, tilt_of
 from core.kprior.objective.tasks import Change, Task
 from core.kprior.objective.transfer import new_regularizer, successor
+from core.kprior.passes.losses import audit_rows
 from core.kprior.solvers import Training, Watch
 from core.kprior.solvers.budget import BATCH, descend
 from core.kprior.state import State
@@ -155,7 +156,7 @@ def survey_change(
             unseen = first.take(torch.arange(min(RESERVED, len(first) // 5)))
             reserved = unseen.key.cpu()
         some = first.take(torch.arange(min(RESERVED, len(first))))
-        before, kept_before = losses_of(old, state.w, unseen), losses_of(old, state.w, some)
+        before, kept_before = audit_rows(old, state.w, unseen).losses, audit_rows(old, state.w, some).losses
         cost.forward_passes += len(unseen) + len(some)
         if kept is not None and len(first):
             kept = kept * (retained / len(first))

@@ -15,13 +15,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from core.kprior.data.examples import Data
+from core.kprior.data.codec import Tensors
+from core.kprior.data.examples import Data, Examples
+from core.kprior.data.partitioned import accumulate
 from core.kprior.model.families import Categorical
 from core.kprior.model.predictor import Predictor
+from core.kprior.passes.accumulator import ModelAccumulator
 
 
 @dataclass(frozen=True)
@@ -45,42 +49,62 @@ def bounds(decrement: float, reach: float, smallest: float, concordance: float) 
     return Bounds(S / (concordance * reach) / math.sqrt(smallest), S / -math.expm1(-S))
 
 
+class PredictionChange(ModelAccumulator):
+    """The largest change of any mean that |v - step| <= radius allows, in a norm whose inverse is known."""
+
+    kind = "prediction-change"
+    options: ClassVar[tuple[str, ...]] = ("radius",)
+    tensor_options: ClassVar[tuple[str, ...]] = ("step", "inverse")
+
+    def __init__(
+        self, predictor: Predictor, w: Tensor, radius: float, step: Tensor | None = None, inverse: Tensor | None = None
+    ) -> None:
+        """`inverse` is (P, P); without it, and without `step`, |v| is a length."""
+        super().__init__(predictor, w)
+        self.radius, self.step, self.inverse = radius, step, inverse
+        self.work = 2.0 * predictor.size if inverse is None else 2.0 * inverse.numel()
+        self.largest: float | None = None
+        """None without rows."""
+
+    def add(self, chunk: Examples) -> None:
+        family, K = self.predictor.family, self.predictor.family.outputs
+        phi = self.predictor.features(chunk.x)
+        f = phi @ self.w.view(K, -1).T
+        centre = f if self.step is None else f + phi @ self.step.view(K, -1).T
+        if self.inverse is None:
+            rho = (self.radius * phi.norm(dim=1))[:, None].expand_as(f)
+        else:
+            inverse = self.inverse.view(K, phi.shape[1], K, phi.shape[1])
+            length = torch.stack([((phi @ inverse[k, :, k]) * phi).sum(1) for k in range(K)], 1)
+            rho = self.radius * length.clamp(min=0).sqrt()
+        low, high = extreme_means(self.predictor, centre, rho)
+        mean = family.mean(f)
+        self._raise_to(float(torch.maximum((mean - low).abs(), (high - mean).abs()).max()))
+
+    def _raise_to(self, change: float) -> None:
+        self.largest = change if self.largest is None else max(self.largest, change)
+
+    def sums(self) -> Tensors:
+        return {} if self.largest is None else {"largest": torch.tensor(self.largest, dtype=torch.float64)}
+
+    def merge(self, sums: Tensors) -> None:
+        if "largest" in sums:
+            self._raise_to(float(sums["largest"]))
+
+
 def prediction_bound(
     predictor: Predictor, w: Tensor, step: Tensor, radius: float, factor: Tensor, look_at: Data
 ) -> float | None:
     """The largest change of any mean that |v - step|_H <= radius allows on some examples; None without any."""
-    K = predictor.family.outputs
-    D = predictor.size // K
-    eye = torch.eye(predictor.size, dtype=w.dtype, device=w.device)
-    inverse = torch.cholesky_solve(eye, factor).view(K, D, K, D)
-    largest = None
-    for chunk in look_at:
-        if len(chunk) == 0:
-            continue
-        phi = predictor.features(chunk.x)
-        f = phi @ w.view(K, D).T
-        centre = f + phi @ step.view(K, D).T
-        rho = radius * torch.stack([((phi @ inverse[k, :, k]) * phi).sum(1) for k in range(K)], 1).clamp(min=0).sqrt()
-        low, high = extreme_means(predictor, centre, rho)
-        mean = predictor.family.mean(f)
-        change = float(torch.maximum((mean - low).abs(), (high - mean).abs()).max())
-        largest = change if largest is None else max(largest, change)
-    return largest
+    inverse = torch.cholesky_solve(torch.eye(predictor.size, dtype=w.dtype, device=w.device), factor)
+    return accumulate(look_at, PredictionChange(predictor, w, radius, step, inverse)).largest
 
 
 def prediction_bound_by_length(predictor: Predictor, w: Tensor, distance: float, look_at: Data) -> float | None:
     """The largest change of any mean on some examples that |v| <= distance allows; None without any, or if infinite."""
-    largest = None
-    for chunk in look_at:
-        if len(chunk) == 0 or not math.isfinite(distance):
-            continue
-        phi = predictor.features(chunk.x)
-        f = phi @ w.view(predictor.family.outputs, -1).T
-        low, high = extreme_means(predictor, f, (distance * phi.norm(dim=1))[:, None].expand_as(f))
-        mean = predictor.family.mean(f)
-        change = float(torch.maximum(mean - low, high - mean).max())
-        largest = change if largest is None else max(largest, change)
-    return largest
+    if not math.isfinite(distance):
+        return None
+    return accumulate(look_at, PredictionChange(predictor, w, distance)).largest
 
 
 def extreme_means(predictor: Predictor, centre: Tensor, rho: Tensor) -> tuple[Tensor, Tensor]:

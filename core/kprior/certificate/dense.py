@@ -17,9 +17,9 @@ from core.kprior.data.examples import Data, Examples
 from core.kprior.data.partitioned import accumulate
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.model.gauge import shift_directions, without_shift
+from core.kprior.passes.loss import Loss
 from core.kprior.passes.measurement import measure
 from core.kprior.passes.rounding import EPSILON, matrix_rounding
-from core.kprior.passes.statistics import Statistics
 from core.kprior.solvers import Training
 from core.kprior.state import State
 
@@ -62,7 +62,7 @@ def certify_by_gradients(
         w, certificate = state.w, Certificate("bound", math.inf, 0, math.inf, math.inf)
         near = here.spread(w) <= SPREAD  # where examples at hand have moved further, so have others
         while near and cost.data_passes < rounds:
-            seen = accumulate(data, Statistics(predictor, w, slope=True, careful=True, origin=anchor.w))
+            seen = accumulate(data, Loss(predictor, w, careful=True, origin=anchor.w))
             check_count(state, seen.count)
             cost.backward_passes += seen.count
             cost.data_passes += 1

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from core.kprior.data.examples import Data
 from core.kprior.model.predictor import Predictor
+from core.kprior.passes.losses import row_losses
 
 
 def membership_auc(predictor: Predictor, w: Tensor, suspects: Data, strangers: Data) -> float:
@@ -44,7 +45,7 @@ def membership_auc(predictor: Predictor, w: Tensor, suspects: Data, strangers: D
     >>> membership_auc(predictor, w, [fitted], [missed]), membership_auc(predictor, w, [fitted], [fitted])
     (1.0, 0.5)
     """
-    return auc(losses(predictor, w, suspects), losses(predictor, w, strangers))
+    return auc(row_losses(predictor, w, suspects), row_losses(predictor, w, strangers))
 
 
 def auc(a: Tensor, b: Tensor) -> float:
@@ -66,19 +67,3 @@ def auc(a: Tensor, b: Tensor) -> float:
     above = len(b) - torch.searchsorted(ranked, a, right=True)
     equal = torch.searchsorted(ranked, a, right=True) - torch.searchsorted(ranked, a, right=False)
     return float((above.double() + 0.5 * equal.double()).mean() / len(b))
-
-
-def losses(predictor: Predictor, w: Tensor, data: Data) -> Tensor:
-    """The loss of each example, above the least that its target can have.
-
-    Returns
-    -------
-    Tensor
-        (n,) in the predictor's precision.
-    """
-    parts = [torch.zeros(0, dtype=predictor.dtype, device=predictor.device)]
-    with torch.no_grad():
-        for chunk in data:
-            f = predictor.outputs(w, chunk.x)
-            parts.append(predictor.family.excess(chunk.y.to(f), f))
-    return torch.cat(parts)

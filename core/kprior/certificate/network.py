@@ -14,9 +14,10 @@ from torch import Tensor
 
 from core.kprior.cost import Cost
 from core.kprior.data.examples import Examples
-from core.kprior.model.families import Family, classes_of
+from core.kprior.model.families import classes_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.objective.forgetting import forgetting_levels, percentiles, uninformed_loss
+from core.kprior.passes.losses import audit_rows, share_of
 
 FAMILIAR = 0.1
 """By how much the chance to tell removed rows from unseen ones may differ from that of one who never saw them."""
@@ -145,18 +146,19 @@ class Judgement:
 
         `lost` says which classes have no row left: theirs are a surprise to anybody, and nobody names them.
         """
-        theirs, mine = losses_of(predictor, w, removed), losses_of(predictor, w, unseen)
-        percentile, hits = percentiles(theirs, mine), accuracy(predictor, w, removed)
+        gone, fresh = audit_rows(predictor, w, removed), audit_rows(predictor, w, unseen)
+        mine = fresh.losses
+        percentile, hits = percentiles(gone.losses, mine), gone.accuracy
         without = torch.zeros(len(removed), dtype=torch.bool)
         if lost is not None and bool(lost.any()):
             without = lost[classes_of(removed.y).cpu()]
             percentile = torch.where(without, torch.ones_like(percentile), percentile)
-            rest = removed.take(~without)
-            hits = accuracy(predictor, w, rest) * len(rest) / len(removed)
+            rest = gone.right[~without]
+            hits = share_of(rest) * len(rest) / len(removed)
         level = forgetting_levels(percentile, mine if known is None else known)
         level = torch.where(without, level.clamp(min=UNLIKELY), level)
         uninformed = uninformed_loss(predictor.family, unseen.y)
-        return cls(percentile, hits, accuracy(predictor, w, unseen), level, float(mine.mean()), uninformed)
+        return cls(percentile, hits, fresh.accuracy, level, float(mine.mean()), uninformed)
 
     def fit(self, before: Tensor) -> bool:
         """Whether the judge's word counts: it has learnt half of what the old network knew of unseen rows."""
@@ -181,7 +183,8 @@ class Yardstick:
 
     def measure(self, predictor: Predictor, w: Tensor, cost: Cost) -> Audit:
         """The figures of a network."""
-        after, kept = losses_of(predictor, w, self.unseen), losses_of(predictor, w, self.kept)
+        unseen, kept = audit_rows(predictor, w, self.unseen), audit_rows(predictor, w, self.kept).losses
+        after = unseen.losses
         cost.forward_passes += len(self.unseen) + len(self.kept)
         figures = {
             "visits": cost.backward_passes,
@@ -197,12 +200,12 @@ class Yardstick:
         }
         if self.removed is None or self.judgement is None:
             return Audit(**figures)  # type: ignore[arg-type]
-        judged, lost = self.judgement, losses_of(predictor, w, self.removed)
+        judged, removed = self.judgement, audit_rows(predictor, w, self.removed)
         cost.forward_passes += len(self.removed)
-        percentile = percentiles(lost, after)
+        percentile = percentiles(removed.losses, after)
         figures |= {
             "removed": len(self.removed),
-            "removed_loss": mean(lost),
+            "removed_loss": mean(removed.losses),
             "expected_loss": mean(judged.level),
             "membership_auc": 1 - float(percentile.mean()),
             "expected_auc": 1 - float(judged.percentile.mean()),
@@ -211,33 +214,10 @@ class Yardstick:
         }
         if predictor.family.name in ("categorical", "bernoulli"):
             # the judge is small: of what it would name, a better network names more
-            better = max(1.0, accuracy(predictor, w, self.unseen) / max(judged.unseen_accuracy, 1e-3))
-            figures["still_named"] = accuracy(predictor, w, self.removed)
+            better = max(1.0, unseen.accuracy / max(judged.unseen_accuracy, 1e-3))
+            figures["still_named"] = removed.accuracy
             figures["expected_named"] = min(1.0, judged.removed_accuracy * better)
         return Audit(**figures)  # type: ignore[arg-type]
-
-
-def losses_of(predictor: Predictor, w: Tensor, rows: Examples) -> Tensor:
-    """The loss of each row above the least possible one: (n,), in double precision."""
-    parts = [torch.zeros(0, dtype=torch.float64)]
-    with torch.no_grad():
-        for chunk in rows.chunks(2048):
-            f = predictor.outputs(w, chunk.x).double()
-            parts.append(predictor.family.excess(chunk.y.to(f), f).cpu())
-    return torch.cat(parts)
-
-
-def accuracy(predictor: Predictor, w: Tensor, rows: Examples) -> float:
-    """The share of rows whose label a network predicts; zero for numbers, which have no classes."""
-    family: Family = predictor.family
-    if family.name not in ("categorical", "bernoulli") or len(rows) == 0:
-        return 0.0
-    hits = 0
-    with torch.no_grad():
-        for chunk in rows.chunks(2048):
-            decided = family.decide(predictor.outputs(w, chunk.x)).cpu()
-            hits += int((decided == classes_of(chunk.y).cpu()).sum())
-    return hits / len(rows)
 
 
 def mean(values: Tensor) -> float | None:

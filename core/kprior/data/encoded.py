@@ -8,11 +8,11 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from core.kprior.data.examples import Data, EncodedExamples, Examples
+from core.kprior.data.examples import Data, EncodedExamples, Examples, concatenate
 from core.kprior.data.partitioned import PartitionedData, shards_of
 from core.kprior.memory.sampling import uniform
 from core.kprior.model.predictor import Predictor
-from core.kprior.passes.accumulator import A, add_chunks
+from core.kprior.passes.accumulator import A, add_shards
 from core.kprior.passes.gradient import CHUNK_NUMBERS
 
 KEPT_BYTES = 2**30
@@ -46,7 +46,7 @@ class EncodedData(PartitionedData):
         if isinstance(self.data, PartitionedData):
             return self.data.rows(key)
         every = [chunk.take(torch.isin(chunk.key, key)) for chunk in self.data]
-        found = Examples(*(torch.cat([getattr(c, name) for c in every]) for name in ("key", "x", "y")))
+        found = concatenate(every)
         return found.take(torch.argsort(found.key))
 
     def accumulate(self, total: A, careful: bool = False) -> A:
@@ -56,9 +56,7 @@ class EncodedData(PartitionedData):
         shards = self.shards()
         if careful and not self.exact:
             shards = shards_of(self.data)
-        for shard in shards:
-            total.merge(add_chunks(shard, total.empty()).sums())
-        return total
+        return add_shards(shards, total)
 
     def encoded_chunks(self) -> Iterator[EncodedExamples]:
         """All rows as features, one after the other."""
@@ -78,7 +76,7 @@ class EncodedData(PartitionedData):
         for chunk in self.encoded_chunks():
             here = torch.nonzero(uniform(chunk.key, seed) <= fraction)[:, 0]
             if len(here):
-                chosen.append(EncodedExamples(chunk.key[here], chunk.x[here], chunk.y[here]))
+                chosen.append(chunk.take(here))
         return chosen or list(islice(self.encoded_chunks(), 1))
 
     def _keep(self) -> None:

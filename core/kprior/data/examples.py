@@ -7,7 +7,7 @@ A list of chunks will do, and so will an object that streams a table anew on eve
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
@@ -52,7 +52,7 @@ class Examples:
     def __len__(self) -> int:
         return self.key.shape[0]
 
-    def take(self, index: Tensor) -> Examples:
+    def take(self, index: Tensor) -> Self:
         """Some of the rows.
 
         Parameters
@@ -60,7 +60,7 @@ class Examples:
         index
             (m,) positions, or an (n,) boolean mask.
         """
-        return Examples(self.key[index], self.x[index], self.y[index])
+        return self._pick(index)
 
     def bare(self) -> Examples:
         """The same rows without inputs and targets."""
@@ -68,14 +68,18 @@ class Examples:
 
     def chunks(self, size: int) -> list[Self]:
         """The same rows, `size` at a time, without copies."""
-        make = type(self)
-        return [
-            make(self.key[i : i + size], self.x[i : i + size], self.y[i : i + size]) for i in range(0, len(self), size)
-        ]
+        return [self._pick(slice(i, i + size)) for i in range(0, len(self), size)]
+
+    def _pick(self, index: Tensor | slice) -> Self:
+        return replace(self, **{name: tensor[index] for name, tensor in vars(self).items() if tensor is not None})
 
 
+@dataclass(frozen=True)
 class EncodedExamples(Examples):
-    """Examples whose x is the features phi of a GLM, in float32."""
+    """Examples whose x is what a predictor makes of its inputs: a GLM's features, or a network's encoded inputs."""
+
+    weight: Tensor | None = None
+    """(n,) what each row counts; None: one."""
 
 
 Data = Iterable[Examples]

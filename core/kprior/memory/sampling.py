@@ -38,9 +38,11 @@ class PrioritySampler:
         self._total += float(weight.sum())
         if self.sampled:
             score = score * weight / uniform(examples.key, self.seed)
-        rows = examples if self._rows is None else concatenate([self._rows, examples])
-        priority = torch.cat([self._priority, score])
-        weight = torch.cat([self._weight, weight])
+        self._keep_best(examples, score, weight)
+
+    def _keep_best(self, rows: Examples, priority: Tensor, weight: Tensor) -> None:
+        rows = rows if self._rows is None else concatenate([self._rows, rows])
+        priority, weight = torch.cat([self._priority, priority]), torch.cat([self._weight, weight])
         # one more than asked for: the first that did not get in is the threshold
         best = torch.argsort(priority, descending=True, stable=True)[: self.size + 1]
         self._rows, self._priority, self._weight = rows.take(best), priority[best], weight[best]
@@ -74,15 +76,9 @@ class PrioritySampler:
 
     def merge(self, other: PrioritySampler) -> None:
         """Take what another sampler kept of another shard of the stream."""
-        if other._rows is None:
-            return
-        mine = self._rows
-        self._total += other._total
-        rows = other._rows if mine is None else concatenate([mine, other._rows])
-        priority = torch.cat([self._priority, other._priority])
-        weight = torch.cat([self._weight, other._weight])
-        best = torch.argsort(priority, descending=True, stable=True)[: self.size + 1]
-        self._rows, self._priority, self._weight = rows.take(best), priority[best], weight[best]
+        if other._rows is not None:
+            self._total += other._total
+            self._keep_best(other._rows, other._priority, other._weight)
 
     def take(self) -> tuple[Examples, Tensor] | None:
         """The chosen examples and their weights, in the order of their keys; None if none came."""

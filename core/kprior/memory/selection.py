@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -16,14 +16,17 @@ from core.kprior.memory.memory import Memory, MemoryPolicy, Select, remember
 from core.kprior.memory.sampling import PrioritySampler, uniform
 from core.kprior.model.families import classes_of
 from core.kprior.model.predictor import Predictor
+from core.kprior.passes.accumulator import Accumulator, model_config, model_of
 from core.kprior.passes.leverage import spread_leverage, whitener
 
 TOP = -1
 """The label of the sampler that keeps rows of the highest leverage; classes count from 0."""
 
 
-class MemorySelection:
+class MemorySelection(Accumulator):
     """One selection over a stream of examples, by one rule."""
+
+    kind = "selection"
 
     def __init__(
         self,
@@ -48,6 +51,15 @@ class MemorySelection:
         self._root = None if hessian is None else whitener(hessian)
         self._top = size - size // 4 if select is Select.LEVERAGE and not self.balance else 0
         self._samplers: dict[int, PrioritySampler] = {}
+        self.count = 0
+        """Examples that were added."""
+        P = predictor.size
+        self.work = 0.0 if hessian is None else float(P * P) if predictor.linear else 2000.0 * P
+
+    def add(self, chunk: Examples) -> None:
+        self.predictor.check(chunk)
+        self.count += len(chunk)
+        self.offer(chunk)
 
     def offer(self, examples: Examples, weight: Tensor | None = None) -> None:
         """Take the next examples of the stream."""
@@ -74,32 +86,33 @@ class MemorySelection:
         """The highest leverage of all."""
         return self._sampler(TOP).highest
 
-    def empty(self) -> MemorySelection:
-        """The same rule, with nothing offered yet."""
+    def empty(self) -> Self:
         other = copy.copy(self)
-        other._samplers = {}
+        other._samplers, other.count = {}, 0
         return other
 
     def sums(self) -> Tensors:
-        """What was kept of the stream so far, by name."""
-        return join_groups({str(label): sampler.sums() for label, sampler in self._samplers.items()})
+        kept = {str(label): sampler.sums() for label, sampler in self._samplers.items()}
+        return {"count": torch.tensor(self.count), **join_groups({"kept": join_groups(kept)})}
 
     def merge(self, sums: Tensors) -> None:
-        """Take what was kept of the shard of the stream that comes next."""
-        for label in sorted({int(name.split(".")[0]) for name in sums}):
+        self.count += int(sums["count"])
+        kept = take_group(sums, "kept")
+        for label in sorted({int(name.split(".")[0]) for name in kept}):
             mine = self._sampler(label)
-            mine.merge(mine.empty().with_sums(take_group(sums, str(label))))
+            mine.merge(mine.empty().with_sums(take_group(kept, str(label))))
 
     def to_config(self) -> tuple[dict[str, Any], Tensors]:
-        """All that `from_config` needs, as JSON and tensors."""
-        header = {"policy": asdict(self.policy), "size": self.size, "seed": self.seed, "bare": self.bare}
-        return header, {} if self.hessian is None else {"hessian": self.hessian}
+        header, tensors = model_config(self.predictor, self.w)
+        header |= {"policy": asdict(self.policy), "size": self.size, "seed": self.seed, "bare": self.bare}
+        return header, tensors if self.hessian is None else {**tensors, "hessian": self.hessian}
 
     @classmethod
-    def from_config(cls, header: dict[str, Any], tensors: Tensors, predictor: Predictor, w: Tensor) -> MemorySelection:
-        """The inverse of `to_config`."""
+    def from_config(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> MemorySelection:
+        predictor, w = model_of(header, tensors, device)
         policy = MemoryPolicy(**{**header["policy"], "select": Select(header["policy"]["select"])})
-        return cls(policy, header["size"], predictor, w, tensors.get("hessian"), header["seed"], header["bare"])
+        hessian = tensors["hessian"].to(device) if "hessian" in tensors else None
+        return cls(policy, header["size"], predictor, w, hessian, header["seed"], header["bare"])
 
     def _sampler(self, label: int) -> PrioritySampler:
         if label not in self._samplers:

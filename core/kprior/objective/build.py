@@ -31,7 +31,7 @@ from core.kprior.objective.surrogate import Surrogate
 from core.kprior.objective.tasks import Change, Task
 from core.kprior.objective.terms import InputMixer, Term
 from core.kprior.objective.transfer import new_regularizer, shared_parameters, successor
-from core.kprior.passes.statistics import Statistics
+from core.kprior.passes.loss import Loss
 from core.kprior.solvers import Training
 from core.kprior.state import State, align
 
@@ -196,7 +196,7 @@ def weights_of(method: Method, importance: Tensor, space: CurvatureSpace) -> Ten
 
 def data_gradient(predictor: Predictor, w: Tensor, examples: Examples, weight: Tensor | None = None) -> Tensor:
     """sum_i v_i J_i' (h(f_i) - y_i): (P,)   (paper, Eq. 5, summed)."""
-    seen = Statistics(predictor, w)
+    seen = Loss(predictor, w)
     z = predictor.features(examples.x) if predictor.linear else predictor.encode(examples.x)
     seen.add_encoded(z, examples.y.to(z), weight)
     return seen.gradient

@@ -61,18 +61,17 @@ class Objective:
                 assert isinstance(self.curvature, Full)
                 H = H + self.curvature.matrix
         for term in self.terms:
-            statistics = term.evaluate(w, hessian)
-            value += term.scale * statistics.value
-            gradient = gradient + term.scale * statistics.gradient
+            loss = term.evaluate(w, hessian)
+            value += term.scale * loss.value
+            gradient = gradient + term.scale * loss.gradient
             if H is not None:
-                assert isinstance(statistics.curvature, Full)
-                H += term.scale * statistics.curvature.matrix
-            cost.backward_passes += statistics.count
+                H += term.scale * loss.hessian
+            cost.backward_passes += loss.count
             cost.data_passes += term.past
         for z, coefficient in self.removed:
             at = w.detach().requires_grad_()
-            loss = (self.predictor.outputs_of_encoded(at, z) * coefficient).sum()
-            gradient = gradient + torch.autograd.grad(loss, at)[0]
-            value += float(loss.detach())
+            away = (self.predictor.outputs_of_encoded(at, z) * coefficient).sum()
+            gradient = gradient + torch.autograd.grad(away, at)[0]
+            value += float(away.detach())
             cost.backward_passes += len(z)
         return value, gradient, H

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain
 
 import torch
 from torch import Tensor
 
-from core.kprior.data.examples import Data, rereadable
+from core.kprior.data.examples import Data, EncodedExamples, chunks_of, concatenate, rereadable
 from core.kprior.data.partitioned import PartitionedData, shards_of
 from core.kprior.model.predictor import Predictor
-from core.kprior.passes.statistics import Statistics
+from core.kprior.passes.accumulator import Accumulator, add_shards
+from core.kprior.passes.count import Count
+from core.kprior.passes.loss import Loss
 
 CACHE_BYTES = 2**28
 """Encoded inputs up to this size are kept between passes of one solve; beyond, every pass encodes anew."""
@@ -60,65 +62,61 @@ class Term:
         """
         self.predictor, self._data, self._targets, self._weight = predictor, rereadable(data), targets, weight
         self.past, self.scale, self.temperature, self.mixer = past, scale, temperature, mixer
-        self._cache: list[tuple[int, Batch]] | None = None
+        self._cache: list[list[EncodedExamples]] | None = None
         self.count: int | None = None
 
     @classmethod
     def of_features(cls, predictor: Predictor, phi: Tensor, targets: Tensor) -> Term:
         """A GLM's rows that are encoded already."""
         term = cls(predictor, [], targets)
-        term._cache, term.count = [(0, (phi, targets, None))], len(phi)
+        term._cache, term.count = [[EncodedExamples(torch.arange(len(phi)), phi, targets)]], len(phi)
         return term
 
-    def __iter__(self) -> Iterator[tuple[int, Batch]]:
-        """Encoded rows, each batch with the number of the shard it is from."""
+    def shards(self) -> Sequence[Iterable[EncodedExamples]]:
+        """The rows, encoded, in the shards of their data; to be read in order, as they are kept on the way."""
         if self._cache is not None:
-            yield from self._cache
-            return
-        kept: list[tuple[int, Batch]] | None = []
-        total, start = 0, 0
-        for number, shard in enumerate(shards_of(self._data)):
-            for chunk in shard:
-                n = len(chunk)
-                if n == 0:
-                    continue
+            return self._cache
+        shards = shards_of(self._data)
+        kept: list[list[EncodedExamples]] | None = [[] for _ in shards]
+        size, start = 0, 0
+
+        def encode(number: int, shard: Data) -> Iterator[EncodedExamples]:
+            nonlocal kept, size, start
+            for chunk in chunks_of([shard]):
                 if self.count is None:
                     self.predictor.check(chunk)
                 z = self.predictor.features(chunk.x) if self.predictor.linear else self.predictor.encode(chunk.x)
-                targets = chunk.y if self._targets is None else self._targets[start : start + n]
-                weight = None if self._weight is None else self._weight[start : start + n].to(z)
-                start += n
-                batch = (z, targets.to(z), weight)
-                total += z.numel() * z.element_size()
-                if total > CACHE_BYTES and self.mixer is None:
+                here = slice(start, start + len(chunk))
+                targets = chunk.y if self._targets is None else self._targets[here]
+                weight = None if self._weight is None else self._weight[here].to(z)
+                start += len(chunk)
+                rows = EncodedExamples(chunk.key, z, targets.to(z), weight)
+                size += z.numel() * z.element_size()
+                if size > CACHE_BYTES and self.mixer is None:
                     kept = None
                 if kept is not None:
-                    kept.append((number, batch))
-                yield number, batch
-        self._cache, self.count = kept, start
+                    kept[number].append(rows)
+                yield rows
+            if number == len(shards) - 1:
+                self._cache, self.count = kept, start
 
-    def evaluate(self, w: Tensor, hessian: bool = False) -> Statistics:
+        return [encode(number, shard) for number, shard in enumerate(shards)]
+
+    def __iter__(self) -> Iterator[EncodedExamples]:
+        return chain.from_iterable(self.shards())
+
+    def evaluate(self, w: Tensor, hessian: bool = False) -> Loss:
         """Value, gradient and (GLM, on demand) Hessian of all rows, before the scale; shared with others if they help.
 
         Rows that are cached are added up shard by shard, too: who adds them up must not matter.
         """
-        total = Statistics(
-            self.predictor, w, slope=True, curvature="full" if hessian else None, temperature=self.temperature
-        )
+        total = Loss(self.predictor, w, with_hessian=hessian, temperature=self.temperature)
         if (data := self._shared(total)) is not None:
-            total = data.accumulate(total)
-            self.count = total.count
+            self.count = data.accumulate(total).count
             return total
-        single = len(shards_of(self._data)) == 1
-        for _, batches in groupby(self, lambda numbered: numbered[0]):
-            one = total if single else total.empty()
-            for _, batch in batches:
-                one.add_encoded(*batch)
-            if not single:
-                total.merge(one.sums())
-        return total
+        return add_shards(self.shards(), total)
 
-    def _shared(self, total: Statistics) -> PartitionedData | None:
+    def _shared(self, total: Accumulator) -> PartitionedData | None:
         """The data, if its rows are to be added up as they are, and others would help."""
         plain = self.predictor.linear and self._targets is None and self._weight is None
         shared = plain and isinstance(self._data, PartitionedData) and self._data.has_helpers(total)
@@ -132,9 +130,9 @@ class Term:
     def whole(self) -> Batch:
         """All cached rows as one batch."""
         assert self._cache is not None
-        if len(self._cache) > 1:
-            self._cache = [(0, join_batches([batch for _, batch in self._cache]))]
-        return self._cache[0][1]
+        if sum(map(len, self._cache)) > 1:
+            self._cache = [[join_rows(list(self))]]
+        return batch_of(next(iter(self)))
 
     def stands_for(self) -> int:
         """How many examples an epoch of this term has: mixed inputs are as many as the past they stand for."""
@@ -145,9 +143,9 @@ class Term:
     def rows(self) -> int:
         """How many rows there are; a pass over the data if none was made yet."""
         if self.count is None:
-            statistics = Statistics(self.predictor, self.predictor.initial_weights())
-            if (data := self._shared(statistics)) is not None:
-                self.count = data.accumulate(statistics).count
+            total = Count(self.predictor, self.predictor.initial_weights())
+            if (data := self._shared(total)) is not None:
+                self.count = data.accumulate(total).count
             else:
                 for _ in self:
                     pass
@@ -178,38 +176,39 @@ class Term:
             return
         # streamed: shuffled within chunks only, and cut so that every row is in one of the steps
         ends = [round(n * (i + 1) / steps) for i in range(steps)]
-        held: list[Batch] = []
+        held: list[EncodedExamples] = []
         have, read, step = 0, 0, 0
-        for z, targets, v in self._large_chunks():
-            order = torch.randperm(len(z), generator=generator)
+        for rows in self._large_chunks():
+            order = torch.randperm(len(rows), generator=generator)
             while len(order):
                 index, order = order[: ends[step] - read], order[ends[step] - read :]
-                held.append((z[index], targets[index], None if v is None else v[index]))
+                held.append(rows.take(index))
                 have, read = have + len(index), read + len(index)
                 if read == ends[step]:
-                    yield join_batches(held), n / have
+                    yield batch_of(join_rows(held)), n / have
                     held, have, step = [], 0, step + 1
 
-    def _large_chunks(self) -> Iterator[Batch]:
+    def _large_chunks(self) -> Iterator[EncodedExamples]:
         """The rows, many chunks at a time: neighbours in the data are often alike."""
-        held: list[Batch] = []
-        for _, batch in self:
-            held.append(batch)
-            if sum(z.numel() * z.element_size() for z, _, _ in held) >= SHUFFLE_BYTES:
-                yield join_batches(held)
+        held: list[EncodedExamples] = []
+        for rows in self:
+            held.append(rows)
+            if sum(rows.x.numel() * rows.x.element_size() for rows in held) >= SHUFFLE_BYTES:
+                yield join_rows(held)
                 held = []
         if held:
-            yield join_batches(held)
+            yield join_rows(held)
 
 
-def join_batches(batches: list[Batch]) -> Batch:
-    """Several batches as one."""
-    weights = [b[2] for b in batches if b[2] is not None]
-    return (
-        torch.cat([b[0] for b in batches]),
-        torch.cat([b[1] for b in batches]),
-        torch.cat(weights) if weights else None,
-    )
+def join_rows(chunks: list[EncodedExamples]) -> EncodedExamples:
+    """Several chunks as one."""
+    rows, weights = concatenate(chunks), [chunk.weight for chunk in chunks if chunk.weight is not None]
+    return EncodedExamples(rows.key, rows.x, rows.y, torch.cat(weights) if weights else None)
+
+
+def batch_of(rows: EncodedExamples) -> Batch:
+    """Rows as a minibatch."""
+    return rows.x, rows.y, rows.weight
 
 
 @dataclass(frozen=True)

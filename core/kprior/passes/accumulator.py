@@ -1,4 +1,4 @@
-"""What a pass over rows adds up: mergeable statistics.
+"""What a pass over rows adds up: sums that can be merged.
 
 A sum of floating-point numbers depends on the order in which they are added. So that a pass gives the same bits whoever
 reads which rows, the data says what its shards are; each shard is added up from zero, and their sums are merged in
@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
 import torch
+from torch import Tensor
 
 from core.kprior.data.codec import Tensors, join_groups, take_group
 from core.kprior.data.examples import Data, Examples
+from core.kprior.model.predictor import Predictor
 
 
 class Accumulator(ABC):
@@ -30,7 +32,8 @@ class Accumulator(ABC):
     """About how many multiplications a row takes."""
 
     def __init_subclass__(cls) -> None:
-        Accumulator.kinds[cls.kind] = cls
+        if "kind" in vars(cls):
+            Accumulator.kinds[cls.kind] = cls
 
     @abstractmethod
     def empty(self) -> Self:
@@ -56,6 +59,46 @@ class Accumulator(ABC):
     def from_config(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Accumulator:
         """The inverse of `to_config`; not for one that holds a secret, which each reader must have itself."""
         raise TypeError(f"a {cls.kind} cannot be made from a config: its reader must have it")
+
+
+class ModelAccumulator(Accumulator):
+    """One that asks a model: its config is the predictor, the weights, and the arguments that are named here."""
+
+    options: ClassVar[tuple[str, ...]] = ()
+    """Arguments that JSON knows."""
+    tensor_options: ClassVar[tuple[str, ...]] = ()
+    """Arguments that are tensors or None."""
+
+    def __init__(self, predictor: Predictor, w: Tensor) -> None:
+        self.predictor, self.w = predictor, w
+
+    def empty(self) -> Self:
+        arguments = {name: getattr(self, name) for name in (*self.options, *self.tensor_options)}
+        return type(self)(self.predictor, self.w, **arguments)
+
+    def to_config(self) -> tuple[dict[str, Any], Tensors]:
+        header, tensors = model_config(self.predictor, self.w)
+        tensors |= {name: tensor for name in self.tensor_options if (tensor := getattr(self, name)) is not None}
+        return header | {name: getattr(self, name) for name in self.options}, tensors
+
+    @classmethod
+    def from_config(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Self:
+        predictor, w = model_of(header, tensors, device)
+        arguments = {name: header[name] for name in cls.options}
+        arguments |= {name: tensors[name].to(device) for name in cls.tensor_options if name in tensors}
+        return cls(predictor, w, **arguments)
+
+
+def model_config(predictor: Predictor, w: Tensor) -> tuple[dict[str, Any], Tensors]:
+    """A predictor and its weights as a config."""
+    return {"spec": predictor.spec}, {"w": w} | join_groups({"encoder": predictor.encoder.state_dict()})
+
+
+def model_of(header: dict[str, Any], tensors: Tensors, device: torch.device) -> tuple[Predictor, Tensor]:
+    """The predictor and the weights of a config."""
+    predictor = Predictor(header["spec"], device=device)
+    predictor.encoder.load_state_dict({k: v.to(device) for k, v in take_group(tensors, "encoder").items()})
+    return predictor, tensors["w"].to(device)
 
 
 A = TypeVar("A", bound=Accumulator)
@@ -111,8 +154,23 @@ class Combined(Accumulator):
 
     def to_config(self) -> tuple[dict[str, Any], Tensors]:
         configs = [config_of(total) for total in self.totals]
-        headers = [header for header, _ in configs]
-        return {"totals": headers}, join_groups({str(i): t for i, (_, t) in enumerate(configs)})
+        tensors = join_groups({str(i): tensors for i, (_, tensors) in enumerate(configs)})
+        kept, same = leave_out_repeated(tensors)
+        return {"totals": [header for header, _ in configs], "same": same}, kept
+
+
+def leave_out_repeated(tensors: Tensors) -> tuple[Tensors, dict[str, str]]:
+    """The tensors without those that are another one of them, and which: the weights of a model are sent once."""
+    kept: Tensors = {}
+    same: dict[str, str] = {}
+    first: dict[tuple[int, int], str] = {}
+    for name, tensor in tensors.items():
+        place = first.setdefault((tensor.data_ptr(), tensor.numel()), name) if tensor.numel() else name
+        if place == name:
+            kept[name] = tensor
+        else:
+            same[name] = place
+    return kept, same
 
 
 def config_of(total: Accumulator) -> tuple[dict[str, Any], Tensors]:
@@ -146,6 +204,7 @@ def accumulator_of(header: dict[str, Any], tensors: Tensors, device: torch.devic
     """
     kind = header["kind"]
     if kind == Combined.kind:
+        tensors = tensors | {name: tensors[place] for name, place in header["same"].items()}
         each = enumerate(header["totals"])
         return Combined(*(accumulator_of(h, take_group(tensors, str(i)), device, *local) for i, h in each))
     for one in local:

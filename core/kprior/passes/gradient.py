@@ -7,16 +7,16 @@ and gathers what the bound of a free bias needs (`certificate/wide_bound.py`).
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from core.kprior.data.codec import Tensors, join_groups, take_group
+from core.kprior.data.codec import Tensors
 from core.kprior.data.examples import EncodedExamples, Examples
 from core.kprior.model.families import Categorical, Family, Gaussian, Poisson
 from core.kprior.model.predictor import Predictor
-from core.kprior.passes.accumulator import Accumulator
+from core.kprior.passes.accumulator import ModelAccumulator
 
 UNIT = torch.finfo(torch.float64).eps / 2
 CHUNK_NUMBERS = 2**20
@@ -25,16 +25,19 @@ COUPLED = 24
 """Softmaxes of up to so many classes gather how their biases answer to weights: the work of K / 4 passes."""
 
 
-class Gradient(Accumulator):
+class Gradient(ModelAccumulator):
     """Value and gradient of the rows' losses at w, without the penalty."""
 
     kind = "gradient"
+    options: ClassVar[tuple[str, ...]] = ("careful",)
+    tensor_options: ClassVar[tuple[str, ...]] = ("centre",)
 
     def __init__(self, predictor: Predictor, w: Tensor, careful: bool = False, centre: Tensor | None = None) -> None:
         """`careful` passes are float64 and bound their rounding; with a `centre` (D - 1,) of the inputs they gather
         what the bound of a free bias needs.
         """
-        self.predictor, self.w, self.careful, self.centre = predictor, w, careful, centre
+        super().__init__(predictor, w)
+        self.careful, self.centre = careful, centre
         self.dtype = torch.float64 if careful else torch.float32
         self.work = predictor.size * 6.0
         K, D = predictor.family.outputs, predictor.size // predictor.family.outputs
@@ -50,13 +53,9 @@ class Gradient(Accumulator):
         self.coupled = torch.zeros(pairs if couples else 0, D - 1, dtype=torch.float64, device=w.device)
         """sum_i h'_kl (x_i - c): how biases answer to weights, for each pair k < l (one output each: for each)."""
 
-    def empty(self) -> Self:
-        return type(self)(self.predictor, self.w, self.careful, self.centre)
-
     def add(self, chunk: Examples) -> None:
-        for some in chunk.chunks(
-            max(16, CHUNK_NUMBERS // self.gradient.shape[1])
-        ):  # features may be many more than inputs
+        # features may be many more than inputs
+        for some in chunk.chunks(max(16, CHUNK_NUMBERS // self.gradient.shape[1])):
             self._add(some)
 
     def _add(self, chunk: Examples) -> None:
@@ -116,7 +115,7 @@ class Gradient(Accumulator):
         scalars = [self.value, self.rounding, self.reach, self.blur]
         return {
             "count": torch.tensor(self.count),
-            "figures": torch.tensor(scalars, dtype=torch.float64),
+            "scalars": torch.tensor(scalars, dtype=torch.float64),
             "gradient": self.gradient,
             "bias": self.bias,
             "scatter": self.scatter,
@@ -124,26 +123,13 @@ class Gradient(Accumulator):
         }
 
     def merge(self, sums: Tensors) -> None:
-        value, rounding, reach, blur = sums["figures"].tolist()
+        value, rounding, reach, blur = sums["scalars"].tolist()
         self.count += int(sums["count"])
         self.value, self.rounding, self.blur = self.value + value, self.rounding + rounding, self.blur + blur
         self.reach = max(self.reach, reach)
         for name in ("gradient", "bias", "scatter", "coupled"):
             mine = getattr(self, name)
             setattr(self, name, mine + sums[name].to(mine))
-
-    def to_config(self) -> tuple[dict[str, Any], Tensors]:
-        tensors = {"w": self.w} | join_groups({"encoder": self.predictor.encoder.state_dict()})
-        if self.centre is not None:
-            tensors["centre"] = self.centre
-        return {"spec": self.predictor.spec, "careful": self.careful}, tensors
-
-    @classmethod
-    def from_config(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Gradient:
-        tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
-        predictor = Predictor(header["spec"], device=device)
-        predictor.encoder.load_state_dict(take_group(tensors, "encoder"))
-        return cls(predictor, tensors["w"], header["careful"], tensors.get("centre"))
 
 
 def pass_rounding(family: Family, mean: Tensor, residual: Tensor, square: Tensor, length: float, size: int) -> float:

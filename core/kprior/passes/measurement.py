@@ -12,7 +12,7 @@ from torch import Tensor
 
 from core.kprior.anchor import Anchor
 from core.kprior.cost import Cost
-from core.kprior.curvature import curvature_for
+from core.kprior.curvature import Full, curvature_for
 from core.kprior.data.examples import Data, Examples
 from core.kprior.data.partitioned import PartitionedData, accumulate
 from core.kprior.memory.memory import Memory, MemoryPolicy
@@ -21,9 +21,11 @@ from core.kprior.model.gauge import fill_gauge, shift_directions
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.objective.surrogate import Surrogate
+from core.kprior.passes.accumulator import Combined
 from core.kprior.passes.leverage import largest_ratio, whitener
+from core.kprior.passes.loss import Loss
 from core.kprior.passes.rounding import matrix_rounding
-from core.kprior.passes.statistics import Statistics
+from core.kprior.passes.second_order import CurvatureSum, SurrogateSum
 
 SLACK = 1 + 1e-6
 """For what rounding does to a leverage."""
@@ -89,24 +91,24 @@ def measure(
         near = near + 1e-10 * near.diagonal().mean() * torch.eye(len(near)).to(near)
     first = None if dense and near is None else select(near if dense else None)
     linear = predictor.linear
-    statistics = Statistics(predictor, w, slope=True, curvature=kind, surrogate=True, careful=linear, selection=first)
-    seen = accumulate(data, statistics)
-    cost.backward_passes += seen.count
+    loss, surrogate = Loss(predictor, w, with_hessian=dense, careful=linear), SurrogateSum(predictor, w)
+    curved = None if kind is None or dense else CurvatureSum(predictor, w, kind)
+    accumulate(data, Combined(*(total for total in (loss, curved, surrogate, first) if total is not None)))
+    cost.backward_passes += loss.count
     cost.data_passes += 1
-    selected = seen.selection
-    anchor = Anchor(w, seen.gradient, seen.curvature, exact=linear, rounding=seen.rounding)
+    curvature = Full(loss.hessian) if dense else None if curved is None else curved.curvature
+    anchor = Anchor(w, loss.gradient, curvature, exact=linear, rounding=loss.rounding)
     H = None
-    if dense and bool(seen.curvature_matrix.isfinite().all()):
-        H = fill_gauge(seen.curvature_matrix + torch.diag(regularizer.delta), shifts)
+    if dense and bool(loss.hessian.isfinite().all()):
+        H = fill_gauge(loss.hessian + torch.diag(regularizer.delta), shifts)
         smallest = smallest_eigenvalue(H)
         if smallest == 0:
             H = None
+    selected = first
     if selected is None:
-        again = accumulate(data, Statistics(predictor, w, selection=select(H)))
-        selected = again.selection
-        cost.forward_passes += again.count
+        selected = accumulate(data, select(H))
+        cost.forward_passes += selected.count
         cost.data_passes += 1
-    assert selected is not None
     if H is not None:
         ratio = 1.0 if selected.hessian is None or near is None else largest_ratio(near, whitener(H))
         anchor = replace(
@@ -114,10 +116,10 @@ def measure(
             reach=SLACK * ratio * selected.reach,
             peak=SLACK * ratio * selected.peak,
             smallest=smallest,
-            mass=float(seen.curvature_matrix.diagonal().sum()),
+            mass=float(loss.hessian.diagonal().sum()),
         )
     memory, rows = selected.take(generation, data.rows if isinstance(data, PartitionedData) else None)
-    return PassResult(anchor, memory, rows, seen.surrogate, seen.count, seen.value)
+    return PassResult(anchor, memory, rows, surrogate.surrogate, loss.count, loss.value)
 
 
 def smallest_eigenvalue(H: Tensor) -> float:
@@ -140,8 +142,9 @@ def choose_memory(
 ) -> tuple[Memory, Examples, Surrogate | None]:
     """A memory at the weights w, its rows and the surrogate, by a pass that gathers nothing else."""
     selection = MemorySelection(policy, size, predictor, w, None, seed, isinstance(data, PartitionedData))
-    seen = accumulate(data, Statistics(predictor, w, surrogate=True, selection=selection))
-    cost.forward_passes += seen.count
+    surrogate = SurrogateSum(predictor, w)
+    accumulate(data, Combined(surrogate, selection))
+    cost.forward_passes += selection.count
     cost.data_passes += 1
-    assert seen.selection is not None
-    return *seen.selection.take(generation, data.rows if isinstance(data, PartitionedData) else None), seen.surrogate
+    memory, rows = selection.take(generation, data.rows if isinstance(data, PartitionedData) else None)
+    return memory, rows, surrogate.surrogate

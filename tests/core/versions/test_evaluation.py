@@ -145,7 +145,7 @@ def test_a_certain_and_right_model_costs_nothing(kind: str) -> None:
     [found] = evaluate([trained(kind, data)], [])
     f = {"binary": 80 * (2 * data.y - 1), "classes": 80 * data.y, "number": data.y, "count": data.y.log()}[kind]
     f = f.clamp(min=-80)
-    found.add(f, found.state.predictor.family.mean(f), data.y)
+    found.add_predictions(f, found.state.predictor.family.mean(f), data.y)
     assert found.metrics["loss"] == pytest.approx(0, abs=1e-9)
     assert found.metrics.get("accuracy", 1.0) == 1.0
     assert found.metrics.get("rmse", 0.0) == pytest.approx(0, abs=1e-9)
@@ -169,7 +169,7 @@ def test_predictions_that_are_no_numbers_are_no_errors(kind: str) -> None:
     data = problem(kind, 20)
     [found] = evaluate([trained(kind, data)], [data])
     f = torch.full_like(data.y, math.nan)
-    found.add(f, f, data.y)
+    found.add_predictions(f, f, data.y)
     assert all(math.isfinite(value) for value in found.metrics.values())
     assert found.count == 40
 

@@ -24,8 +24,9 @@ from core.kprior import (
     train,
 )
 from core.kprior.adaptation.survey import survey_change
-from core.kprior.certificate.network import Audit, losses_of
+from core.kprior.certificate.network import Audit
 from core.kprior.data.drawing import draw_from
+from core.kprior.passes.losses import audit_rows
 from tests.core.kprior.adaptation.digits import (
     FEW,
     SEEDS,
@@ -85,8 +86,8 @@ def test_rows_known_by_heart_look_like_rows_never_seen(seed: int) -> None:
     gone, kept = rows(data, 0, 100), rows(data, 100, 500)
     state, audit = adapt_digits(before, [RemoveData([gone])], kept, seed)
     retrained = train(digit_spec(delta=1e-4), kept.chunks(500), training=overfit).state
-    lost, truth = (float(losses_of(s.predictor, s.w, gone).mean()) for s in (state, retrained))
-    assert float(losses_of(before.state.predictor, before.state.w, gone).mean()) < truth / 10
+    lost, truth = (float(audit_rows(s.predictor, s.w, gone).losses.mean()) for s in (state, retrained))
+    assert float(audit_rows(before.state.predictor, before.state.w, gone).losses.mean()) < truth / 10
     assert truth / 3 < lost < 3 * truth
     assert accuracy(state, kept) > 0.98
     assert audit.membership_auc == pytest.approx(0.5, abs=0.12)
@@ -119,7 +120,7 @@ def test_every_family_forgets_and_every_change_at_once_runs(kind: str) -> None:
     assert plain.certificate is not None
     audit = plain.certificate.audit
     assert audit is not None
-    lost = float(losses_of(before.state.predictor, before.state.w, gone).mean())
+    lost = float(audit_rows(before.state.predictor, before.state.w, gone).losses.mean())
     assert audit.removed_loss is not None
     assert audit.removed_loss > lost
     assert (audit.still_named is None) == (kind in ("number", "count"))

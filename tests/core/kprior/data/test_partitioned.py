@@ -19,9 +19,10 @@ from core.kprior.data.partitioned import accumulate
 from core.kprior.model.encoders import TableEncoder
 from core.kprior.model.predictor import Predictor
 from core.kprior.objective import terms
-from core.kprior.passes.accumulator import A, Accumulator, accumulator_of, add_chunks, config_of
+from core.kprior.passes.accumulator import A, Accumulator, Combined, accumulator_of, add_chunks, config_of
+from core.kprior.passes.loss import Loss
 from core.kprior.passes.moments import fit_encoder
-from core.kprior.passes.statistics import Statistics
+from core.kprior.passes.second_order import CurvatureSum, SurrogateSum
 from tests.core.kprior.problems import FAMILIES, LINEAR, QUADRATIC, TENTH, ShardedExamples, examples_of, spec_of
 
 MLP = {"kind": "mlp", "hidden": [4]}
@@ -120,19 +121,19 @@ def test_any_cut_gives_the_sums_of_the_whole(kind: str) -> None:
     predictor = Predictor(spec_of("classes", 3, LINEAR if kind == "blocks" else MLP), seed=1)
     w = predictor.initial_weights()
 
-    def sum_up(shards: list[list[Examples]]) -> Statistics:
-        return accumulate(ShardedExamples(shards), Statistics(predictor, w, slope=True, curvature=kind, surrogate=True))
+    def sum_up(shards: list[list[Examples]]) -> tuple[Loss, CurvatureSum, SurrogateSum]:
+        totals = Loss(predictor, w), CurvatureSum(predictor, w, kind), SurrogateSum(predictor, w)
+        accumulate(ShardedExamples(shards), Combined(*totals))
+        return totals
 
     whole, apart = sum_up([[data]]), sum_up(split(data, [1, 2, 30, 59]))
-    assert whole.count == apart.count == 60
-    assert apart.value == pytest.approx(whole.value)
-    assert whole.curvature is not None
-    assert apart.curvature is not None
-    torch.testing.assert_close(apart.gradient, whole.gradient)
-    if whole.surrogate is not None and apart.surrogate is not None:
-        torch.testing.assert_close(apart.surrogate.gram, whole.surrogate.gram)
-    dense = whole.curvature.dense(predictor.size)
-    torch.testing.assert_close(apart.curvature.dense(predictor.size), dense, rtol=1e-3, atol=1e-3)
+    assert whole[0].count == apart[0].count == 60
+    assert apart[0].value == pytest.approx(whole[0].value)
+    torch.testing.assert_close(apart[0].gradient, whole[0].gradient)
+    if whole[2].surrogate is not None and apart[2].surrogate is not None:
+        torch.testing.assert_close(apart[2].surrogate.gram, whole[2].surrogate.gram)
+    dense = whole[1].curvature.dense(predictor.size)
+    torch.testing.assert_close(apart[1].curvature.dense(predictor.size), dense, rtol=1e-3, atol=1e-3)
 
 
 def test_strangers_fit_an_encoder() -> None:

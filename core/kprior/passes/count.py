@@ -1,0 +1,26 @@
+"""How many rows there are."""
+
+from __future__ import annotations
+
+import torch
+
+from core.kprior.data.codec import Tensors
+from core.kprior.data.examples import Examples
+from core.kprior.passes.accumulator import ModelAccumulator
+
+
+class Count(ModelAccumulator):
+    """The number of rows, each of which must be the model's."""
+
+    kind = "count"
+    count = 0
+
+    def add(self, chunk: Examples) -> None:
+        self.predictor.check(chunk)
+        self.count += len(chunk)
+
+    def sums(self) -> Tensors:
+        return {"count": torch.tensor(self.count)}
+
+    def merge(self, sums: Tensors) -> None:
+        self.count += int(sums["count"])

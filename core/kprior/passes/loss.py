@@ -1,0 +1,97 @@
+"""The loss of rows at given weights, its gradient and, for GLMs, its Hessian: what solvers and certificates ask for."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from core.kprior.curvature import glm_hessian
+from core.kprior.data.codec import Tensors
+from core.kprior.data.examples import EncodedExamples, Examples
+from core.kprior.model.predictor import Predictor
+from core.kprior.passes.accumulator import ModelAccumulator
+from core.kprior.passes.rounding import gradient_rounding
+
+
+class Loss(ModelAccumulator):
+    """Sums over rows at the weights w: their number, loss and gradient, and on demand more."""
+
+    kind = "loss"
+    options: ClassVar[tuple[str, ...]] = ("with_hessian", "careful", "temperature")
+    tensor_options: ClassVar[tuple[str, ...]] = ("origin",)
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        w: Tensor,
+        *,
+        with_hessian: bool = False,
+        careful: bool = False,
+        temperature: float = 1.0,
+        origin: Tensor | None = None,
+    ) -> None:
+        """For GLMs: `careful` asks for what rounding may have done to the gradient, `origin` for how far any row's
+        outputs are from where they were at those weights.
+        """
+        super().__init__(predictor, w)
+        self.with_hessian, self.careful, self.temperature, self.origin = with_hessian, careful, temperature, origin
+        self.count = 0
+        self.value = self.rounding = self.spread = 0.0
+        self.gradient = torch.zeros_like(w)
+        """(P,)."""
+        size = predictor.size if with_hessian else 0
+        self.hessian = torch.zeros(size, size, dtype=w.dtype, device=w.device)
+        """(P, P), or (0, 0) where it was not asked for."""
+        self.work = 6.0 * predictor.size + with_hessian * predictor.size**2 / 2 + predictor.family.outputs
+
+    def add(self, chunk: Examples) -> None:
+        if isinstance(chunk, EncodedExamples):
+            self.add_encoded(chunk.x, chunk.y, chunk.weight)
+            return
+        self.predictor.check(chunk)
+        z = self.predictor.features(chunk.x) if self.predictor.linear else self.predictor.encode(chunk.x)
+        self.add_encoded(z, chunk.y.to(z))
+
+    def add_encoded(self, z: Tensor, targets: Tensor, weight: Tensor | None = None) -> None:
+        """Add rows that are encoded already (GLM: features); `weight` is what each of them counts.
+
+        With a temperature T both sides are divided by it and the loss is multiplied by T^2 (paper, Eq. 27).
+        """
+        self.count += len(z)
+        family, T = self.predictor.family, self.temperature
+        if not self.predictor.linear:
+            w = self.w.detach().requires_grad_()
+            loss = family.loss(targets, self.predictor.outputs_of_encoded(w, z) / T) * (T * T)
+            total = (loss if weight is None else loss * weight).sum()
+            self.gradient = self.gradient + torch.autograd.grad(total, w)[0]
+            self.value += float(total.detach())
+            return
+        f = z @ self.w.view(family.outputs, -1).T
+        loss = family.loss(targets, f / T) * (T * T)
+        residual = (family.mean(f / T) - targets) * T
+        if weight is not None:
+            loss, residual = loss * weight, residual * weight[:, None]
+        self.value += float(loss.sum())
+        self.gradient = self.gradient + (residual.T @ z).reshape(-1)
+        if self.with_hessian:
+            self.hessian += glm_hessian(z, family, f / T, weight)
+        if self.careful:
+            self.rounding += gradient_rounding(self.predictor, z, f, targets, self.w)
+        if self.origin is not None:
+            change = z @ (self.w - self.origin).view(family.outputs, -1).T
+            self.spread = max(self.spread, float(family.spread(change).max()))
+
+    def sums(self) -> Tensors:
+        scalars = torch.tensor([self.value, self.rounding, self.spread], dtype=torch.float64)
+        count = torch.tensor(self.count)
+        return {"count": count, "scalars": scalars, "gradient": self.gradient, "hessian": self.hessian}
+
+    def merge(self, sums: Tensors) -> None:
+        value, rounding, spread = sums["scalars"].tolist()
+        self.count += int(sums["count"])
+        self.value, self.rounding = self.value + value, self.rounding + rounding
+        self.spread = max(self.spread, spread)
+        self.gradient = self.gradient + sums["gradient"].to(self.gradient)
+        self.hessian += sums["hessian"].to(self.hessian)
