@@ -13,7 +13,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from core.database import Database, now
-from core.erasure.counts import count_erasures, count_overdue
+from core.erasure.queries import count_erasures, count_overdue
 from core.jobs import queries
 from core.versions.queries import positions_in_service
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response, StreamingResponse
 
-from core.erasure import lookup
+from core.erasure import queries
 from core.errors import Invalid
 from core.kprior.model.spec import Spec
 from core.ledger.batch import subject_hash
@@ -57,7 +57,7 @@ class ExportedExample(ExampleAnswer):
     in_force: bool
 
 
-def hashed(person: Person, context: Context) -> bytes:
+def hash_person(person: Person, context: Context) -> bytes:
     if not person.subject.isprintable():
         raise Invalid.at(("subject",), "request_invalid", "must be printable text")
     return subject_hash(person.subject, context.settings.secret, context.settings.caseless_subjects)
@@ -67,7 +67,7 @@ def hashed(person: Person, context: Context) -> bytes:
 def look_up_subject(body: Person, caller: Eraser, context: ContextDep) -> LookupAnswer:
     """Which models have how many examples about a person."""
     with context.database.read() as session:
-        found = lookup.models_of(session, hashed(body, context), caller.models)
+        found = queries.models_of(session, hash_person(body, context), caller.models)
         return LookupAnswer(models=[HoldingAnswer(model=model.name, examples=count) for model, count in found])
 
 
@@ -78,23 +78,23 @@ def look_up_subject(body: Person, caller: Eraser, context: ContextDep) -> Lookup
 )
 def export_subject(body: Person, caller: Eraser, context: ContextDep) -> StreamingResponse:
     """All examples about a person, as NDJSON: `{"model", "id", "x", "y", "split", "position", "in_force"}` a line."""
-    subject = hashed(body, context)
+    subject = hash_person(body, context)
     with context.database.read() as session:
-        found = [(model.id, model.name, model.spec) for model, _ in lookup.models_of(session, subject, caller.models)]
+        found = [(model.id, model.name, model.spec) for model, _ in queries.models_of(session, subject, caller.models)]
 
     def lines() -> Iterator[bytes]:
         for model_id, name, spec in found:
-            yield from exported(context, subject, model_id, name, spec)
+            yield from export_model(context, subject, model_id, name, spec)
 
     return StreamingResponse(lines(), media_type=LINES)
 
 
-def exported(context: Context, subject: bytes, model_id: int, name: str, spec: Spec) -> Iterator[bytes]:
+def export_model(context: Context, subject: bytes, model_id: int, name: str, spec: Spec) -> Iterator[bytes]:
     """A model's lines, read a page at a time: nobody's memory must hold all images of a person."""
     most, after = max(1, PAGE_NUMBERS // inputs_of(spec).width), 0
     while True:
         with context.database.read() as session:
-            rows = lookup.examples_of(session, subject, model_id, after, most)
+            rows = queries.examples_of(session, subject, model_id, after, most)
         for row in rows:
             example = of_example(row, spec).model_dump()
             line = ExportedExample(**example, model=name, in_force=row.removed is None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from core.erasure.requests import note_failure
+from core.erasure import states
 from core.jobs import leases, queue
 from core.kprior import State
 from core.metadata import OrphanFile
@@ -22,6 +22,10 @@ from core.versions.store import Stored
 from worker.context import Context
 
 Progress = Callable[[float, str], None]
+
+
+class Outdated(Exception):
+    """What is made must not be recorded: another version became the tip, or a person was erased meanwhile."""
 
 
 @dataclass
@@ -78,5 +82,5 @@ def follow_up(session: Session, job: Job, model: Model) -> None:
     if job.kind is not JobKind.ERASE:  # it makes no version: there is nothing to show
         enqueue_event(session, model, TrackingEventKind.JOB, job.id)
     elif job.state is not JobState.SUCCEEDED:
-        note_failure(session, model, job.error or {"code": "job_ended", "detail": f"The job was {job.state}."})
+        states.fail(session, model.id, job.error or {"code": "job_ended", "detail": f"The job was {job.state}."})
     queue.enqueue_next(session, job)

@@ -20,11 +20,11 @@ from sqlalchemy import delete
 
 from core import idempotency, logs
 from core.database import Database, now
-from core.erasure import deleting
 from core.erasure import schedule as erasure_schedule
-from core.erasure.purging import tidy_if_due
+from core.erasure.deleted_models import complete_erasures
 from core.erasure.receipts import file_missing
 from core.erasure.requests import restrict_held
+from core.erasure.vacuum import vacuum_if_due
 from core.errors import AmendError
 from core.jobs import messages, schedule, stretches
 from core.settings import Settings, from_environment
@@ -94,8 +94,8 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
         lambda: schedule.reconcile(database, partial(messages.send_job, celery), settings.resend_seconds),
         lambda: stretches.sweep(database),
         tend_store,
-        lambda: deleting.complete(database, store, bool(settings.mlflow_url)),
-        lambda: tidy_if_due(database),
+        lambda: complete_erasures(database, store, bool(settings.mlflow_url)),
+        lambda: vacuum_if_due(database),
         tell_mlflow,
         forget_workers,
         forget_answers,

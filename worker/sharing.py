@@ -28,10 +28,10 @@ from core.kprior.passes.accumulator import A, Accumulator, add_chunks, add_shard
 from core.ledger.passes import Pass
 from core.tables.jobs import Stretch, Worker
 from core.versions import history
+from core.versions.knowledge import position_knows_erased
 from core.versions.orphans import put_noted, remove_noted
-from worker.attempt import JobAttempt, Progress
+from worker.attempt import JobAttempt, Outdated, Progress
 from worker.context import PATIENCE, Context
-from worker.outdated import Outdated, knows_erased
 
 log = structlog.get_logger("worker")
 
@@ -105,7 +105,7 @@ class Reading(PartitionedData):
     def require_nobody_erased(self) -> None:
         """Outdated if the pass would read somebody who is being erased: what comes of it could not be recorded."""
         with self.attempt.context.database.read() as session:
-            if knows_erased(session, self.data.model_id, self.data.values["at"]):
+            if position_knows_erased(session, self.data.model_id, self.data.values["at"]):
                 raise Outdated
 
     def others(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from core.erasure.requests import open_parts
+from core.erasure.queries import open_parts
 from core.ledger.queries import batched
 from core.tables.erasures import ErasureState
 from core.tables.ledger import Example

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, exists, func, or_, select
+from sqlalchemy import ColumnElement, exists, or_, select
 from sqlalchemy.orm import Session
 
 from core.database import Database, now
-from core.erasure.purging import something_removed
-from core.erasure.requests import open_parts
+from core.erasure.purge import something_removed
+from core.erasure.queries import WHOLE, open_parts
 from core.jobs.queries import is_at_work
 from core.jobs.schedule import enqueue_wanted
 from core.tables.erasures import OPEN, ErasureState, Part
@@ -27,7 +27,7 @@ def enqueue_due(database: Database) -> list[str]:
 
 def may_have_to_erase(moment: datetime) -> ColumnElement[bool]:
     """Models that have removed examples, open erasures, or versions whose time is over."""
-    removed = exists().where(Example.model_id == Model.id, Example.removed.is_not(None), func.length(Example.x) > 0)
+    removed = exists().where(Example.model_id == Model.id, Example.removed.is_not(None), WHOLE)
     erased = exists().where(Part.model_id == Model.id, Part.state.in_(OPEN))
     kept = exists().where(Version.model_id == Model.id, Version.purge_at <= moment)
     return or_(removed, erased, kept)

@@ -8,15 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from core.errors import Conflict
 from core.models.policy import policy_of
-from core.tables.erasures import OPEN, Erasure, Part
 from core.tables.models import Model
 from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.tables.versions import Promotion, Version, VersionKind, VersionState
+from core.versions.knowledge import version_knows_erased
 from core.versions.queries import find_version, newest_number
 from core.versions.store import Stored
 
@@ -88,14 +87,6 @@ def plain_cost(cost: Cost) -> dict[str, float]:
     return {"backward_passes": cost.backward_passes, "data_passes": cost.data_passes, "seconds": cost.seconds}
 
 
-def erased(session: Session, version: Version) -> bool:
-    """Whether it knew, or may have known, a person who is being erased."""
-    people = select(Part.model_id).join(Erasure, Erasure.id == Part.erasure_id)
-    people = people.where(Part.model_id == version.model_id, Part.state.in_(OPEN), Erasure.state.in_(OPEN))
-    unproven = or_(Part.removed > version.position, Part.version > version.number)
-    return session.scalar(people.where(Part.first <= version.position, unproven).limit(1)) is not None
-
-
 def require_in_use(version: Version) -> None:
     """Conflict if the version is purged, or only kept for a while after a person whom it knew was erased."""
     if version.state is VersionState.PURGED:
@@ -112,7 +103,7 @@ def promotes(model: Model) -> bool:
 def promote(session: Session, model: Model, version: Version, by: str) -> Promotion:
     """Make a version the champion; promoting an older one is the rollback. The next adaptation starts from it."""
     require_in_use(version)
-    if erased(session, version):
+    if version_knows_erased(session, version):
         raise Conflict("version_erased", f"Version {version.number} knew a person who was erased, and is about to go.")
     previous = model.champion
     if previous is not None and previous != version.number:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query
-from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from core.database import now
-from core.erasure import decisions, receipts, replaying, requests, trail
-from core.erasure.requests import Filing
+from core.erasure import decisions, queries, receipts, requests
+from core.erasure.replay import replay
+from core.erasure.states import Filing
+from core.erasure.words import RIGHTS
 from core.errors import Invalid, NotFound, TooLarge
 from core.ledger.batch import subject_hash
-from core.tables.erasures import PENDING, Erasure, ErasureState, Receipt
+from core.tables.erasures import Erasure, ErasureState
 from service.context import Context, ContextDep
 from service.erasures import page
 from service.erasures.schemas import (
@@ -29,7 +31,7 @@ from service.erasures.schemas import (
     RefusalAnswer,
     ReplayedAnswer,
     RetriedAnswer,
-    described,
+    describe,
     refusal_of,
 )
 from service.http.auth import AuthenticatedRoute, Caller, Eraser
@@ -51,8 +53,19 @@ def require_unrestricted(caller: Caller) -> Caller:
     return caller
 
 
-def answered(session: Session, erasure: Erasure) -> ErasureAnswer:
-    return described(erasure, requests.parts_of(session, erasure), trail.events_of(session, erasure), now())
+def answer(session: Session, erasure: Erasure) -> ErasureAnswer:
+    parts, events = queries.parts_of(session, erasure), queries.events_of(session, erasure)
+    return describe(erasure, parts, events, now())
+
+
+def receive(
+    filings: list[Filing], caller: Caller, context: Context, write: Writing, session: Session
+) -> list[ErasureAnswer]:
+    """Begin erasures, unless the database was restored and has others to carry out first."""
+    receipts.require_all(session, context.store)
+    secret = context.settings.secret
+    erasures = requests.receive_all(session, filings, secret, caller.key_id, write.request_id)
+    return [answer(session, erasure) for erasure in erasures]
 
 
 @router.post("/erasures", status_code=202, response_model=ErasureAnswer, responses=documented(409))
@@ -63,14 +76,7 @@ def ask_for_erasure(body: NewErasure, caller: Eraser, context: ContextDep, write
     """
     require_unrestricted(caller)
     filing = filing_of(body, context, ())
-
-    def begin(session: Session) -> ErasureAnswer:
-        receipts.require_all(session, context.store)
-        secret = context.settings.secret
-        [erasure] = requests.receive_all(session, [filing], secret, caller.key_id, write.request_id)
-        return answered(session, erasure)
-
-    return write(caller.credential, 202, begin)
+    return write(caller.credential, 202, lambda session: receive([filing], caller, context, write, session)[0])
 
 
 def filing_of(body: NewErasure, context: Context, at: tuple[str | int, ...]) -> Filing:
@@ -95,10 +101,7 @@ def ask_for_erasures(body: NewErasures, caller: Eraser, context: ContextDep, wri
     filings = [filing_of(request, context, ("requests", i)) for i, request in enumerate(body.requests)]
 
     def begin(session: Session) -> ErasuresAnswer:
-        receipts.require_all(session, context.store)
-        secret = context.settings.secret
-        made = requests.receive_all(session, filings, secret, caller.key_id, write.request_id)
-        return ErasuresAnswer(items=[answered(session, erasure) for erasure in made])
+        return ErasuresAnswer(items=receive(filings, caller, context, write, session))
 
     return write(caller.credential, 202, begin)
 
@@ -114,20 +117,9 @@ def list_erasures(
 ) -> Page[ErasureAnswer]:
     """Erasures, the newest first."""
     require_unrestricted(caller)
-    query = select(Erasure)
-    if state is not None:
-        query = query.where(Erasure.state == state)
-    if overdue is not None:
-        late = Erasure.state.in_(PENDING) & (Erasure.due_at < now())
-        query = query.where(late if overdue else ~late)
     with context.database.read() as session:
-        if after is not None:
-            last = session.get(Erasure, after) if after.isprintable() else None
-            if last is None:
-                raise Invalid.at(("query", "after"), "cursor_invalid", "is not a cursor of this list")
-            query = query.where(tuple_(Erasure.created_at, Erasure.id) < tuple_(last.created_at, last.id))
-        rows = session.scalars(query.order_by(Erasure.created_at.desc(), Erasure.id.desc()).limit(limit + 1)).all()
-        return page_of(rows, limit, lambda row: answered(session, row), lambda row: row.id)
+        rows = queries.page_erasures(session, state, overdue, after, limit + 1)
+        return page_of(rows, limit, lambda row: answer(session, row), lambda row: row.id)
 
 
 @router.get("/erasures/{id}", response_model=ErasureAnswer, responses=documented(404))
@@ -135,17 +127,21 @@ def show_erasure(id: Id, caller: Eraser, context: ContextDep) -> ErasureAnswer:
     """One erasure."""
     require_unrestricted(caller)
     with context.database.read() as session:
-        return answered(session, requests.find(session, id))
+        return answer(session, queries.find(session, id))
 
 
-def changed(id: str, caller: Caller, write: Writing, change: Any) -> Response:
-    """Carry out a change of an erasure, and answer how it stands then."""
+def decide(
+    id: str, caller: Caller, write: Writing, decision: Callable[..., None], has_to_work: bool = False
+) -> Response:
+    """Carry out a decision about an erasure, and answer how it stands then."""
     require_unrestricted(caller)
 
     def act(session: Session) -> ErasureAnswer:
-        erasure = requests.find(session, id)
-        change(session, erasure)
-        return answered(session, erasure)
+        erasure = queries.find(session, id)
+        if has_to_work:
+            receipts.require_all(session, write.context.store)
+        decision(session, erasure, by=caller.key_id)
+        return answer(session, erasure)
 
     return write(caller.credential, 200, act)
 
@@ -153,37 +149,25 @@ def changed(id: str, caller: Caller, write: Writing, change: Any) -> Response:
 @router.post("/erasures/{id}/retry", response_model=ErasureAnswer, responses=documented(404, 409))
 def retry_erasure(id: Id, caller: Eraser, write: Write) -> Response:
     """Try again what failed."""
-
-    def retry(session: Session, erasure: Erasure) -> None:
-        receipts.require_all(session, write.context.store)
-        requests.retry(session, erasure, caller.key_id)
-
-    return changed(id, caller, write, retry)
+    return decide(id, caller, write, decisions.retry, has_to_work=True)
 
 
 @router.post("/erasures/{id}/approve", response_model=ErasureAnswer, responses=documented(404, 409))
 def approve_erasure(id: Id, caller: Eraser, write: Write) -> Response:
     """Have a request that was held carried out."""
-
-    def approve(session: Session, erasure: Erasure) -> None:
-        receipts.require_all(session, write.context.store)
-        decisions.approve(session, erasure, caller.key_id)
-
-    return changed(id, caller, write, approve)
+    return decide(id, caller, write, decisions.approve, has_to_work=True)
 
 
 @router.post("/erasures/{id}/refuse", response_model=ErasureAnswer, responses=documented(404, 409))
 def refuse_erasure(id: Id, body: GivenReason, caller: Eraser, write: Write) -> Response:
     """Refuse a request, with a reason. What it took out of force comes back, and the models follow."""
-    by = caller.key_id
-    return changed(id, caller, write, lambda session, erasure: decisions.refuse(session, erasure, body.reason, by))
+    return decide(id, caller, write, partial(decisions.refuse, reason=body.reason))
 
 
 @router.post("/erasures/{id}/extend", response_model=ErasureAnswer, responses=documented(404, 409))
 def extend_erasure(id: Id, body: GivenReason, caller: Eraser, write: Write) -> Response:
     """Move the due date by two months, once and within the first month, with a reason (GDPR Art. 12(3))."""
-    by = caller.key_id
-    return changed(id, caller, write, lambda session, erasure: decisions.extend(session, erasure, body.reason, by))
+    return decide(id, caller, write, partial(decisions.extend, reason=body.reason))
 
 
 @router.post("/erasures/retry", response_model=RetriedAnswer, responses=documented(409))
@@ -193,9 +177,9 @@ def retry_failed_erasures(caller: Eraser, write: Write) -> Response:
 
     def act(session: Session) -> RetriedAnswer:
         receipts.require_all(session, write.context.store)
-        failed = session.scalars(select(Erasure).where(Erasure.state == ErasureState.FAILED).order_by(Erasure.id)).all()
+        failed = queries.list_failed(session)
         for erasure in failed:
-            requests.retry(session, erasure, caller.key_id)
+            decisions.retry(session, erasure, caller.key_id)
         return RetriedAnswer(retried=[erasure.id for erasure in failed])
 
     return write(caller.credential, 200, act)
@@ -207,9 +191,7 @@ def replay_erasures(caller: Eraser, context: ContextDep, write: Write) -> Respon
     require_unrestricted(caller)
 
     def act(session: Session) -> ReplayedAnswer:
-        count, begun = replaying.replay(
-            session, context.store, context.settings.secret, caller.key_id, write.request_id
-        )
+        count, begun = replay(session, context.store, context.settings.secret, caller.key_id, write.request_id)
         return ReplayedAnswer(receipts=count, erasures=begun)
 
     return write(caller.credential, 200, act)
@@ -229,14 +211,8 @@ def show_receipt(
     """The receipt: JSON, or with `Accept: text/html` a page that a person can read and print."""
     require_unrestricted(caller)
     with context.database.read() as session:
-        erasure = requests.find(session, id)
-        receipt = session.get(Receipt, erasure.receipt) if erasure.receipt else None
-        if receipt is None:
-            refused = "It was refused: there will be no receipt."
-            open_ = "There is no receipt yet: the erasure is not completed."
-            raise NotFound("receipt_not_found", refused if erasure.state is ErasureState.REFUSED else open_)
-        body = receipt.body
-    return printable(body, accept, page.of)
+        body = queries.receipt_of(session, queries.find(session, id)).body
+    return answer_printable(body, accept, page.render_receipt)
 
 
 @router.get(
@@ -253,16 +229,16 @@ def show_refusal(
     """Why a request was refused, and what the person can do (GDPR Art. 12(4)): JSON, or a letter to print."""
     require_unrestricted(caller)
     with context.database.read() as session:
-        erasure = requests.find(session, id)
+        erasure = queries.find(session, id)
         if erasure.state is not ErasureState.REFUSED:
             raise NotFound("refusal_not_found", f"The request was not refused: it is {erasure.state}.")
-        told = refusal_of(erasure, requests.parts_of(session, erasure), page.RIGHTS)
-    return printable(told.model_dump(mode="json"), accept, page.letter)
+        refusal = refusal_of(erasure, queries.parts_of(session, erasure), RIGHTS)
+    return answer_printable(refusal.model_dump(mode="json"), accept, page.render_refusal)
 
 
-def printable(body: dict[str, Any], accept: str, page_of: Callable[[dict[str, Any]], str]) -> Response:
+def answer_printable(body: dict[str, Any], accept: str, render: Callable[[dict[str, Any]], str]) -> Response:
     """JSON, or a page for who asks for one."""
-    return HTMLResponse(page_of(body)) if "text/html" in accept.lower() else JSONResponse(body)
+    return HTMLResponse(render(body)) if "text/html" in accept.lower() else JSONResponse(body)
 
 
 @router.get("/receipts/verify", response_model=ChainAnswer, responses=documented())

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from core.erasure import report
 from core.models.spec import PLAIN, Strict
 from core.tables.erasures import Erasure, ErasureState, Event, EventKind, Part
 
@@ -138,7 +139,7 @@ class ReplayedAnswer(BaseModel):
     erasures: list[str] = Field(description="Erasures that are carried out again.")
 
 
-def described(erasure: Erasure, parts: list[Part], events: list[Event], moment: datetime) -> ErasureAnswer:
+def describe(erasure: Erasure, parts: list[Part], events: list[Event], moment: datetime) -> ErasureAnswer:
     ended = erasure.state in (ErasureState.COMPLETED, ErasureState.REFUSED)
     values: dict[str, Any] = {
         name: getattr(erasure, name)
@@ -148,7 +149,7 @@ def described(erasure: Erasure, parts: list[Part], events: list[Event], moment: 
         **values,
         overdue=not ended and erasure.due_at < moment,
         trail=[EventAnswer(what=event.kind, by=event.by, at=event.at) for event in events],
-        models=[of_part(part) for part in parts],
+        models=[describe_part(part) for part in parts],
         receipt=f"/v1/erasures/{erasure.id}/receipt" if erasure.receipt else None,
     )
 
@@ -166,15 +167,15 @@ def refusal_of(erasure: Erasure, parts: list[Part], rights: str) -> RefusalAnswe
     )
 
 
-def of_part(part: Part) -> PartAnswer:
-    figures = part.figures or {}
-    certificate = figures.get("certificate") or {}
+def describe_part(part: Part) -> PartAnswer:
+    outcome = report.read(part).outcome
+    certificate = (outcome.certificate if outcome else None) or {}
     return PartAnswer(
         model=part.model,
         examples=part.examples,
         state=part.state,
         version=part.version,
         bound=certificate.get("bound"),
-        method=figures.get("method"),
+        method=outcome.method if outcome else None,
         error=ErasureError(**part.error) if part.error else None,
     )

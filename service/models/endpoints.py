@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from core import ledger
-from core.erasure.purging import due_to_tidy
-from core.erasure.requests import note_deletion
+from core.erasure.deleted_models import note_deletion
+from core.erasure.vacuum import mark_vacuum_due
 from core.jobs import holds, queue
 from core.ledger.removals import delete_examples
 from core.ledger.specs import spec_at, spec_changes, value_before, with_part
@@ -122,7 +122,7 @@ def delete_model(name: Name, caller: Admin, context: ContextDep) -> None:
         note_deletion(session, model)
         session.delete(model)
         session.add(OrphanFile(path=folder))
-        due_to_tidy(session)
+        mark_vacuum_due(session)
     context.models.clear()
     # after the commit: files without a model are litter, a model without its files would be broken
     sweep(context.database, context.store)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from core.erasure.purging import TIDY
+from core.erasure.vacuum import VACUUM_DUE
 from core.metadata import Metadata
 from tests.endurance.fleet import Fleet
 from tests.endurance.traces import dump, files, found, traces_of
@@ -43,7 +43,7 @@ def bodies(names: list[str], x: Numbers, y: Numbers, people: Any) -> list[dict[s
 def tidied(fleet: Fleet) -> bool:
     """Whether the database has been tidied since the last erasure."""
     with fleet.database.read() as session:
-        return session.get(Metadata, TIDY) is None
+        return session.get(Metadata, VACUUM_DUE) is None
 
 
 def places(fleet: Fleet) -> Iterator[tuple[str, bytes]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from core.erasure import requests
+from core.erasure import states
 from core.models import catalog
 from tests.service.expect import add, rows
 from tests.stack import Stack
@@ -45,7 +45,7 @@ def failed(stack: Stack, api: httpx.Client) -> dict[str, Any]:
     erasure = opened(stack, api)
     with stack.database.write() as session:
         model = catalog.find(session, erasure["models"][0]["model"], None, lock=True)
-        requests.note_failure(session, model, {"code": "solver_failed", "detail": "no luck"})
+        states.fail(session, model.id, {"code": "solver_failed", "detail": "no luck"})
     return show(api, erasure["id"])
 
 

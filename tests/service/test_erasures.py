@@ -11,8 +11,9 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
-from core.erasure import deleting, requests
-from core.erasure.requests import months_after
+from core.erasure import queries
+from core.erasure.deleted_models import complete_erasures
+from core.erasure.states import months_after
 from core.tables.jobs import JobKind
 from core.tables.ledger import Example
 from core.versions.store import Store
@@ -49,7 +50,7 @@ def test_now_is_when_it_was_received_unless_told_otherwise(stack: Stack, api: ht
     erasure = opened(stack, api)
     received = datetime.fromisoformat(erasure["received_at"])
     assert abs(datetime.now(UTC) - received) < timedelta(minutes=1)
-    assert datetime.fromisoformat(erasure["due_at"]) == requests.months_after(received, 1)
+    assert datetime.fromisoformat(erasure["due_at"]) == months_after(received, 1)
     assert erasure["overdue"] is False
 
 
@@ -205,7 +206,7 @@ def test_a_model_that_is_deleted_meanwhile_has_forgotten_the_person_too(stack: S
     erasure = opened(stack, api)
     assert api.delete(f"/v1/models/{erasure['models'][0]['model']}").status_code == 204
     assert show(api, erasure["id"])["state"] == "purging"
-    deleting.complete(stack.database, Store(stack.settings.artifacts), mlflow=False)  # as the tick does
+    complete_erasures(stack.database, Store(stack.settings.artifacts), mlflow=False)  # as the tick does
     done = show(api, erasure["id"])
     assert done["state"] == done["models"][0]["state"] == "completed"
     assert api.get(done["receipt"]).json()["found"] == 2
@@ -275,11 +276,11 @@ def test_the_person_is_stored_as_a_hash_alone_and_not_beyond_the_end(stack: Stac
     known(stack, api, person)
     id = ask(api, person, reason="a private reason")["id"]
     with stack.database.read() as session:
-        erasure = requests.find(session, id)
+        erasure = queries.find(session, id)
         assert erasure.subject is not None
         assert session.query(Example).where(Example.subject == erasure.subject).count() == 2
         assert person.encode() not in erasure.subject
     act(api, id, "refuse", reason="no").raise_for_status()
     with stack.database.read() as session:
-        erasure = requests.find(session, id)
+        erasure = queries.find(session, id)
         assert (erasure.subject, erasure.reason) == (None, None)

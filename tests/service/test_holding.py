@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 import httpx
 
-from core.erasure import deleting, requests
+from core.erasure import requests
 from core.erasure import schedule as erasure_schedule
+from core.erasure.deleted_models import complete_erasures
 from core.jobs import schedule
 from core.models import catalog
 from core.tables.jobs import JobKind
@@ -182,7 +183,7 @@ def test_a_model_that_is_deleted_while_the_request_is_held_is_no_obstacle(stack:
         assert show(api, erasure["id"])["state"] == "held"
     assert act(api, one["id"], "refuse", reason="no").json()["state"] == "refused"
     act(api, two["id"], "approve").raise_for_status()
-    deleting.complete(stack.database, Store(stack.settings.artifacts), mlflow=False)  # as the tick does
+    complete_erasures(stack.database, Store(stack.settings.artifacts), mlflow=False)  # as the tick does
     assert show(api, two["id"])["state"] == "completed"
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from core.erasure import receipts, requests
+from core.erasure import queries, receipts, states, words
+from core.erasure.report import ModelReport, model_from
 from core.models import catalog
-from core.tables.erasures import ErasureState, Part, Receipt
+from core.tables.erasures import Part, Receipt
 from core.versions.store import Store
 from service.erasures import page
 from tests.service.erasure_helpers import ask, opened, somebody
@@ -69,8 +70,8 @@ def test_a_receipt_can_be_read_and_names_nobody(stack: Stack, api: httpx.Client)
     with stack.database.write() as session:  # what a worker would note
         model = catalog.find(session, name, None, lock=True)
         part = session.get_one(Part, (id, model.id))
-        part.state, part.figures = ErasureState.COMPLETED, FIGURES
-        requests.conclude(session, requests.find(session, id))
+        part.figures = FIGURES
+        states.complete_part(session, part, queries.find(session, id))
     as_json, as_page = (api.get(f"/v1/erasures/{id}/receipt", headers=headers) for headers in ({}, HTML))
     assert as_json.json()["models"] == [{"model": name, "examples": 2, **FIGURES}]
     assert as_page.headers["content-type"] == "text/html; charset=utf-8"
@@ -84,10 +85,10 @@ def test_a_receipt_can_be_read_and_names_nobody(stack: Stack, api: httpx.Client)
 
 def test_the_page_escapes_whatever_it_shows() -> None:
     evil = "<script>alert('&\"')</script>"
-    figures = {**FIGURES, "words": evil, "sha256": evil, "database": evil, "deleted": {evil: 1}, "checked": {evil: 0}}
+    figures = {**FIGURES, "words": evil, "sha256": evil, "database": evil, "checked": {evil: 0}}
     body = dict.fromkeys(("statement", "erasure", "sha256", "previous"), evil)
     times = dict.fromkeys(("received_at", "due_at", "completed_at"), evil)
-    shown = page.of(
+    shown = page.render_receipt(
         {**body, **times, "late": False, "number": 1, "found": 1, "models": [{**figures, "model": evil, "examples": 1}]}
     )
     assert "<script" not in shown
@@ -111,12 +112,20 @@ SHOWN = {
 }
 
 
+def rendered(model: dict[str, Any]) -> str:
+    """The page of a receipt of one model."""
+    times = dict.fromkeys(("received_at", "due_at", "completed_at"), "2026-03-01T12:30:15.123456+00:00")
+    body = {"number": 1, "late": False, "erasure": "e", "found": 2, "statement": "Done.", "models": [model]}
+    return page.render_receipt({**body, **times, "previous": "0" * 64, "sha256": "ef" * 32})
+
+
+def model_of(figures: dict[str, Any]) -> ModelReport:
+    return model_from({"model": "churn", "examples": 2, "method": "adapted", **figures})
+
+
 @pytest.mark.parametrize("figures", SHOWN.values(), ids=SHOWN.keys())
 def test_the_page_shows_every_way_to_forget(figures: dict[str, Any]) -> None:
-    times = dict.fromkeys(("received_at", "due_at", "completed_at"), "2026-03-01T12:30:15.123456+00:00")
-    model = {"model": "churn", "examples": 2, **figures}
-    body = {"number": 1, "late": False, "erasure": "e", "found": 2, "statement": "Done.", "models": [model]}
-    shown = page.of({**body, **times, "previous": "0" * 64, "sha256": "ef" * 32})
+    shown = rendered({"model": "churn", "examples": 2, **figures})
     assert "Model churn" in shown
     assert "None" not in shown
 
@@ -124,23 +133,24 @@ def test_the_page_shows_every_way_to_forget(figures: dict[str, Any]) -> None:
 def test_an_audit_of_a_few_examples_is_not_on_the_page() -> None:
     for examples, shown in ((9, False), (10, True)):
         model = {"model": "churn", "examples": examples, **FIGURES}
-        assert ("0.61 before" in page.section(model)) is shown
-        assert ("Audit" in dict(page.words([model]))) is shown
+        assert ("0.61 before" in rendered(model)) is shown
+        assert ("Audit" in words.select_glossary([model_from(model)])) is shown
 
 
 def test_a_tiny_share_is_not_told_as_zero() -> None:
     certificate = {"kind": "bound", "bound": 1e-8, "relative": 2e-9}
-    told = page.nearness({"certificate": certificate, "tolerance": 0.01})["Bound"]
+    told = words.describe_nearness(model_of({"certificate": certificate, "tolerance": 0.01}))["Bound"]
     assert "less than 0.001 % of their length (tolerated: 1 %)" in told
 
 
 def test_the_page_says_of_a_network_what_was_measured_and_speaks_of_no_bound() -> None:
-    shown = page.nearness({"certificate": MEASURED})
+    network = model_of({"certificate": MEASURED})
+    shown = words.describe_nearness(network)
     assert "0.2 on examples never seen" in shown["Measured"]
     assert "50.0% are still predicted" in shown["Forgotten"]
     assert "bound" not in str(shown).lower()
-    whole = page.words([{"certificate": MEASURED}])
-    assert "Measured" in dict(whole)
+    whole = words.select_glossary([network])
+    assert "Measured" in whole
     assert "bound" not in str(whole).lower()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.erasure.fates import drop_figures
+from core.erasure.purge import drop_figures
 from core.kprior import Audit
 from core.kprior.adaptation.network import certificate_from_audit
 from core.tables.versions import Version

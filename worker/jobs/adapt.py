@@ -15,8 +15,7 @@ from core.tables.versions import Version
 from core.versions import history
 from core.versions.history import VersionDraft
 from core.versions.queries import find_version
-from worker.attempt import JobAttempt
-from worker.outdated import Outdated
+from worker.attempt import JobAttempt, Outdated
 from worker.versions.candidates import next_version
 from worker.versions.recording import record_version
 from worker.versions.snapshot import ModelSnapshot

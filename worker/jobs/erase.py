@@ -6,29 +6,43 @@ again by another, and finds what is done already. Examples that were plainly rem
 
 from __future__ import annotations
 
-from sqlalchemy import delete, exists, select, update
+from dataclasses import replace
+
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from core.erasure import fates, purging, receipts, requests
-from core.erasure.requests import open_parts
+from core.erasure import queries, receipts, report, requests, states
+from core.erasure.purge import (
+    delete_examples,
+    discard,
+    find_traces,
+    overdue_versions,
+    purge_removed,
+    purge_versions,
+)
+from core.erasure.queries import open_parts, verified_parts
+from core.erasure.report import Deleted
+from core.erasure.vacuum import mark_vacuum_due, vacuum_if_due, vacuum_now
+from core.erasure.words import CACHES, Trace
 from core.errors import Conflict, Unavailable
 from core.jobs import leases, queue
 from core.kprior import State
-from core.ledger.queries import batched
 from core.metadata import OrphanFile
 from core.models.policy import policy_of
-from core.tables.erasures import OPEN, Erasure, ErasureState, Part
+from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.jobs import JobKind, JobState
 from core.tables.ledger import HoldoutSample
 from core.tables.models import Model
 from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.tables.versions import Version, VersionKind, VersionState
 from core.versions import history
+from core.versions.knowledge import forgot, never_knew, proven
 from core.versions.orphans import strays, sweep
+from core.versions.queries import tip_of
 from core.versions.store import Store
 from worker.attempt import JobAttempt
 from worker.jobs.nested import run_nested
-from worker.jobs.verification import compared, ready, verify
+from worker.jobs.verification import verify
 
 
 def erase(attempt: JobAttempt) -> None:
@@ -40,21 +54,13 @@ def erase(attempt: JobAttempt) -> None:
     verified = verify(attempt)
     advance(attempt, ErasureState.PURGING)
     purge(attempt, verified)
-    look(attempt, verified)
+    complete(attempt, verified)
 
 
 def advance(attempt: JobAttempt, state: ErasureState) -> None:
-    """Note which step the model's erasures are at; with hundreds of them, in two statements."""
+    """Note which step the model's erasures are at."""
     with attempt.write() as (session, _job, model):
-        ids = [erasure.id for _, erasure in open_parts(session, model.id)]
-        parts = update(Part).where(Part.model_id == model.id, Part.state.in_(OPEN))
-        failed = exists().where(
-            Part.erasure_id == Erasure.id, Part.model_id != model.id, Part.state == ErasureState.FAILED
-        )
-        for some in batched(ids):
-            session.execute(parts.where(Part.erasure_id.in_(some)).values(state=state, error=None))
-            still_open = (Erasure.id.in_(some), Erasure.state.in_(OPEN), ~failed)
-            session.execute(update(Erasure).where(*still_open).values(state=state))
+        states.advance(session, model.id, state)
 
 
 def forget(attempt: JobAttempt) -> None:
@@ -74,9 +80,9 @@ def forget(attempt: JobAttempt) -> None:
 def retrain(attempt: JobAttempt) -> None:
     """Have the adapted version compared with a full retrain, where the policy asks for that."""
     with attempt.write() as (session, _job, model):
-        tip = session.get(Version, (model.id, model.tip)) if model.tip else None
+        tip = tip_of(session, model)
         wanted = policy_of(model).erasure.retrain and open_parts(session, model.id)
-        if not wanted or tip is None or tip.kind is VersionKind.TRAINED or compared(session, tip) is not None:
+        if not wanted or tip is None or tip.kind is VersionKind.TRAINED or queries.comparison_of(session, tip):
             return
         job_id = queue.enqueue(session, model, JobKind.RETRAIN, attempt.request_id).id
     if failed := run_nested(attempt, job_id, "retraining, to compare"):
@@ -85,20 +91,21 @@ def retrain(attempt: JobAttempt) -> None:
 
 def behind(session: Session, model: Model) -> bool:
     """Whether the model has still to forget somebody, or to show that it has: its tip may be from before they asked."""
-    tip = session.get(Version, (model.id, model.tip)) if model.tip else None
-    parts = open_parts(session, model.id)
-    return any(tip is None or p.removed > tip.position or p.newest >= tip.number for p, _ in parts)
+    tip = tip_of(session, model)
+    return any(
+        tip is None or not forgot(part, tip) or not proven(part, tip) for part, _ in open_parts(session, model.id)
+    )
 
 
 def withdraw(session: Session, model: Model) -> None:
     """A model without examples answers nothing any more: whatever it learnt is purged."""
     model.champion = model.tip = None
     session.execute(delete(HoldoutSample).where(HoldoutSample.model_id == model.id))
-    first = min(part.first for part, _ in open_parts(session, model.id))
+    parts = [part for part, _ in open_parts(session, model.id)]
     kept = select(Version).where(Version.model_id == model.id, Version.state != VersionState.PURGED)
-    # those that were made before any of the people came never knew them
-    for version in session.scalars(kept.where(Version.position >= first)):
-        purging.discard(session, version)
+    for version in session.scalars(kept):
+        if not all(never_knew(part, version.position) for part in parts):
+            discard(session, version)
     enqueue_event(session, model, TrackingEventKind.ALIASES)
 
 
@@ -106,13 +113,15 @@ def purge(attempt: JobAttempt, verified: set[str]) -> None:
     """Delete rows, versions and files; then what MLflow has of them."""
     attempt.progress(0.7, "deleting")
     with attempt.write() as (session, _job, model):
-        for part, _ in verified_parts(session, model, verified):
-            purging.purge_versions(session, model, part)
-            examples = purging.delete_examples(session, model.id, part.positions)
-            noted(part, "examples", so_far(part, "examples") + examples)
-        for version in purging.overdue_versions(session, model.id):
-            purging.discard(session, version)
-        purging.purge_removed(session, model)
+        for part, _ in still_verified(session, model, verified):
+            purge_versions(session, model, part)
+            told = report.read(part)
+            so_far = told.deleted or Deleted()  # a step that is repeated finds only what is left
+            count = (so_far.examples or 0) + delete_examples(session, model.id, part.positions)
+            report.write(part, replace(told, deleted=replace(so_far, examples=count)))
+        for version in overdue_versions(session, model.id):
+            discard(session, version)
+        purge_removed(session, model)
         lost = strays(session, attempt.context.store, history.folder_of(model.id))
     sweep(attempt.context.database, attempt.context.store)
     files = forget_in_mlflow(attempt, bool(lost))
@@ -120,31 +129,22 @@ def purge(attempt: JobAttempt, verified: set[str]) -> None:
         still = set(strays(session, attempt.context.store, history.folder_of(model.id))) if lost else set()
         for name in still.intersection(lost):  # after what MLflow has of them: it is the files that tell
             session.merge(OrphanFile(path=name))
-        for part, _ in verified_parts(session, model, verified):
-            noted(part, "files in MLflow", so_far(part, "files in MLflow") + files)
-            noted(part, "versions", fates.purged_versions(session, part))
-            part.figures = {**(part.figures or {}), "versions": fates.fates(session, part)}
+        for part, _ in still_verified(session, model, verified):
+            told = report.read(part)
+            so_far = told.deleted or Deleted()
+            purged, count = queries.count_purged(session, part), (so_far.files or 0) + files
+            deleted = replace(so_far, files=count, versions=purged)
+            report.write(part, replace(told, deleted=deleted, versions=queries.version_fates(session, part)))
     if lost:
         sweep(attempt.context.database, attempt.context.store)
 
 
-def verified_parts(session: Session, model: Model, verified: set[str]) -> list[tuple[Part, Erasure]]:
+def still_verified(session: Session, model: Model, verified: set[str]) -> list[tuple[Part, Erasure]]:
     """Those of the verified erasures for which that is still true."""
-    return [(part, erasure) for part, erasure in ready(session, model) if erasure.id in verified]
+    return [(part, erasure) for part, erasure in verified_parts(session, model) if erasure.id in verified]
 
 
-def noted(part: Part, what: str, count: int) -> None:
-    """Note how much was deleted."""
-    figures = part.figures or {}
-    part.figures = {**figures, "deleted": {**figures.get("deleted", {}), what: count}}
-
-
-def so_far(part: Part, what: str) -> int:
-    """How much was noted already: a step that is repeated finds only what is left."""
-    return int((part.figures or {}).get("deleted", {}).get(what, 0))
-
-
-def wanted(version: Version) -> bool:
+def may_be_in_mlflow(version: Version) -> bool:
     """Whether MLflow may have something of a purged version.
 
     One that MLflow was not told of may have been uploaded by somebody who was killed before noting it.
@@ -159,7 +159,7 @@ def forget_in_mlflow(attempt: JobAttempt, lost: bool) -> int:
     """
     purged = select(Version).where(Version.model_id == attempt.model_id, Version.state == VersionState.PURGED)
     with attempt.context.database.read() as session:
-        numbers = [v.number for v in session.scalars(purged) if wanted(v)]
+        numbers = [v.number for v in session.scalars(purged) if may_be_in_mlflow(v)]
     if not numbers and not lost:
         return 0
     attempt.progress(0.8, "deleting in MLflow")
@@ -180,43 +180,36 @@ def champion_memory(session: Session, store: Store, model: Model) -> set[int]:
     return set(State.from_bytes(store.get(champion.file, champion.sha256)).memory.key.tolist())
 
 
-def look(attempt: JobAttempt, verified: set[str]) -> None:
-    """Statistics whether all is gone, and complete the erasures; the last model's job writes the receipt."""
+def complete(attempt: JobAttempt, verified: set[str]) -> None:
+    """Look whether all is gone, and complete the erasures; the last model's job writes the receipt."""
     attempt.progress(0.9, "looking whether all is gone")
     database, store = attempt.context.database, attempt.context.store
     with database.write() as session:  # without the model's lock: it may take those of several, in their order
         # what came meanwhile, in any model, goes the same way before the receipt says that all is gone
         ours = [erasure for _, erasure in open_parts(session, attempt.model_id) if erasure.id in verified]
         verified = verified - requests.take_in(session, ours)
-    tidied = purging.tidying(database, purging.tidy(database))
+    cleanup = vacuum_now(database)
     with attempt.write() as (session, job, model):
         receipts.require_all(session, store)
         count, remembered = 0, champion_memory(session, store, model)
         lost = len(strays(session, store, history.folder_of(model.id)))
-        for part, erasure in verified_parts(session, model, verified):
-            found = purging.looked(session, store, part, erasure.subject, remembered, lost)
-            if (
-                attempt.context.settings.mlflow_url
-            ):  # `forget_in_mlflow` looked, and went no further while there was any
-                found["weights in MLflow"] = 0
-            if left := {what: n for what, n in found.items() if n}:
+        for part, erasure in still_verified(session, model, verified):
+            found = find_traces(session, store, part, erasure.subject, remembered, lost)
+            if attempt.context.settings.mlflow_url:
+                found[Trace.MLFLOW.value] = 0  # `forget_in_mlflow` looked, and went no further while there was any
+            if left := [what for what, n in found.items() if n]:
                 raise Unavailable("not_gone_yet", f"Still there: {', '.join(left)}.")
-            figures = dict(part.figures or {})
-            part.figures = {
-                **figures,
-                "checked": found,
-                "database": tidied,
-                "caches": "processes that answer predictions drop weights of superseded versions within a minute",
-                "kept_until": fates.kept_until(session, part),
-            }
-            part.state, count = ErasureState.COMPLETED, count + 1
-            requests.conclude(session, erasure)
-        if any(True for _ in open_parts(session, model.id)):
+            until = queries.kept_until(session, part)
+            told = replace(report.read(part), checked=found, database=cleanup, caches=CACHES, kept_until=until)
+            report.write(part, told)
+            states.complete_part(session, part, erasure)
+            count += 1
+        if open_parts(session, model.id):
             queue.enqueue(session, model, job.kind, attempt.request_id)
         if count:
-            purging.due_to_tidy(session)
+            mark_vacuum_due(session)
         job.version = model.champion
         words = f"{count} {'erasure' if count == 1 else 'erasures'} completed" if count else "removed examples deleted"
         leases.end(job, JobState.SUCCEEDED, words)
-    purging.tidy_if_due(database)  # the person's hash was in the row of the erasure until now
+    vacuum_if_due(database)  # the person's hash was in the row of the erasure until now
     receipts.file_missing(database, store)

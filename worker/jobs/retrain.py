@@ -19,10 +19,10 @@ from core.tables.versions import Comparison, Version, VersionKind
 from core.versions import history
 from core.versions.comparison import compare, weight_distance
 from core.versions.history import VersionDraft
+from core.versions.knowledge import position_knows_erased
 from core.versions.queries import tip_of
-from worker.attempt import JobAttempt
+from worker.attempt import JobAttempt, Outdated
 from worker.jobs.nested import run_nested
-from worker.outdated import Outdated, knows_erased
 from worker.versions.builder import from_scratch
 from worker.versions.recording import record_version
 from worker.versions.snapshot import ModelSnapshot
@@ -52,7 +52,7 @@ def retrain_at_head(attempt: JobAttempt) -> None:
         tip = tip_of(session, model)
         # the adapted version's position, if it got there: changes after that are adapted on top of either
         at = tip.position if tip is not None and is_caught_up(session, tip, attempt) else model.head
-        if knows_erased(session, model.id, at):
+        if position_knows_erased(session, model.id, at):
             at = model.head
         snapshot = ModelSnapshot.of(attempt.context, session, model, at)
     if snapshot.count == 0:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sqlalchemy.orm import Session
 
-from core.erasure.requests import open_parts
+from core.erasure.queries import open_parts
 from core.jobs import leases
 from core.jobs.leases import Lost
 from core.tables.jobs import JobState
@@ -14,8 +14,8 @@ from core.tables.models import Model
 from core.tables.versions import Version
 from core.versions import history, orphans
 from core.versions.history import VersionDraft
-from worker.attempt import JobAttempt
-from worker.outdated import Outdated, knows_erased
+from core.versions.knowledge import position_knows_erased
+from worker.attempt import JobAttempt, Outdated
 
 Settle = Callable[[Session, Model, Version], str]
 """Says what becomes of a recorded version, and does it: whether it is the new tip, whether it is promoted. Its words
@@ -44,7 +44,7 @@ def record_version(attempt: JobAttempt, draft: VersionDraft, settle: Settle) -> 
 
 def require_current(session: Session, model: Model, draft: VersionDraft) -> None:
     """Outdated if a draft knows a person who was erased meanwhile."""
-    if knows_erased(session, model.id, draft.position) or draft.position > model.head:
+    if position_knows_erased(session, model.id, draft.position) or draft.position > model.head:
         raise Outdated  # or a crash of the database took the last changes back, which nobody had been told of
     if not draft.erasing and open_parts(session, model.id):
         raise Outdated  # whoever asked meanwhile needs a version with a certificate

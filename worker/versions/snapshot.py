@@ -8,7 +8,7 @@ from functools import cached_property
 from sqlalchemy.orm import Session
 from torch import Tensor
 
-from core.erasure.requests import open_parts
+from core.erasure.queries import open_parts
 from core.errors import NotFound, Unavailable
 from core.kprior import Data, Examples, MemoryPolicy, Removal, State, StateError, Training
 from core.kprior.model.spec import Spec
@@ -21,6 +21,7 @@ from core.models.policy import Policy, policy_of
 from core.models.spec import training_of
 from core.tables.models import Model
 from core.tables.versions import Version
+from core.versions.knowledge import proven
 from core.versions.queries import tip_of
 from worker.attempt import Progress
 from worker.context import Context
@@ -57,7 +58,7 @@ class ModelSnapshot:
     def of(cls, context: Context, session: Session, model: Model, at: int) -> ModelSnapshot:
         policy, training = policy_of(model), training_of(model)
         tip = tip_of(session, model)
-        asked = [part.newest for part, _ in open_parts(session, model.id)]
+        parts = [part for part, _ in open_parts(session, model.id)]
         return cls(
             context,
             model.id,
@@ -69,8 +70,8 @@ class ModelSnapshot:
             removal_promise(training),
             model.train_count,
             tip,
-            bool(asked),
-            tip is not None and any(tip.number <= newest for newest in asked),
+            bool(parts),
+            tip is not None and not all(proven(part, tip) for part in parts),
         )
 
     @property

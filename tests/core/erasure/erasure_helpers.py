@@ -9,7 +9,8 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from core.database import Database
-from core.erasure import requests
+from core.erasure import queries, requests, states
+from core.erasure.states import Filing
 from core.ledger.batch import subject_hash
 from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.models import Model
@@ -29,32 +30,34 @@ def give(database: Database, model: Model, person: str, *ids: str) -> None:
 def ask(database: Database, person: str, **options: Any) -> Erasure:
     """Ask for a person to be erased."""
     with database.write() as session:
-        id = requests.receive(session, subject_hash(person, SECRET), SECRET, "key", **options).id
+        id = requests.receive(session, Filing(subject_hash(person, SECRET), **options), SECRET, "key").id
     return shown(database, id)
 
 
 def change(database: Database, id: str, act: Callable[[Session, Erasure], None]) -> None:
     with database.write() as session:
-        act(session, requests.find(session, id))
+        act(session, queries.find(session, id))
 
 
 def shown(database: Database, id: str) -> Erasure:
     with database.read() as session:
-        return requests.find(session, id)
+        return queries.find(session, id)
 
 
 def parts(database: Database, id: str) -> dict[str, Part]:
     """What an erasure means for each model, by the model's name."""
     with database.read() as session:
-        return {part.model: part for part in requests.parts_of(session, requests.find(session, id))}
+        return {part.model: part for part in queries.parts_of(session, queries.find(session, id))}
 
 
 def reach(database: Database, id: str, model: Model, state: ErasureState, **figures: Any) -> None:
     """Note that a model is at a step of an erasure, as its job would."""
     with database.write() as session:
         part = session.get_one(Part, (id, model.id))
-        part.state, part.figures = state, figures or part.figures
-        requests.conclude(session, requests.find(session, id))
+        if part.state is not ErasureState.REFUSED:  # no job looks at it any more
+            part.figures = figures or part.figures
+            states.move(part, state)
+            states.conclude(session, queries.find(session, id))
 
 
 def unknown(database: Database) -> str:

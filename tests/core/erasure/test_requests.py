@@ -11,8 +11,8 @@ from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 
 from core.database import Database
-from core.erasure import decisions, requests
-from core.erasure.requests import months_after, token_of
+from core.erasure import decisions, states
+from core.erasure.states import months_after, token_of
 from core.errors import Conflict, NotFound
 from core.jobs import leases
 from core.ledger.batch import subject_hash
@@ -42,7 +42,7 @@ def fail(database: Database, model: Model) -> None:
     """The model's job fails for good."""
     with database.write() as session:
         found = session.get_one(Model, model.id)
-        requests.note_failure(session, found, {"code": "solver_failed", "detail": "no luck"})
+        states.fail(session, found.id, {"code": "solver_failed", "detail": "no luck"})
 
 
 def test_the_token_of_a_person_depends_on_the_secret_and_is_not_what_is_stored() -> None:
@@ -187,7 +187,7 @@ def test_a_failure_is_told_and_tried_again(database: Database) -> None:
     assert shown(database, id).state is FAILED
     assert parts(database, id)[one.name].error == {"code": "solver_failed", "detail": "no luck"}
     give(database, one, person, "c")
-    change(database, id, lambda session, erasure: requests.retry(session, erasure, "key"))
+    change(database, id, lambda session, erasure: decisions.retry(session, erasure, "key"))
     part = parts(database, id)[one.name]
     assert (part.state, part.error, part.examples) == (ErasureState.RECEIVED, None, 2)
     assert shown(database, id).state is ErasureState.RECEIVED
@@ -211,7 +211,7 @@ def test_what_failed_after_the_examples_were_deleted_is_tried_again(database: Da
         for row in session.scalars(select(Example).where(Example.model_id == model.id)):
             session.delete(row)
     fail(database, model)
-    change(database, id, lambda session, erasure: requests.retry(session, erasure, "key"))
+    change(database, id, lambda session, erasure: decisions.retry(session, erasure, "key"))
     assert (shown(database, id).state, parts(database, id)[model.name].positions) == (ErasureState.RECEIVED, [1])
 
 
@@ -220,7 +220,7 @@ def test_an_erasure_that_has_not_failed_cannot_be_tried_again(database: Database
     give(database, model, person, "a")
     for id in (ask(database, person).id, unknown(database)):
         with pytest.raises(Conflict, match="has not failed"):
-            change(database, id, lambda session, erasure: requests.retry(session, erasure, "key"))
+            change(database, id, lambda session, erasure: decisions.retry(session, erasure, "key"))
 
 
 def test_an_erasure_is_not_left_without_a_job(database: Database) -> None:
@@ -248,7 +248,7 @@ def test_a_refused_erasure_is_over(database: Database) -> None:
     for act in (
         lambda session, erasure: decisions.refuse(session, erasure, "again", "key"),
         lambda session, erasure: decisions.extend(session, erasure, "later", "key"),
-        lambda session, erasure: requests.retry(session, erasure, "key"),
+        lambda session, erasure: decisions.retry(session, erasure, "key"),
     ):
         with pytest.raises(Conflict):
             change(database, id, act)

@@ -6,10 +6,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.erasure import receipts
-from core.erasure.requests import receive, token_of
+from core.erasure.queries import all_subjects
+from core.erasure.requests import receive
+from core.erasure.states import Filing, token_of
 from core.errors import Conflict
 from core.tables.erasures import Receipt
-from core.tables.ledger import Example
 from core.versions.store import Store
 
 
@@ -36,9 +37,11 @@ def replay(
             session.add(row)
             session.flush()
     wanted = {str(body["subject_token"]) for body in missing}
-    known_people = select(Example.subject).where(Example.subject.is_not(None)).distinct()
-    people = list(session.scalars(known_people)) if wanted else []
-    found = [subject for subject in people if subject is not None and token_of(subject, secret) in wanted]
-    reason = "carried out again after a restore"
-    begun = [receive(session, subject, secret, asked_by, reason, request_id=request_id).id for subject in found]
+    people = all_subjects(session) if wanted else []
+    filings = [
+        Filing(subject, "carried out again after a restore")
+        for subject in people
+        if token_of(subject, secret) in wanted
+    ]
+    begun = [receive(session, filing, secret, asked_by, request_id).id for filing in filings]
     return len(missing), begun

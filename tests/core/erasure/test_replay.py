@@ -12,7 +12,7 @@ from sqlalchemy import delete
 
 from core.database import Database
 from core.erasure import receipts
-from core.erasure.replaying import replay
+from core.erasure.replay import replay
 from core.errors import Conflict
 from core.ledger.batch import subject_hash
 from core.tables.erasures import Erasure, ErasureState, Part, Receipt

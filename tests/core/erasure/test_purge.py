@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import delete, select
 
 from core.database import Database
-from core.erasure import purging
+from core.erasure import purge
 from core.ledger import holdout
 from core.tables.erasures import Part
 from core.tables.jobs import Job
@@ -31,9 +31,9 @@ def test_examples_of_a_held_erasure_stay_however_many_they_are(database: Databas
         part.restricted = [*part.restricted, *range(1000, 1000 + MANY)]
     with database.write() as session:
         found = session.get_one(Model, model.id)
-        assert purging.something_removed(session, found)
-        assert purging.purge_removed(session, found) == 1
-        assert not purging.something_removed(session, found)
+        assert purge.something_removed(session, found)
+        assert purge.purge_removed(session, found) == 1
+        assert not purge.something_removed(session, found)
         left = session.scalars(select(Example.id).where(Example.model_id == model.id))
         assert set(left) == {"a", "b"}
 
@@ -47,13 +47,13 @@ def test_a_sample_of_the_holdout_that_names_deleted_examples_is_made_anew(databa
     def found() -> int:
         with database.read() as session:
             empty = Store(f"memory://{model.name}")
-            return purging.looked(session, empty, part, None, set(), 0)["rows of the holdout's sample"]
+            return purge.find_traces(session, empty, part, None, set(), 0)["rows of the holdout's sample"]
 
     assert found() == 1
     with database.write() as session:
-        purging.delete_examples(session, model.id, [3])
+        purge.delete_examples(session, model.id, [3])
     assert found() == 1
     with database.write() as session:
-        assert purging.delete_examples(session, model.id, part.positions) == 1
+        assert purge.delete_examples(session, model.id, part.positions) == 1
     assert found() == 0
     assert holdout.current(database, model.id, 4, 10).rows.tolist() == [2]

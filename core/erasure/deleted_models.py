@@ -1,0 +1,65 @@
+"""Erasures in models that are deleted meanwhile: they end when nothing of the model is left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from core.database import Database
+from core.erasure import receipts, report, states
+from core.erasure.queries import open_parts, open_parts_of_deleted_models
+from core.erasure.report import ModelReport
+from core.erasure.vacuum import mark_vacuum_due, vacuum_now
+from core.erasure.words import DELETED, Trace
+from core.tables.erasures import PENDING, ErasureState, Part
+from core.tables.ledger import Example
+from core.tables.models import Model
+from core.tables.tracking import TrackingEvent, TrackingEventKind
+from core.tables.versions import Version
+from core.versions.history import folder_of
+from core.versions.store import Store
+
+
+def note_deletion(session: Session, model: Model) -> None:
+    """A model is about to be deleted, and with it all that it knew; `complete_erasures` looks whether that is so."""
+    published = select(Version.number).where(Version.model_id == model.id, Version.mlflow.is_not(None))
+    in_mlflow = session.scalar(published.limit(1)) is not None
+    for part, erasure in open_parts(session, model.id, PENDING):
+        if part.state is not ErasureState.HELD:
+            states.begin_purge(part)
+        report.write(part, ModelReport(part.model, part.examples, DELETED, in_mlflow=in_mlflow))
+        states.conclude(session, erasure)
+
+
+def complete_erasures(database: Database, store: Store, mlflow: bool) -> None:
+    """Look for what is left of deleted models, and end the erasures of which nothing is. Called by the tick."""
+    waiting = open_parts_of_deleted_models()
+    with database.read() as session:
+        if session.scalar(waiting.limit(1)) is None:
+            return
+    cleanup = vacuum_now(database)
+    with database.write() as session:
+        receipts.require_all(session, store)
+        for part, erasure in session.execute(waiting).all():
+            found = find_traces(session, store, part, mlflow)
+            if any(found.values()):
+                continue  # the next tick looks again
+            report.write(part, replace(report.read(part), checked=found, database=cleanup, in_mlflow=None))
+            states.complete_part(session, part, erasure)
+            mark_vacuum_due(session)
+    receipts.file_missing(database, store)
+
+
+def find_traces(session: Session, store: Store, part: Part, mlflow: bool) -> dict[str, int]:
+    """What is still there of a deleted model: each figure must be 0."""
+    rows = session.scalar(select(func.count()).where(Example.model_id == part.model_id)) or 0
+    files = len(store.names(folder_of(part.model_id)))
+    found = {Trace.MODEL_EXAMPLES.value: rows, Trace.MODEL_FILES.value: files}
+    if mlflow or report.read(part).in_mlflow:
+        untold = select(func.count()).where(
+            TrackingEvent.model_id == part.model_id, TrackingEvent.kind == TrackingEventKind.DELETED
+        )
+        found[Trace.MODEL_MLFLOW.value] = session.scalar(untold) or 0
+    return found

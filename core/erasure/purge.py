@@ -1,0 +1,179 @@
+"""Deleting what is kept of people and of removed examples: rows, versions and their figures; and looking for traces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.orm import Session
+
+from core.database import now, rows_changed
+from core.erasure.queries import WHOLE, doomed
+from core.erasure.words import Trace
+from core.ledger.queries import batched
+from core.metadata import OrphanFile
+from core.models.policy import duration, policy_of
+from core.tables.erasures import Erasure, ErasureState, Part
+from core.tables.jobs import Job, JobKind, JobState
+from core.tables.ledger import Example, HoldoutSample
+from core.tables.models import Model
+from core.tables.versions import Comparison, Version, VersionState
+from core.versions.knowledge import knows
+from core.versions.rounding import significant
+from core.versions.store import Store
+
+FIRST = 1
+"""The version that later ones are held against, had nothing been done."""
+
+
+def purge_versions(session: Session, model: Model, part: Part) -> None:
+    """Purge the versions that knew the person, or set the date when they will be."""
+    keep = policy_of(model).erasure.keep_superseded
+    forget_figures(session, part)
+    found = session.scalars(select(Version).where(doomed(part), Version.state != VersionState.PURGED)).all()
+    if keep is None:
+        for version in found:
+            discard(session, version)
+        return
+    for version in found:
+        version.purge_at = version.purge_at or now() + duration(keep)
+
+
+def discard(session: Session, version: Version) -> None:
+    """Give up a version's weights: it is a line in the history from now on."""
+    version.state, version.purge_at = VersionState.PURGED, None
+    drop_figures(version)
+    session.merge(OrphanFile(path=version.file))
+
+
+def overdue_versions(session: Session, model_id: int) -> list[Version]:
+    """Versions that were kept for a while, and whose time is over."""
+    over = (Version.model_id == model_id, Version.purge_at <= now(), Version.state != VersionState.PURGED)
+    return list(session.scalars(select(Version).where(*over)))
+
+
+def purge_removed(session: Session, model: Model) -> int:
+    """Delete all examples that are removed and that no version has to forget any more; how many.
+
+    Of an example that an older version still knows, the person's hash and the positions stay: should the person ask to
+    be forgotten, they tell which versions must go.
+    """
+    horizon = horizon_of(session, model)
+    if horizon is None:
+        return 0
+    old = (Example.model_id == model.id, Example.removed <= horizon, Example.position.not_in(withheld(session, model)))
+    known = sa.exists().where(
+        Version.model_id == model.id,
+        Version.state != VersionState.PURGED,
+        Version.position >= Example.position,
+        Version.position < Example.removed,
+    )
+    kept = (*old, Example.subject.is_not(None), known)
+    blank = update(Example).where(*kept, WHOLE).values(x=b"", y=0.0, id="")
+    rest = delete(Example).where(*old, sa.or_(Example.subject.is_(None), ~known))
+    return rows_changed(session, blank) + rows_changed(session, rest)
+
+
+def horizon_of(session: Session, model: Model) -> int | None:
+    """The position up to which removed examples are needed by nobody; None while a job may be reading them."""
+    at_work = Job.state.in_((JobState.QUEUED, JobState.RUNNING))
+    training = select(Job.id).where(Job.model_id == model.id, Job.kind != JobKind.ERASE, at_work)
+    if session.scalar(training.limit(1)) is not None:
+        return None
+    numbers = [number for number in (model.champion, model.tip) if number]
+    serving = select(func.min(Version.position)).where(Version.model_id == model.id, Version.number.in_(numbers))
+    position: int | None = session.scalar(serving) if numbers else None
+    return model.head if position is None else position
+
+
+def withheld(session: Session, model: Model) -> sa.BindParameter[Any]:
+    """Positions of examples that must be kept: a request to erase them is held, and may be refused."""
+    held = select(Part.restricted).join(Erasure, Erasure.id == Part.erasure_id)
+    found = session.scalars(held.where(Part.model_id == model.id, Erasure.state == ErasureState.HELD))
+    positions = [position for positions in found for position in positions]
+    # written into the statement: SQLite takes 32 766 parameters at the most
+    return sa.bindparam("withheld", positions, sa.BigInteger, expanding=True, literal_execute=True)
+
+
+def something_removed(session: Session, model: Model) -> bool:
+    """Whether there is anything for `purge_removed` to delete."""
+    horizon = horizon_of(session, model)
+    if horizon is None:
+        return False
+    whole = (WHOLE, Example.position.not_in(withheld(session, model)))
+    old = (Example.model_id == model.id, Example.removed <= horizon, *whole)
+    return session.scalar(select(Example.position).where(*old).limit(1)) is not None
+
+
+def delete_examples(session: Session, model_id: int, positions: Sequence[int]) -> int:
+    """Delete examples by position; how many were there."""
+    if count_sampled(session, model_id, positions):  # the adaptation saw to it, unless nothing was left to adapt to
+        session.execute(delete(HoldoutSample).where(HoldoutSample.model_id == model_id))
+    count = 0
+    for some in batched(positions):
+        count += rows_changed(session, delete(Example).where(Example.model_id == model_id, Example.position.in_(some)))
+    return count
+
+
+def count_sampled(session: Session, model_id: int, positions: Sequence[int]) -> int:
+    """How many of these positions the model's sample of the holdout names."""
+    kept = session.scalar(select(HoldoutSample.positions).where(HoldoutSample.model_id == model_id))
+    return int(np.isin(positions, np.frombuffer(kept, np.int64)).sum()) if kept else 0
+
+
+def forget_figures(session: Session, part: Part) -> None:
+    """Drop the figures that the person had a share in: a single row can be told from two versions' figures.
+
+    Also those that other versions have of weights which knew the person: whoever guesses the person's example could
+    train on the guess, and see whether the figures come out the same.
+    """
+    gone = set(session.scalars(select(Version.number).where(doomed(part))))
+    for version in session.scalars(select(Version).where(Version.model_id == part.model_id)):
+        if version.number in gone:
+            drop_figures(version)
+            continue
+        if FIRST in gone and "frozen" in (version.evaluation or {}):
+            version.evaluation = {name: v for name, v in (version.evaluation or {}).items() if name != "frozen"}
+        audit = (version.certificate or {}).get("audit")
+        if version.parent in gone and audit:
+            before = {name: None for name in audit if name.endswith(("_before", "_error"))}
+            version.certificate = {**(version.certificate or {}), "audit": {**audit, **before}}
+    known = knows(part, Comparison.position)
+    sides = sa.or_(Comparison.adapted.in_(gone), Comparison.retrained.in_(gone))
+    session.execute(delete(Comparison).where(Comparison.model_id == part.model_id, sa.or_(known, sides)))
+
+
+def drop_figures(version: Version) -> None:
+    """Forget how good a version was, how near to a retrain, and its file's hash, by which a guess could be checked.
+
+    What it cost stays, for plans are made from that, to one digit: the exact figures depend on every example.
+    """
+    version.sha256 = ""
+    version.cost = {name: significant(float(value), 1) for name, value in version.cost.items()}
+    tried = [{**found, "objection": ""} for found in (version.evaluation or {}).get("candidates", [])]
+    version.metrics, version.certificate = {}, None
+    version.evaluation = {"candidates": tried} if tried else None
+
+
+def find_traces(
+    session: Session, store: Store, part: Part, subject: bytes | None, remembered: set[int], orphans: int
+) -> dict[str, int]:
+    """What is still there of the person: each figure must be 0. What the champion remembers, and how many files no
+    version has, are the same for all people of a model, and asked once."""
+    rows = 0
+    for some in batched(part.positions):
+        query = select(func.count()).where(Example.model_id == part.model_id, Example.position.in_(some))
+        rows += session.scalar(query) or 0
+    about = (Example.model_id == part.model_id, Example.subject == subject, Example.position <= part.removed)
+    purged = session.scalars(select(Version.file).where(doomed(part), Version.state == VersionState.PURGED))
+    return {
+        Trace.BY_POSITION.value: rows,
+        Trace.BY_PERSON.value: session.scalar(select(func.count()).where(*about)) or 0,
+        Trace.PURGED_FILES.value: sum(store.exists(file) for file in purged),
+        Trace.ORPHANS.value: orphans,
+        Trace.SAMPLE.value: count_sampled(session, part.model_id, part.positions),
+        Trace.MEMORY.value: len(remembered.intersection(part.positions)),
+    }

@@ -1,0 +1,227 @@
+"""What is asked of the database about erasures: requests, their parts and trail, people, and versions that must go."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+
+import sqlalchemy as sa
+from sqlalchemy import Select, exists, func, select, tuple_
+from sqlalchemy.orm import Session
+
+from core.database import now, utc_text
+from core.erasure.report import Stay, VersionFates
+from core.erasure.words import Why
+from core.errors import Invalid, NotFound
+from core.ledger.queries import batched
+from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, Event, EventKind, Part, Receipt
+from core.tables.ledger import Example
+from core.tables.models import Model
+from core.tables.versions import Comparison, Version, VersionKind, VersionState
+from core.versions.knowledge import forgot, knows, may_know, never_knew
+from core.versions.queries import tip_of, versions_of
+
+WHOLE = func.length(Example.x) > 0
+"""Of some removed examples nothing is left but their position."""
+
+
+def find(session: Session, id: str) -> Erasure:
+    """An erasure; NotFound if there is none."""
+    erasure = session.get(Erasure, id) if id.isprintable() else None
+    if erasure is None:
+        raise NotFound("erasure_not_found", "There is no such erasure.")
+    return erasure
+
+
+def find_open(session: Session, subject: bytes) -> Erasure | None:
+    """The erasure of a person that is held, being carried out, or has failed."""
+    return session.scalar(select(Erasure).where(Erasure.subject == subject, Erasure.state.in_(PENDING)))
+
+
+def page_erasures(
+    session: Session, state: ErasureState | None, overdue: bool | None, after: str | None, most: int
+) -> Sequence[Erasure]:
+    """Erasures, the newest first, after one of them; Invalid if there is no such one."""
+    query = select(Erasure)
+    if state is not None:
+        query = query.where(Erasure.state == state)
+    if overdue is not None:
+        late = Erasure.state.in_(PENDING) & (Erasure.due_at < now())
+        query = query.where(late if overdue else ~late)
+    if after is not None:
+        try:
+            last = find(session, after)
+        except NotFound:
+            raise Invalid.at(("query", "after"), "cursor_invalid", "is not a cursor of this list") from None
+        query = query.where(tuple_(Erasure.created_at, Erasure.id) < tuple_(last.created_at, last.id))
+    return session.scalars(query.order_by(Erasure.created_at.desc(), Erasure.id.desc()).limit(most)).all()
+
+
+def count_erasures(session: Session) -> list[tuple[ErasureState, int]]:
+    """How many there are, by state."""
+    found = session.execute(select(Erasure.state, func.count()).group_by(Erasure.state))
+    return [(ErasureState(state), count) for state, count in found]
+
+
+def count_overdue(session: Session) -> int:
+    """How many are past their due date."""
+    late = select(func.count()).where(Erasure.state.in_(PENDING), Erasure.due_at < now())
+    return session.scalar(late) or 0
+
+
+def list_failed(session: Session) -> Sequence[Erasure]:
+    return session.scalars(select(Erasure).where(Erasure.state == ErasureState.FAILED).order_by(Erasure.id)).all()
+
+
+def held_with_examples() -> Select[Erasure]:
+    """Erasures that are held, and of whose people something is in force."""
+    came = exists().where(Example.subject == Erasure.subject, Example.removed.is_(None))
+    return select(Erasure).where(Erasure.state == ErasureState.HELD, came)
+
+
+def parts_of(session: Session, erasure: Erasure) -> list[Part]:
+    """What an erasure means for each model, by the model's name."""
+    parts = select(Part).where(Part.erasure_id == erasure.id).order_by(Part.model)
+    return list(session.scalars(parts.execution_options(populate_existing=True)))
+
+
+def open_parts(session: Session, model_id: int, states: Sequence[ErasureState] = OPEN) -> list[tuple[Part, Erasure]]:
+    """What is still to be done for a model, the oldest first."""
+    query = parts_in(states).where(Part.model_id == model_id)
+    return [(part, erasure) for part, erasure in session.execute(query)]
+
+
+def parts_in(states: Sequence[ErasureState]) -> Select[Part, Erasure]:
+    """Parts that are in some states, as are their erasures; the oldest first."""
+    query = select(Part, Erasure).join(Erasure, Erasure.id == Part.erasure_id)
+    query = query.where(Part.state.in_(states), Erasure.state.in_(states))
+    return query.order_by(Erasure.created_at, Erasure.id)
+
+
+def open_parts_of_deleted_models() -> Select[Part, Erasure]:
+    """What is still to be done for models that are not there any more."""
+    return parts_in(OPEN).where(~exists().where(Model.id == Part.model_id))
+
+
+def verified_parts(session: Session, model: Model) -> list[tuple[Part, Erasure]]:
+    """The open erasures whose people the model's tip does not know; of later ones the next job takes care."""
+    tip = tip_of(session, model)
+    return [(part, erasure) for part, erasure in open_parts(session, model.id) if forgot(part, tip)]
+
+
+def events_of(session: Session, erasure: Erasure) -> list[Event]:
+    """The trail: all that was done about an erasure, in order."""
+    return list(session.scalars(select(Event).where(Event.erasure_id == erasure.id).order_by(Event.id)))
+
+
+def last_event(session: Session, erasure: Erasure, kind: EventKind) -> datetime | None:
+    """When something was done last."""
+    return session.scalar(select(func.max(Event.at)).where(Event.erasure_id == erasure.id, Event.kind == kind))
+
+
+def receipt_of(session: Session, erasure: Erasure) -> Receipt:
+    """The receipt; NotFound if there is none yet, or will be none."""
+    receipt = session.get(Receipt, erasure.receipt) if erasure.receipt else None
+    if receipt is None:
+        refused = "It was refused: there will be no receipt."
+        open_ = "There is no receipt yet: the erasure is not completed."
+        raise NotFound("receipt_not_found", refused if erasure.state is ErasureState.REFUSED else open_)
+    return receipt
+
+
+def models_of(session: Session, subject: bytes, visible: Collection[str] | None) -> list[tuple[Model, int]]:
+    """The models, among the visible ones (None: all), that have examples of a person, in force or not; how many."""
+    count = func.count()
+    query = select(Model, count).join(Example, Example.model_id == Model.id).where(Example.subject == subject, WHOLE)
+    if visible is not None:
+        query = query.where(Model.name.in_(visible))
+    grouped = query.group_by(Model.id).order_by(Model.name)
+    return [(model, found) for model, found in session.execute(grouped)]
+
+
+def examples_of(session: Session, subject: bytes, model_id: int, after: int, most: int) -> Sequence[Example]:
+    """The next examples of a person in a model, after a position."""
+    about = (Example.subject == subject, Example.model_id == model_id, Example.position > after, WHOLE)
+    return session.scalars(select(Example).where(*about).order_by(Example.position).limit(most)).all()
+
+
+def positions_of(session: Session, subject: bytes | None, model_id: int, in_force: bool = False) -> list[int]:
+    """The positions of a person's examples in a model, whether in force or not, or of those in force."""
+    query = select(Example.position).where(Example.model_id == model_id, Example.subject == subject)
+    return sorted(session.scalars(query.where(Example.removed.is_(None)) if in_force else query))
+
+
+def model_ids_of(session: Session, subjects: Iterable[bytes | None]) -> list[int]:
+    """The models that have anything of some people, in the order in which they are locked."""
+    found: set[int] = set()
+    for some in batched(list(subjects)):
+        found.update(session.scalars(select(Example.model_id).where(Example.subject.in_(some)).distinct()))
+    return sorted(found)
+
+
+def subjects_in_force(session: Session, subjects: Sequence[bytes]) -> set[bytes]:
+    """Those among some people of whom something is in force."""
+    found: set[bytes] = set()
+    for some in batched(subjects):
+        in_force = (Example.subject.in_(some), Example.removed.is_(None))
+        found.update(s for s in session.scalars(select(Example.subject).where(*in_force).distinct()) if s is not None)
+    return found
+
+
+def all_subjects(session: Session) -> list[bytes]:
+    """Everybody whom the database knows."""
+    known = select(Example.subject).where(Example.subject.is_not(None)).distinct()
+    return [subject for subject in session.scalars(known) if subject is not None]
+
+
+def trained_positions(session: Session, part: Part, at: int) -> list[int]:
+    """Which of a person's examples a version at a position was trained on: only those can be familiar to it."""
+    found: list[int] = []
+    for some in batched(part.positions):
+        training = (Example.model_id == part.model_id, ~Example.holdout, Example.position <= at)
+        found += session.scalars(select(Example.position).where(*training, Example.position.in_(some)))
+    return found
+
+
+def last_that_knew(session: Session, part: Part) -> Version | None:
+    """The newest version that knew the person and still has its weights."""
+    known = select(Version).where(Version.model_id == part.model_id, knows(part, Version.position))
+    known = known.where(Version.state != VersionState.PURGED)
+    return session.scalar(known.order_by(Version.position.desc(), Version.number.desc()).limit(1))
+
+
+def comparison_of(session: Session, version: Version) -> Comparison | None:
+    """The comparison of a version, adapted or retrained, with the other one at its position."""
+    either = Comparison.retrained if version.kind is VersionKind.TRAINED else Comparison.adapted
+    same = select(Comparison).where(Comparison.model_id == version.model_id, either == version.number)
+    return session.scalar(same.order_by(Comparison.id.desc()).limit(1))
+
+
+def doomed(part: Part) -> sa.ColumnElement[bool]:
+    """Versions that go: those that knew the person, and those made from them before one was shown to have forgotten."""
+    return sa.and_(Version.model_id == part.model_id, may_know(part, Version))
+
+
+def count_purged(session: Session, part: Part) -> int:
+    """How many versions had to go for the person; one that went for another person as well counts for both."""
+    return session.scalar(select(func.count()).where(doomed(part), Version.state == VersionState.PURGED)) or 0
+
+
+def kept_until(session: Session, part: Part) -> str | None:
+    """The date when the last version that knew the person is purged, if any is kept."""
+    last = session.scalar(select(func.max(Version.purge_at)).where(doomed(part), Version.state != VersionState.PURGED))
+    return utc_text(last) if last else None
+
+
+def version_fates(session: Session, part: Part) -> VersionFates:
+    """Which of the model's versions had to go for the person, and which stay and why."""
+    found = versions_of(session, part.model_id)
+    gone = set(session.scalars(select(Version.number).where(doomed(part))))
+    purged = [v.number for v in found if v.number in gone and v.state is VersionState.PURGED]
+    reasons: dict[Why, list[int]] = {}
+    for version in found:
+        if version.state is VersionState.PURGED:
+            continue
+        why = Why.BEFORE if never_knew(part, version.position) else Why.WITHOUT
+        reasons.setdefault(Why.KEPT if version.number in gone else why, []).append(version.number)
+    return VersionFates(purged, [Stay(numbers, why.value) for why, numbers in reasons.items()])

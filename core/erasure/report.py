@@ -1,0 +1,254 @@
+"""The report of an erasure: what a receipt says, as data.
+
+A model's part grows step by step while its job runs, and is kept in the row of the part meanwhile; `words.py` writes
+its sentences. Once all models are done, the parts and the request make the report that `receipts.py` puts into the
+chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, TypedDict
+
+from core.tables.erasures import Part
+
+
+class Method(StrEnum):
+    """How a model forgot a person."""
+
+    ADAPTED = "adapted"
+    RETRAINED = "retrained"
+    WITHDRAWN = "withdrawn"
+    """It answers nothing: no example is left to predict from."""
+    UNKNOWN = "unknown"
+    """The version in use is older than the person's first example."""
+    DELETED = "deleted"
+    """The model itself was."""
+
+
+class CertifiedRemoval(TypedDict):
+    """A promise of certified removal, and what was used of it."""
+
+    epsilon: float
+    delta: float
+    spent: float
+    allowed: float
+
+
+class MeasuredFigures(TypedDict, total=False):
+    """What was measured of a network, as far as the receipt's page tells it."""
+
+    unseen_loss: float | None
+    unseen_loss_before: float | None
+    removed: int
+    removed_loss: float | None
+    still_named: float | None
+    expected_named: float | None
+
+
+class CertificateFigures(TypedDict, total=False):
+    """A version's certificate as it stands in the database, as far as the receipt's page tells it."""
+
+    kind: str
+    bound: float | None
+    relative: float | None
+    prediction_bound: float | None
+    audit: MeasuredFigures | None
+    removal: CertifiedRemoval | None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a comparison of the adapted with the retrained version found."""
+
+    disagreement: float | None
+    """The share of predictions in which they differ; None if nothing can be said."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a model forgot, and how near it is to one that never saw the person."""
+
+    method: Method
+    words: str
+    version: int | None = None
+    sha256: str | None = None
+    certificate: CertificateFigures | None = None
+    compared: Compared | None = None
+    """Where both an adapted and a retrained version were made."""
+    tolerance: float | None = None
+    """Of the bound, relative to the length of the weights."""
+
+
+@dataclass(frozen=True)
+class Familiarity:
+    """How well the person's examples can be told from never-seen ones by their losses; 0.5: not at all."""
+
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """How much was deleted so far; None: nobody looked yet."""
+
+    examples: int | None = None
+    files: int | None = None
+    """In MLflow."""
+    versions: int | None = None
+
+
+@dataclass(frozen=True)
+class Stay:
+    """Versions that stay, and why."""
+
+    versions: list[int]
+    why: str
+
+
+@dataclass(frozen=True)
+class VersionFates:
+    """Which of a model's versions had to go for the person, and which stay."""
+
+    purged: list[int]
+    stay: list[Stay]
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """What was done in one model."""
+
+    model: str
+    examples: int
+    outcome: Outcome | None = None
+    audit: Familiarity | None = None
+    """Rounded: of a single example, a finer figure would tell its loss among those of the holdout."""
+    deleted: Deleted | None = None
+    versions: VersionFates | None = None
+    checked: dict[str, int] | None = None
+    """What was looked for in the end -> how much of it was left."""
+    database: str | None = None
+    caches: str | None = None
+    kept_until: str | None = None
+    """When the last version that knew the person is purged, if any is kept."""
+    in_mlflow: bool | None = None
+    """Of a deleted model, until all of it is gone: whether MLflow has something of it. Not in the receipt."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What somebody did about the request."""
+
+    what: str
+    by: str
+    at: str
+
+
+@dataclass(frozen=True)
+class ErasureReport:
+    """What was done for one person, without a word about who that is."""
+
+    subject_token: str
+    received_at: str
+    due_at: str
+    extended: bool
+    late: bool
+    completed_at: str
+    trail: list[Step]
+    found: int
+    statement: str
+    models: list[ModelReport]
+
+
+FILES = "files in MLflow"
+
+
+def report_json(report: ErasureReport) -> dict[str, object]:
+    """A report as its receipt has it."""
+    return {**asdict(report), "models": [model_json(model) for model in report.models]}
+
+
+def model_json(report: ModelReport) -> dict[str, object]:
+    """A model's part of it. What was not done, or cannot be with the method, is left out: it is not null."""
+    found: dict[str, object] = {"model": report.model, "examples": report.examples}
+    if report.outcome is not None:
+        found |= outcome_json(report.outcome)
+    # of a model that was deleted there is nothing to audit or to keep
+    deleted = report.outcome is None or report.outcome.method is Method.DELETED
+    if not deleted:
+        found["audit"] = asdict(report.audit) if report.audit else None
+    if report.deleted is not None:
+        counts = {"examples": report.deleted.examples, FILES: report.deleted.files, "versions": report.deleted.versions}
+        found["deleted"] = without_none(counts)
+    if report.versions is not None:
+        found["versions"] = asdict(report.versions)
+    found |= without_none({"checked": report.checked, "database": report.database, "caches": report.caches})
+    if not deleted and report.checked is not None:
+        found["kept_until"] = report.kept_until
+    return found | without_none({"in_mlflow": report.in_mlflow})
+
+
+def outcome_json(outcome: Outcome) -> dict[str, object]:
+    """How a model forgot; of a version that was made for it, also that it has no certificate."""
+    found: dict[str, object] = {"method": outcome.method.value, "words": outcome.words}
+    found |= without_none({"version": outcome.version, "sha256": outcome.sha256})
+    if outcome.method in (Method.ADAPTED, Method.RETRAINED):
+        found["certificate"] = outcome.certificate
+    if outcome.compared is not None:
+        found["disagreement"] = outcome.compared.disagreement
+    return found | without_none({"tolerance": outcome.tolerance})
+
+
+def without_none(values: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def report_from(body: Mapping[str, Any]) -> ErasureReport:
+    """The report in a receipt, which may be of an earlier release that said less."""
+    names = ("received_at", "due_at", "late", "completed_at", "found", "statement")
+    return ErasureReport(
+        **{name: body[name] for name in names},
+        subject_token=body.get("subject_token", ""),
+        extended=body.get("extended", False),
+        trail=[Step(**event) for event in body.get("trail", [])],
+        models=[model_from(model) for model in body["models"]],
+    )
+
+
+def model_from(told: Mapping[str, Any]) -> ModelReport:
+    """A model's part, from a receipt or from the row where it is kept."""
+    deleted = versions = None
+    if (counts := told.get("deleted")) is not None:
+        deleted = Deleted(counts.get("examples"), counts.get(FILES), counts.get("versions"))
+    if (fates := told.get("versions")) is not None:
+        versions = VersionFates(fates["purged"], [Stay(**entry) for entry in fates["stay"]])
+    return ModelReport(
+        model=told["model"],
+        examples=told["examples"],
+        outcome=outcome_from(told) if "method" in told else None,
+        audit=Familiarity(**told["audit"]) if told.get("audit") else None,
+        deleted=deleted,
+        versions=versions,
+        **{name: told.get(name) for name in ("checked", "database", "caches", "kept_until", "in_mlflow")},
+    )
+
+
+def outcome_from(told: Mapping[str, Any]) -> Outcome:
+    return Outcome(
+        Method(told["method"]),
+        told.get("words", ""),
+        compared=Compared(told["disagreement"]) if "disagreement" in told else None,
+        **{name: told.get(name) for name in ("version", "sha256", "certificate", "tolerance")},
+    )
+
+
+def read(part: Part) -> ModelReport:
+    """What is known so far of a model's part in an erasure."""
+    return model_from({**(part.figures or {}), "model": part.model, "examples": part.examples})
+
+
+def write(part: Part, report: ModelReport) -> None:
+    """Keep what is known so far."""
+    part.figures = {name: value for name, value in model_json(report).items() if name not in ("model", "examples")}

@@ -1,0 +1,245 @@
+"""The words of receipts and refusals: every sentence that a person may be shown is written here.
+
+`report.py` has what they are put into, the templates of the service's pages how that looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import cast
+
+from core.erasure.report import (
+    CertificateFigures,
+    Compared,
+    Familiarity,
+    MeasuredFigures,
+    Method,
+    ModelReport,
+    Outcome,
+)
+from core.tables.versions import Comparison, Version, VersionKind
+from core.versions.rounding import coarse_certificate
+
+CACHES = "processes that answer predictions drop weights of superseded versions within a minute"
+AUDITED = 10
+"""Examples from which on the page tells an audit."""
+GLOSSARY = {
+    "Example": "one record with its answer, from which a model learns.",
+    "Adapted": "the model was moved to where training without this data would have put it.",
+    "Bound": "how far from there it can be at most; a model above its tolerance is retrained instead.",
+    "Measured": "for a network nothing proves how near it came. It is measured what it makes of the data that was "
+    "removed, and it is retrained if that looks as if it knew it.",
+    "Retrained": "the model was trained again from nothing, without this data.",
+    "Audit": "the chance that one of the examples looks more familiar to the model than one that it never saw. At 0.5 "
+    "the two cannot be told apart; with few examples the figure varies by chance.",
+}
+"""What a reader who does not build models may want to know."""
+RIGHTS = (
+    "You have the right to lodge a complaint with a supervisory authority, in particular where you live, where you "
+    "work, or where you think that your rights were infringed (GDPR Art. 77), and the right to a judicial remedy, "
+    "before a court (Art. 79)."
+)
+
+
+class Trace(StrEnum):
+    """What is looked for when all should be gone, as the receipt names it."""
+
+    BY_POSITION = "examples by position"
+    BY_PERSON = "examples by person"
+    PURGED_FILES = "files of purged versions"
+    ORPHANS = "files without a version"
+    SAMPLE = "rows of the holdout's sample"
+    MEMORY = "memory of the champion"
+    MLFLOW = "weights in MLflow"
+    MODEL_EXAMPLES = "examples of the model"
+    MODEL_FILES = "files of the model"
+    MODEL_MLFLOW = "deletions that MLflow has still to make"
+
+
+class Why(StrEnum):
+    """Why a version stays."""
+
+    WITHOUT = "made without this data"
+    KEPT = "knew this data, and is kept for a while, out of use"
+    BEFORE = "made before this data came"
+
+
+def write_statement(models: Sequence[ModelReport]) -> str:
+    """The whole in a sentence."""
+    if not models:
+        return "No model holds or has learnt from any example about this person."
+    count = sum(model.examples for model in models)
+    examples, their = ("1 example", "its") if count == 1 else (f"{count} examples", "their")
+    where = "1 model" if len(models) == 1 else f"{len(models)} models"
+    were = "was" if count == 1 else "were"
+    said = f"{examples} about this person {were} forgotten by {where} and deleted; {their} absence was verified."
+    if unbounded := sum(without_bound(model) for model in models):
+        networks = (
+            "1 of them is a network that was" if unbounded == 1 else f"{unbounded} of them are networks that were"
+        )
+        said += f" {networks} adapted: what is left there was measured, and is not proven."
+    if until := max(model.kept_until or "" for model in models):
+        said += f" Versions that knew the person are kept, out of use, until {until[:10]}."
+    return said
+
+
+def without_bound(model: ModelReport) -> bool:
+    """Whether a model was adapted without a bound on how near it is to a retrain."""
+    adapted = model.outcome is not None and model.outcome.method is Method.ADAPTED
+    return adapted and certificate_of(model).get("kind") != "bound"
+
+
+def certificate_of(model: ModelReport) -> CertificateFigures:
+    return (model.outcome.certificate if model.outcome else None) or {}
+
+
+WITHDRAWN = Outcome(
+    Method.WITHDRAWN, "nothing was ever trained on it, or nothing is left to predict from: the model answers nothing"
+)
+DELETED = Outcome(Method.DELETED, "the model was deleted, with everything it knew")
+
+
+def describe_unknown(champion: Version) -> Outcome:
+    """What is said where the version in use is older than the person's first example."""
+    words = "the version in use was made before this data came, and never knew it"
+    return Outcome(Method.UNKNOWN, words, champion.number, champion.sha256)
+
+
+def describe_outcome(version: Version, comparison: Comparison | None, tolerance: float) -> Outcome:
+    """What is said of the way in which a model forgot, by the version that forgot."""
+    figures = version.certificate or {}
+    if figures.get("kind") == "measured":  # of a network: what it has not is not spoken of
+        figures = {name: value for name, value in coarse_certificate(figures).items() if value is not None}
+    certificate = cast(CertificateFigures, figures)
+    compared = Compared(comparison.figures["disagreement"]) if comparison is not None else None
+    made = (version.number, version.sha256, certificate or None, compared)
+    if version.kind is VersionKind.TRAINED:
+        return Outcome(Method.RETRAINED, "retrained without this data", *made)
+    by = " by a descent on all examples that are left" if version.method == "warm" else ""
+    if certificate.get("kind") == "bound":
+        perturbed = " with the same perturbation" if certificate.get("removal") else ""
+        near = f"within {certificate['bound']:.3g} of a retrain without this data{perturbed}"
+        near += "; its weights are those of the data that is left, whatever it had learnt before"
+        return Outcome(Method.ADAPTED, f"adapted{by}; {near}", *made, tolerance)
+    near = (
+        "how near to a retrain without this data was measured, not proven: see the certificate and the audit; "
+        "its weights came from weights that knew this data, and may hold traces that nothing measured"
+    )
+    return Outcome(Method.ADAPTED, f"adapted{by}; {near}", *made)
+
+
+def describe_cleanup(sqlite: bool, rewritten: bool, log_emptied: bool) -> str:
+    """What was done to the database after rows were deleted."""
+    if not sqlite:
+        left = "pages may hold copies until they are used again; its write-ahead log and backups are the operator's"
+        return f"PostgreSQL: tables vacuumed, {left}"
+    log = "its write-ahead log emptied" if log_emptied else "its write-ahead log is emptied once nobody reads the past"
+    if rewritten:
+        return f"SQLite: deleted rows overwritten, the file written anew, {log}"
+    return f"SQLite: deleted rows overwritten, {log}; pages may hold copies until a VACUUM"
+
+
+def select_glossary(models: Sequence[ModelReport]) -> dict[str, str]:
+    """The words that a receipt uses: of a network it says nothing that holds for other models alone."""
+    kinds = {certificate_of(model).get("kind") for model in models}
+    unused = {"Bound"} if "bound" not in kinds else set()
+    unused |= {"Measured"} if "measured" not in kinds else set()
+    unused |= set() if any(find_audit(model) for model in models) else {"Audit"}
+    return {word: meaning for word, meaning in GLOSSARY.items() if word not in unused}
+
+
+def find_audit(model: ModelReport) -> Familiarity | None:
+    """The audit, if it says anything: of a few examples the figure is chance."""
+    return model.audit if model.examples >= AUDITED else None
+
+
+def describe_nearness(model: ModelReport) -> dict[str, str]:
+    """How near the model is to one that never saw the person."""
+    certificate = certificate_of(model)
+    if certificate.get("bound") is None:
+        return describe_measurement(certificate.get("audit") or {})
+    bound = f"{certificate['bound']:.3g} on the distance of the weights to the exact optimum without the person"
+    if (relative := certificate.get("relative")) is not None:  # of a length of zero there is no share
+        bound += f", {percent(relative)} of their length"
+    removal = certificate.get("removal")
+    if removal:
+        bound = bound.replace("exact optimum", "optimum of the same perturbed objective")
+    if model.outcome and model.outcome.tolerance:
+        bound += f" (tolerated: {percent(model.outcome.tolerance)})"
+    told = {"Bound": bound}
+    if removal:
+        promise = f"epsilon {removal['epsilon']:g}, delta {removal['delta']:g}"
+        told["Certified removal"] = f"{promise}: residual {removal['spent']:.3g} of {removal['allowed']:.3g} allowed"
+    if (most := certificate.get("prediction_bound")) is not None:
+        told["Predictions"] = f"none on the holdout would differ by more than {most:.3g}"
+    return told
+
+
+def describe_measurement(audit: MeasuredFigures) -> dict[str, str]:
+    """What was measured of a network, for which there is no bound."""
+    told = {}
+    after, before = audit.get("unseen_loss"), audit.get("unseen_loss_before")
+    if after is not None and before is not None:
+        told["Measured"] = f"loss of {after:.3g} on examples never seen, {before:.3g} before"
+    if (loss := audit.get("removed_loss")) is not None:
+        told["Forgotten"] = f"loss of {loss:.3g} on the {audit['removed']} examples that were removed"
+        if (named := audit.get("still_named")) is not None:
+            told["Forgotten"] += f"; {named:.1%} are still predicted as they were labelled"
+            if (expected := audit.get("expected_named")) is not None:
+                told["Forgotten"] += f" ({expected:.1%} would be, had they never been seen)"
+    return told
+
+
+def describe_deletions(model: ModelReport) -> str:
+    """What was deleted besides versions; "" while nothing was meant to be."""
+    if model.deleted is None:
+        return ""
+    counts = [(model.deleted.examples, "example", ""), (model.deleted.files, "file", " in MLflow")]
+    return ", ".join(f"{count_of(n, thing)}{place}" for n, thing, place in counts if n) or "nothing was left to delete"
+
+
+def describe_purged(model: ModelReport) -> str:
+    """Which versions went."""
+    if model.deleted is None or not model.deleted.versions:
+        return ""
+    which = join_ranges(model.versions.purged if model.versions else [])
+    return f"{count_of(model.deleted.versions, 'version')} that knew the person{which and f': {which}'}"
+
+
+def describe_return(examples: int) -> str:
+    """What becomes of the data of a person whose request was refused; "" if there is none."""
+    if not examples:
+        return ""
+    said = "1 record about you was" if examples == 1 else f"{examples} records about you were"
+    return f"While your request was open, {said} not used. From now on {'it is' if examples == 1 else 'they are'}."
+
+
+def percent(share: float) -> str:
+    """
+    >>> percent(0.01), percent(0.000041), percent(2e-9)
+    ('1 %', '0.0041 %', 'less than 0.001 %')
+    """
+    return "less than 0.001 %" if share < 1e-5 else f"{100 * share:.3g} %"
+
+
+def join_ranges(numbers: Sequence[int]) -> str:
+    """
+    >>> join_ranges([1, 2, 3, 5])
+    '1-3, 5'
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def count_of(number: int, thing: str) -> str:
+    """
+    >>> count_of(1, "version"), count_of(2, "file")
+    ('1 version', '2 files')
+    """
+    return f"{number} {thing}{'' if number == 1 else 's'}"
