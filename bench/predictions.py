@@ -84,17 +84,12 @@ def record_champion(service: Service, name: str, x: np.ndarray, y: np.ndarray) -
         model = catalog.find(session, name, None, lock=True)
         examples = Examples(torch.arange(len(x)), torch.from_numpy(x), torch.from_numpy(y).double()[:, None])
         trained = train(model.spec, [examples])
-        version = history.record(
-            session,
-            model,
-            trained.state,
-            Store(settings.artifacts).put(history.folder_of(model.id), trained.state.to_bytes()),
-            dataset=changed(settings.secret, EMPTY, [examples]),
-            kind=VersionKind.TRAINED,
-            position=model.head,
-            cost=trained.cost,
-            metrics={},
+        dataset = changed(settings.secret, EMPTY, [examples])
+        draft = history.VersionDraft(
+            trained.state, VersionKind.TRAINED, "retrain", model.head, dataset, trained.cost, {}
         )
+        stored = Store(settings.artifacts).put(history.folder_of(model.id), trained.state.to_bytes())
+        version = history.record(session, model, draft, stored)
         history.promote(session, model, version, by="bench")
     database.close()
 

@@ -142,16 +142,9 @@ class Stack:
         result = train(spec, data, policy=MemoryPolicy(fraction=0.5))
         with self.database.write() as session:
             model = catalog.find(session, name, None, lock=True)
-            version = history.record(
-                session,
-                model,
-                result.state,
-                Store(self.settings.artifacts).put(history.folder_of(model.id), result.state.to_bytes()),
-                dataset=changed(self.settings.secret, EMPTY, data),
-                kind=VersionKind.TRAINED,
-                position=head,
-                cost=result.cost,
-                metrics={"loss": 0.5},
-            )
+            dataset = changed(self.settings.secret, EMPTY, data)
+            given = (VersionKind.TRAINED, "retrain", head, dataset, result.cost, {"loss": 0.5})
+            stored = Store(self.settings.artifacts).put(history.folder_of(model.id), result.state.to_bytes())
+            version = history.record(session, model, history.VersionDraft(result.state, *given), stored)
             history.promote(session, model, version, by="policy")
             return version.number

@@ -11,14 +11,13 @@ from sqlalchemy.orm import Session
 
 from core.erasure.requests import note_failure
 from core.jobs import leases, queue
-from core.jobs.leases import Lost
 from core.kprior import State
 from core.metadata import OrphanFile
 from core.tables.jobs import ENDED, Job, JobKind, JobState
 from core.tables.models import Model
 from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.versions import history
-from core.versions.orphans import claim, put_noted, sweep
+from core.versions.orphans import put_noted, sweep
 from core.versions.store import Stored
 from worker.context import Context
 
@@ -58,8 +57,9 @@ class JobAttempt:
             yield session, job, model
             follow_up(session, job, model)
 
-    def stored(self, state: State) -> Stored:
-        """A state's file in the store. It is litter, and swept away some time later, unless a version claims it."""
+    def store_state(self, state: State) -> Stored:
+        """Write a state to the store. Its file is an orphan, and swept away some time later, unless a version claims
+        it."""
         folder = history.folder_of(self.model_id)
         return put_noted(self.context.database, self.context.store, folder, state.to_bytes(), self.owner)
 
@@ -68,11 +68,6 @@ class JobAttempt:
         with self.context.database.write() as session:
             session.execute(update(OrphanFile).where(OrphanFile.path == stored.file).values(owner=None))
         sweep(self.context.database, self.context.store)
-
-    def claim(self, session: Session, stored: Stored) -> None:
-        """Make sure that the file stays, in the transaction that records its version."""
-        if not claim(session, stored.file, self.owner):
-            raise Lost  # the lease had ended, and the file is gone
 
 
 def follow_up(session: Session, job: Job, model: Model) -> None:

@@ -1,7 +1,11 @@
-"""Recording versions and promoting them. The caller holds the lock on the model's row."""
+"""The life of a version: a draft, which `record` makes a candidate, and `promote` the champion.
+
+The caller holds the lock on the model's row. Workers do both in `worker.versions.recording`.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import or_, select
@@ -25,39 +29,51 @@ def folder_of(model_id: int) -> str:
     return f"models/{model_id}"
 
 
-def record(
-    session: Session,
-    model: Model,
-    state: State,
-    stored: Stored,
-    *,
-    kind: VersionKind,
-    position: int,
-    dataset: str,
-    cost: Cost,
-    metrics: dict[str, Any],
-    evaluation: dict[str, Any] | None = None,
-    certificate: dict[str, Any] | None = None,
-    method: str | None = None,
-    parent: int | None = None,
-    job_id: str | None = None,
-) -> Version:
-    """Note a state, whose file is in the store, as the next version, a candidate."""
-    size = len(state.memory)
+@dataclass(frozen=True)
+class VersionDraft:
+    """A version that is made and not recorded yet."""
+
+    state: State
+    kind: VersionKind
+    method: str
+    """"kprior", "warm" or "retrain"."""
+    position: int
+    dataset: str
+    cost: Cost
+    metrics: dict[str, Any]
+    evaluation: dict[str, Any] | None = None
+    certificate: dict[str, Any] | None = None
+    parent: int | None = None
+    since: int = 0
+    """The position that its parent stands for."""
+    why: str = ""
+    """Why cheaper ways were not taken."""
+    erasing: bool = False
+    """Whether it was known that people are being erased."""
+    candidates: tuple[dict[str, Any], ...] = ()
+    """All that were tried, with what each took and why it was not taken: what the next job plans with."""
+
+
+def record(session: Session, model: Model, draft: VersionDraft, stored: Stored, job_id: str | None = None) -> Version:
+    """Note a draft, whose file is in the store, as the next version, a candidate."""
+    size = len(draft.state.memory)
+    evaluation = draft.evaluation
+    if draft.candidates:
+        evaluation = {**(evaluation or {}), "candidates": list(draft.candidates)}
     version = Version(
         model_id=model.id,
         number=newest_number(session, model.id) + 1,
-        kind=kind,
-        parent=parent,
-        position=position,
+        kind=draft.kind,
+        parent=draft.parent,
+        position=draft.position,
         state=VersionState.CANDIDATE,
-        method=method or ("kprior" if kind is VersionKind.ADAPTED else "retrain"),
-        memory={"size": size, "fraction": size / max(1, state.count)},
-        dataset=dataset,
-        metrics=metrics,
+        method=draft.method,
+        memory={"size": size, "fraction": size / max(1, draft.state.count)},
+        dataset=draft.dataset,
+        metrics=draft.metrics,
         evaluation=evaluation,
-        certificate=certificate,
-        cost=plain_cost(cost),
+        certificate=draft.certificate,
+        cost=plain_cost(draft.cost),
         sha256=stored.sha256,
         file=stored.file,
         job_id=job_id,

@@ -12,8 +12,8 @@ from core.jobs.leases import Cancelled
 from core.kprior import Cost, SolverError
 from core.kprior.certificate.network import Audit
 from core.tables.versions import VersionKind
+from core.versions.history import VersionDraft
 from worker.versions import candidates
-from worker.versions.builder import VersionDraft
 from worker.versions.candidates import NetworkAttempts, next_network
 from worker.versions.snapshot import Unadaptable
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from sqlalchemy.orm import Session
+
 from core.errors import Conflict
 from core.jobs import holds, leases
 from core.jobs.leases import Lost
 from core.tables.jobs import JobState
 from core.tables.models import Model
+from core.tables.versions import Version
 from core.versions import history
+from core.versions.history import VersionDraft
 from core.versions.queries import find_version
-from core.versions.store import Stored
 from worker.attempt import JobAttempt
 from worker.outdated import Outdated
-from worker.versions.builder import VersionDraft
 from worker.versions.candidates import next_version
+from worker.versions.recording import record_version
 from worker.versions.snapshot import ModelSnapshot
 
 
@@ -32,16 +37,11 @@ def adapt(attempt: JobAttempt) -> None:
         if snapshot.count == 0:
             raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
         try:
-            made = next_version(attempt, snapshot)
-        except Outdated:
-            continue
-        attempt.progress(0.95, "storing")
-        stored = attempt.stored(made.state)
-        try:
-            record(attempt, snapshot, made, stored)
+            draft = next_version(attempt, snapshot)
+            record_version(attempt, draft, partial(settle, snapshot, draft))
             return
         except Outdated:
-            attempt.drop(stored)
+            continue
 
 
 def conclude_at_head(attempt: JobAttempt, number: int) -> bool:
@@ -58,22 +58,21 @@ def conclude_at_head(attempt: JobAttempt, number: int) -> bool:
     return True
 
 
-def record(attempt: JobAttempt, snapshot: ModelSnapshot, made: VersionDraft, stored: Stored) -> None:
-    with attempt.write() as (session, job, model):
-        if model.tip != (snapshot.tip.number if snapshot.tip else None):
-            raise Outdated
-        version = made.record(attempt, session, model, job, stored)
-        model.tip = version.number
-        words = f"version {version.number}, {version.kind} for positions {made.since + 1} to {made.position}"
-        if made.method == "warm":
-            words += " by a warm descent on all examples"
-        if made.since == made.position:
-            words = f"version {version.number}, certified at position {made.position}"
-        if made.why:
-            words += f", because {made.why}"
-        if history.promotes(model):
-            history.promote(session, model, version, by="policy")
-            words += ", promoted"
-        elif model.held_at is not None:
-            words += f", {holds.NOT_PROMOTED}"
-        leases.end(job, JobState.SUCCEEDED, words)
+def settle(snapshot: ModelSnapshot, draft: VersionDraft, session: Session, model: Model, version: Version) -> str:
+    """Make the new version the tip, and promote it if the policy says so; the words for the job's message."""
+    if model.tip != (snapshot.tip.number if snapshot.tip else None):
+        raise Outdated
+    model.tip = version.number
+    words = f"version {version.number}, {version.kind} for positions {draft.since + 1} to {draft.position}"
+    if draft.method == "warm":
+        words += " by a warm descent on all examples"
+    if draft.since == draft.position:
+        words = f"version {version.number}, certified at position {draft.position}"
+    if draft.why:
+        words += f", because {draft.why}"
+    if history.promotes(model):
+        history.promote(session, model, version, by="policy")
+        words += ", promoted"
+    elif model.held_at is not None:
+        words += f", {holds.NOT_PROMOTED}"
+    return words

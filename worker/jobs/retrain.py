@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from core.errors import Conflict
-from core.jobs import holds, leases, queue
+from core.jobs import holds, queue
 from core.jobs.leases import Lost
 from core.jobs.queries import last_job
 from core.kprior import State
@@ -17,12 +18,13 @@ from core.tables.models import Model
 from core.tables.versions import Comparison, Version, VersionKind
 from core.versions import history
 from core.versions.comparison import compare, weight_distance
+from core.versions.history import VersionDraft
 from core.versions.queries import tip_of
-from core.versions.store import Stored
 from worker.attempt import JobAttempt
 from worker.jobs.nested import run_nested
 from worker.outdated import Outdated, knows_erased
-from worker.versions.builder import VersionDraft, from_scratch
+from worker.versions.builder import from_scratch
+from worker.versions.recording import record_version
 from worker.versions.snapshot import ModelSnapshot
 
 FIGURES = ("loss", "accuracy", "calibration", "rmse")
@@ -49,26 +51,20 @@ def retrain_at_head(attempt: JobAttempt) -> None:
             raise Lost
         tip = tip_of(session, model)
         # the adapted version's position, if it got there: changes after that are adapted on top of either
-        at = tip.position if tip is not None and caught_up(session, tip, attempt) else model.head
+        at = tip.position if tip is not None and is_caught_up(session, tip, attempt) else model.head
         if knows_erased(session, model.id, at):
             at = model.head
         snapshot = ModelSnapshot.of(attempt.context, session, model, at)
     if snapshot.count == 0:
         raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
     current = snapshot.load_or_none(snapshot.tip)
-    made = from_scratch(attempt, snapshot, attempt.part(0.1, 0.9), encoder_of=current)
+    draft = from_scratch(attempt, snapshot, attempt.part(0.1, 0.9), encoder_of=current)
     figures = None
     adapted = snapshot.tip if snapshot.tip and snapshot.tip.position == at else None
     if adapted is not None and adapted.kind is VersionKind.ADAPTED and current is not None:
         attempt.progress(0.92, "comparing with the adapted version")
-        figures = compared(snapshot, adapted, current, made)
-    attempt.progress(0.95, "storing")
-    stored = attempt.stored(made.state)
-    try:
-        record(attempt, snapshot, made, stored, adapted, figures)
-    except Outdated:
-        attempt.drop(stored)
-        raise
+        figures = compare_with(snapshot, adapted, current, draft)
+    record_version(attempt, draft, partial(settle, snapshot, draft, adapted, figures))
 
 
 def bring_to_head(attempt: JobAttempt) -> None:
@@ -87,32 +83,32 @@ def has_failed(session: Session, model: Model) -> bool:
     return last is not None and last.state is JobState.FAILED and last.to_position == model.head
 
 
-def caught_up(session: Session, tip: Version, attempt: JobAttempt) -> bool:
+def is_caught_up(session: Session, tip: Version, attempt: JobAttempt) -> bool:
     """Whether the adapted version stands for all that was there when the retrain was asked for."""
     return tip.position >= session.get_one(Job, attempt.job_id).to_position
 
 
-def compared(snapshot: ModelSnapshot, adapted: Version, current: State, made: VersionDraft) -> dict[str, Any]:
+def compare_with(snapshot: ModelSnapshot, adapted: Version, current: State, draft: VersionDraft) -> dict[str, Any]:
     """The figures of the adapted and the retrained version, side by side, on the same rows."""
-    pair = compare(current, made.state, snapshot.holdout)
+    pair = compare(current, draft.state, snapshot.holdout)
     ours, theirs, worse = pair.one.metrics, pair.other.metrics, pair.worse
     if not ours:  # without a holdout, training examples must tell how far they are apart
-        pair = compare(current, made.state, snapshot.sampled)
+        pair = compare(current, draft.state, snapshot.sampled)
     sides: dict[str, dict[str, float]] = {}
     for name in FIGURES:
         if name in ours and name in theirs:
             sides[name] = {"adapted": ours[name], "retrained": theirs[name]}
             if name in pair.errors:
                 sides[name]["difference_se"] = pair.errors[name]
-    cost = {"adapted": adapted.cost, "retrained": history.plain_cost(made.cost)}
+    cost = {"adapted": adapted.cost, "retrained": history.plain_cost(draft.cost)}
     return {
         **sides,
         "rows": pair.one.count,
         "disagreement": pair.disagreement,
         "disagreement_se": pair.errors.get("disagreement"),
-        "weight_distance": weight_distance(current, made.state),
+        "weight_distance": weight_distance(current, draft.state),
         "cost": cost,
-        "speedup": made.cost.seconds / max(adapted.cost["seconds"], 1e-9),
+        "speedup": draft.cost.seconds / max(adapted.cost["seconds"], 1e-9),
         "worse": None if worse is None else in_words(worse, ours, theirs, pair.errors),
     }
 
@@ -125,51 +121,51 @@ def in_words(name: str, ours: dict[str, float], theirs: dict[str, float], errors
     return f"{name} {theirs[name]:.4g} against {ours[name]:.4g}, a difference of {apart}"
 
 
-def tolerable(policy: Policy, made: VersionDraft, adapted: Version, figures: dict[str, Any]) -> bool:
+def tolerable(policy: Policy, draft: VersionDraft, adapted: Version, figures: dict[str, Any]) -> bool:
     """Whether the adapted version is as near to the retrained one as the policy asks."""
-    if made.dataset != adapted.dataset:
+    if draft.dataset != adapted.dataset:
         return False  # it stands for other data than it should
     apart, distance = figures["disagreement"], figures["weight_distance"]
-    near = distance is None or distance <= policy.tolerance.relative_bound * float(made.state.w.norm())
+    near = distance is None or distance <= policy.tolerance.relative_bound * float(draft.state.w.norm())
     return near and (apart is None or apart <= policy.tolerance.disagreement)
 
 
-def record(
-    attempt: JobAttempt,
+def settle(
     snapshot: ModelSnapshot,
-    made: VersionDraft,
-    stored: Stored,
+    draft: VersionDraft,
     adapted: Version | None,
     figures: dict[str, Any] | None,
-) -> None:
-    with attempt.write() as (session, job, model):
-        policy = policy_of(model)
-        version = made.record(attempt, session, model, job, stored)
-        words = f"version {version.number}, trained for positions 1 to {made.position}"
-        if adapted is None:
-            words += "; " + take_over(session, model, version, snapshot.tip)
-        elif figures is not None:
-            good = tolerable(policy, made, adapted, figures)
-            words += f"; the adapted version {adapted.number} is {'within' if good else 'outside'} tolerance of it; "
-            outcome = STAYS if good else objection(made, adapted, figures)
-            outcome = outcome or take_over(session, model, version, snapshot.tip)
-            words += outcome
-            session.add(
-                Comparison(
-                    model_id=model.id,
-                    position=made.position,
-                    adapted=adapted.number,
-                    retrained=version.number,
-                    figures={**figures, "took_over": model.tip == version.number, "outcome": outcome},
-                    within_tolerance=good,
-                )
+    session: Session,
+    model: Model,
+    version: Version,
+) -> str:
+    """Note how near the adapted version is, and have the retrained one take over if it is too far off; the words for
+    the job's message."""
+    words = f"version {version.number}, trained for positions 1 to {draft.position}"
+    if adapted is None:
+        words += "; " + take_over(session, model, version, snapshot.tip)
+    elif figures is not None:
+        good = tolerable(policy_of(model), draft, adapted, figures)
+        words += f"; the adapted version {adapted.number} is {'within' if good else 'outside'} tolerance of it; "
+        outcome = STAYS if good else objection(draft, adapted, figures)
+        outcome = outcome or take_over(session, model, version, snapshot.tip)
+        words += outcome
+        session.add(
+            Comparison(
+                model_id=model.id,
+                position=draft.position,
+                adapted=adapted.number,
+                retrained=version.number,
+                figures={**figures, "took_over": model.tip == version.number, "outcome": outcome},
+                within_tolerance=good,
             )
-        leases.end(job, JobState.SUCCEEDED, words)
+        )
+    return words
 
 
-def objection(made: VersionDraft, adapted: Version, figures: dict[str, Any]) -> str:
+def objection(draft: VersionDraft, adapted: Version, figures: dict[str, Any]) -> str:
     """Why the retrained version does not take over, though the adapted one is outside tolerance; "" if it does."""
-    if figures["worse"] is None or made.dataset != adapted.dataset:
+    if figures["worse"] is None or draft.dataset != adapted.dataset:
         return ""  # what stands for other data than it should must go, however good it is
     # no figures: the message outlives the comparison, which is deleted with a person who had a share in it
     return "the retrained version is worse on the holdout and stays a candidate"

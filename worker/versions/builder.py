@@ -8,13 +8,10 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import Any
 
 import structlog
 import torch
-from sqlalchemy.orm import Session
 
-from core.erasure.requests import open_parts
 from core.kprior import (
     AddData,
     Certificate,
@@ -35,14 +32,10 @@ from core.kprior.curvature import is_wide
 from core.kprior.passes.moments import encoder_fits
 from core.ledger import passes
 from core.ledger.digest import Digesting, changed
-from core.tables.jobs import Job
-from core.tables.models import Model
 from core.tables.versions import Version, VersionKind, VersionState
-from core.versions import history
 from core.versions.evaluation import evaluate
-from core.versions.store import Stored
+from core.versions.history import VersionDraft
 from worker.attempt import JobAttempt, Progress
-from worker.outdated import Outdated, knows_erased
 from worker.sharing import Kept, Reading
 from worker.together import solver_of
 from worker.versions.certificates import certificate_json, certify_version, clear_of_erased, must_certify, sufficient
@@ -57,57 +50,6 @@ LOSS_FACTOR, LOSS_SLACK = 1.25, 0.02
 """How much more a version without a bound may lose on the holdout than the version before it."""
 FIRST = 1
 """The version that the model would still be, had nothing been done."""
-
-
-@dataclass(frozen=True)
-class VersionDraft:
-    """A version that is not recorded yet."""
-
-    state: State
-    kind: VersionKind
-    parent: int | None
-    since: int
-    position: int
-    dataset: str
-    cost: Cost
-    certificate: dict[str, Any] | None
-    metrics: dict[str, Any]
-    evaluation: dict[str, Any]
-    method: str = "retrain"
-    """"kprior", "warm" or "retrain"."""
-    why: str = ""
-    """Why cheaper ways were not taken."""
-    erasing: bool = False
-    """Whether it was known that people are being erased."""
-    candidates: tuple[dict[str, Any], ...] = ()
-    """All that were tried, with what each took and why it was not taken: what the next job plans with."""
-
-    def record(self, attempt: JobAttempt, session: Session, model: Model, job: Job, stored: Stored) -> Version:
-        """Note it as the model's next version; Outdated if it knows a person who was erased meanwhile."""
-        if knows_erased(session, model.id, self.position) or self.position > model.head:
-            raise Outdated  # or a crash of the database took the last changes back, which nobody had been told of
-        if not self.erasing and open_parts(session, model.id):
-            raise Outdated  # whoever asked meanwhile needs a version with a certificate
-        attempt.claim(session, stored)
-        job.from_position, job.to_position = self.since, self.position
-        version = history.record(
-            session,
-            model,
-            self.state,
-            stored,
-            kind=self.kind,
-            parent=self.parent,
-            position=self.position,
-            dataset=self.dataset,
-            cost=self.cost,
-            metrics=self.metrics,
-            evaluation={**self.evaluation, "candidates": list(self.candidates)} if self.candidates else self.evaluation,
-            certificate=self.certificate,
-            method=self.method,
-            job_id=job.id,
-        )
-        job.version = version.number
-        return version
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,12 @@ from core.ledger.drawing import LedgerDraw
 from core.ledger.specs import spec_at
 from core.tables.models import Model
 from core.tables.versions import Version
+from core.versions.history import VersionDraft
 from core.versions.queries import LAST, page_versions
 from worker.attempt import JobAttempt, Progress
 from worker.versions.builder import (
     NUMERICAL,
     Changes,
-    VersionDraft,
     adapted,
     changes_since,
     completed,

@@ -37,12 +37,12 @@ def record(database: Database, store: Store, model: Model, kind: VersionKind = V
     data = passes.in_force(database, model.id, model.spec, 10)
     result = train(model.spec, data, policy=MemoryPolicy(fraction=0.5))
     file, dataset = store.put(history.folder_of(model.id), result.state.to_bytes()), changed(SECRET, EMPTY, data)
+    method = "retrain" if kind is VersionKind.TRAINED else "kprior"
+    draft = history.VersionDraft(result.state, kind, method, 10, dataset, result.cost, {"loss": 0.5})
     version: Version = locked(
         database,
         model,
-        lambda s, m: history.record(
-            s, m, result.state, file, kind=kind, position=10, dataset=dataset, cost=result.cost, metrics={"loss": 0.5}
-        ),
+        lambda s, m: history.record(s, m, draft, file),
     )
     return version
 
