@@ -16,8 +16,8 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 from core.errors import Conflict
 from core.tables.models import Model
 from core.tables.versions import Version
-from core.tracking.lineage import Story
-from core.tracking.mlflow_client import MODEL_ID, or_none, unanswered
+from core.tracking.lineage import Lineage
+from core.tracking.mlflow_client import MODEL_ID, is_unanswered, or_none
 from core.tracking.runs import PICTURES
 
 SUFFIX = ".safetensors"
@@ -32,12 +32,12 @@ def delete(client: Any, url: str, model: Model, number: int) -> Counter[str]:
     return gone
 
 
-def delete_lost(client: Any, url: str, story: Story) -> Counter[str]:
+def delete_lost(client: Any, url: str, lineage: Lineage) -> Counter[str]:
     """The same for all runs whose versions the database does not know."""
-    gone, known = Counter[str](), {version.job_id for version in story.versions}
-    for experiment, run in list(runs(client, story.model, "LIKE '%'")):
+    gone, known = Counter[str](), {version.job_id for version in lineage.versions}
+    for experiment, run in list(runs(client, lineage.model, "LIKE '%'")):
         if run.data.tags.get("amend.job") not in known:
-            gone.update(delete_of_run(client, url, story.model, experiment, run))
+            gone.update(delete_of_run(client, url, lineage.model, experiment, run))
     return gone
 
 
@@ -66,15 +66,15 @@ def delete_noted(client: Any, url: str, model: Model, version: Version) -> Count
     """
     gone, folders = Counter(files=0), folders_of(version)
     for last in (False, True):
-        for folder, ours in folders.items():
+        for folder, goes in folders.items():
             client.hold()
             try:
                 repository: Any = get_artifact_repository(folder, tracking_uri=url)
-                found = [path for path in files_in(repository) if ours(path)]
+                found = [path for path in files_in(repository) if goes(path)]
                 for path in found if not last else ():
                     repository.delete_artifacts(path)
             except Exception as error:
-                if unanswered(error):
+                if is_unanswered(error):
                     raise
                 message = f"{folder}, where version {version.number} of {model.name} was, cannot be looked at."
                 raise Conflict("mlflow_not_purged", message) from error
@@ -92,11 +92,11 @@ def folders_of(version: Version) -> dict[str, Callable[[str], bool]]:
     found: dict[str, Callable[[str], bool]] = {version.mlflow_folder: lambda path: True}
     root, apart, _ = version.mlflow_folder.rpartition("/models/")
     if apart and (run_id := (version.mlflow or {}).get("run_id")):
-        found[f"{root}/{run_id}/artifacts"] = is_ours
+        found[f"{root}/{run_id}/artifacts"] = must_go
     return found
 
 
-def is_ours(path: str) -> bool:
+def must_go(path: str) -> bool:
     """Whether a file of a run may not outlive its version: weights that somebody put there, and pictures."""
     return path.endswith(SUFFIX) or path.startswith(f"{PICTURES}/")
 
@@ -149,7 +149,7 @@ class Weights:
         usual = {f"{experiment.artifact_location}/models/{output.model_id}/artifacts" for output in outputs}
         self.folders = {folder: self.files(folder) for folder in usual | {m.artifact_location for m in self.models}}
         self.run_folder = run.info.artifact_uri
-        self.strays = [path for path in self.files(self.run_folder) if is_ours(path)]
+        self.strays = [path for path in self.files(self.run_folder) if must_go(path)]
 
     def count(self) -> Counter[str]:
         files = len(self.strays) + sum(map(len, self.folders.values()))

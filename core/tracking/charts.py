@@ -14,7 +14,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from core.kprior.model.spec import Target, values_of
 from core.tables.versions import Version, VersionKind
-from core.tracking.lineage import Story, score
+from core.tracking.lineage import Lineage, main_metric
 from core.versions.rounding import coarse
 
 COLOURS = {"adapted": "#0072b2", "retrained": "#d55e00", "frozen": "#8c8c8c"}
@@ -26,27 +26,27 @@ MOST_NAMES = 20
 """Classes whose names and counts can be read."""
 
 
-def of_version(version: Version, story: Story) -> dict[str, bytes]:
-    """The pictures of one version, by file name. `story` ends with it."""
+def of_version(version: Version, lineage: Lineage) -> dict[str, bytes]:
+    """The pictures of one version, by file name. `lineage` ends with it."""
     drawn = version.evaluation or {}
     cost_name, quality_name = OVERVIEW
-    made = {cost_name: cost(story)} if story.line else {}
-    if name := score(version.metrics):
-        made[quality_name] = quality(story, name)
+    made = {cost_name: cost(lineage)} if lineage.line else {}
+    if name := main_metric(version.metrics):
+        made[quality_name] = quality(lineage, name)
     if drawn.get("reliability"):
-        made["reliability.png"] = reliability(version, drawn["reliability"], story.model.spec["target"]["kind"])
+        made["reliability.png"] = reliability(version, drawn["reliability"], lineage.model.spec["target"]["kind"])
     if drawn.get("confusion"):
-        made["confusion.png"] = confusion(version, drawn["confusion"], story.model.spec["target"])
+        made["confusion.png"] = confusion(version, drawn["confusion"], lineage.model.spec["target"])
     return made
 
 
-def quality(story: Story, name: str) -> bytes:
+def quality(lineage: Lineage, name: str) -> bytes:
     """A metric of the model in service, of full retrains, and of the first version, over positions."""
-    figure, axes = sheet(f"{story.model.name}: {name} on the holdout")
+    figure, axes = sheet(f"{lineage.model.name}: {name} on the holdout")
     lines: dict[str, list[tuple[int, Any]]] = {
-        "frozen": [(v.position, coarse((v.evaluation or {}).get("frozen", {})).get(name)) for v in story.line],
-        "adapted": [(v.position, coarse(v.metrics).get(name)) for v in story.line],
-        "retrained": [(v.position, coarse(v.metrics).get(name)) for v in story.trained],
+        "frozen": [(v.position, coarse((v.evaluation or {}).get("frozen", {})).get(name)) for v in lineage.line],
+        "adapted": [(v.position, coarse(v.metrics).get(name)) for v in lineage.line],
+        "retrained": [(v.position, coarse(v.metrics).get(name)) for v in lineage.trained],
     }
     for which, points in lines.items():
         known = [(x, y) for x, y in points if y is not None]
@@ -58,10 +58,10 @@ def quality(story: Story, name: str) -> bytes:
     return png(figure)
 
 
-def cost(story: Story) -> bytes:
+def cost(lineage: Lineage) -> bytes:
     """Seconds of each version, and in all, next to what full retrains take."""
-    figure, (each, total) = sheets(f"{story.model.name}: seconds of work", 2)
-    kinds = {"adapted": [v for v in story.line if v.kind is VersionKind.ADAPTED], "retrained": story.trained}
+    figure, (each, total) = sheets(f"{lineage.model.name}: seconds of work", 2)
+    kinds = {"adapted": [v for v in lineage.line if v.kind is VersionKind.ADAPTED], "retrained": lineage.trained}
     for which, versions in kinds.items():
         if versions:
             points = [(v.position, max(v.cost.get("seconds", 0.0), 1e-4)) for v in versions]
@@ -71,9 +71,9 @@ def cost(story: Story) -> bytes:
     each.yaxis.set_major_formatter("{x:g}")
     each.yaxis.set_minor_formatter(NullFormatter())
     each.legend(frameon=False)
-    x = [v.position for v in story.line]
-    spent = np.cumsum([v.cost.get("seconds", 0.0) for v in story.line])
-    unspent = np.cumsum([t.cost.get("seconds", 0.0) if (t := story.retrain_of(v)) else 0.0 for v in story.line])
+    x = [v.position for v in lineage.line]
+    spent = np.cumsum([v.cost.get("seconds", 0.0) for v in lineage.line])
+    unspent = np.cumsum([t.cost.get("seconds", 0.0) if (t := lineage.retrain_of(v)) else 0.0 for v in lineage.line])
     total.plot(x, unspent, "--", color=COLOURS["retrained"], label="retraining each time (estimated)")
     total.plot(x, spent, "-", color=COLOURS["adapted"], label="as it was done")
     total.fill_between(x, spent, unspent, where=list(unspent >= spent), color=COLOURS["adapted"], alpha=0.1, lw=0)

@@ -8,7 +8,7 @@ from core.kprior.model.spec import Input, SpecPart, Target
 from core.tables.jobs import Job, JobState
 from core.tables.models import Model
 from core.tables.versions import Comparison, Version, VersionKind, VersionState
-from core.tracking.lineage import Story, score
+from core.tracking.lineage import Lineage, main_metric
 from core.versions.rounding import coarse, coarse_certificate, coarse_pair
 
 ROUNDED = (
@@ -19,30 +19,30 @@ TINY = 0.0001
 """A percentage below which nobody wants digits."""
 
 
-def answer(story: Story) -> str:
+def summarize(lineage: Lineage) -> str:
     """Is the adapted model as good as a retrain, and what did it save?"""
     said = []
-    if story.comparisons:
-        said.append(compared(story, story.comparisons[-1]))
-    elif any(version.state is VersionState.PURGED for version in story.versions):
+    if lineage.comparisons:
+        said.append(describe_comparison(lineage, lineage.comparisons[-1]))
+    elif any(version.state is VersionState.PURGED for version in lineage.versions):
         said.append("Comparisons with full retrains are deleted with versions that knew an erased person.")
-    elif story.versions:
+    elif lineage.versions:
         said.append("No full retrain has been compared with the adapted model yet.")
     else:
         said.append("There is no version yet.")
-    if saved := saving(story):
+    if saved := describe_saving(lineage):
         said.append(saved)
-    newest = story.line[-1] if story.line else None
-    if newest is not None and newest.kind is VersionKind.ADAPTED and (near := certified(newest)):
+    newest = lineage.line[-1] if lineage.line else None
+    if newest is not None and newest.kind is VersionKind.ADAPTED and (near := describe_certificate(newest)):
         said.append(f"Version {newest.number}, the newest, is adapted; {near}.")
     return " ".join(said)
 
 
-def compared(story: Story, comparison: Comparison) -> str:
+def describe_comparison(lineage: Lineage, comparison: Comparison) -> str:
     """An adapted version and a full retrain at the same position, in a sentence."""
-    figures = coarse_pair(comparison.figures, errors_of(story, comparison))
+    figures = coarse_pair(comparison.figures, errors_of(lineage, comparison))
     said = f"At position {comparison.position} the adapted model (version {comparison.adapted}) and a full retrain "
-    apart, kind = figures.get("disagreement"), story.model.spec["target"]["kind"]
+    apart, kind = figures.get("disagreement"), lineage.model.spec["target"]["kind"]
     if apart is None:
         said += f"(version {comparison.retrained}) were compared"
     elif kind in ("binary", "classes"):
@@ -53,7 +53,7 @@ def compared(story: Story, comparison: Comparison) -> str:
     else:
         said += f"(version {comparison.retrained}) differ by {percent(apart)} of the targets' spread on the holdout"
     sides = {name: value for name, value in figures.items() if isinstance(value, dict) and "adapted" in value}
-    name = score({name: value["adapted"] for name, value in sides.items()})
+    name = main_metric({name: value["adapted"] for name, value in sides.items()})
     if name is not None and number(sides[name].get("retrained")):
         said += f": {name} {figure(sides[name]['adapted'])} against {figure(sides[name]['retrained'])}"
     said += f" ({'within' if comparison.within_tolerance else '**not** within'} tolerance)."
@@ -61,20 +61,20 @@ def compared(story: Story, comparison: Comparison) -> str:
     return f"{said} {outcome[:1].upper()}{outcome[1:]}." if outcome else said
 
 
-def errors_of(story: Story, comparison: Comparison) -> dict[str, Any]:
+def errors_of(lineage: Lineage, comparison: Comparison) -> dict[str, Any]:
     """The standard errors on either side of a comparison; the rows are the same."""
-    retrained = story.by_number.get(comparison.retrained)
+    retrained = lineage.by_number.get(comparison.retrained)
     return retrained.metrics if retrained is not None else {}
 
 
-def saving(story: Story) -> str | None:
+def describe_saving(lineage: Lineage) -> str | None:
     """What the updates after the first training cost, and what retraining each time would have."""
-    updates = story.line[1:]
+    updates = lineage.line[1:]
     if not updates:
         return None
-    first = story.until(story.line[0].number)
-    spent = story.spent("seconds") - first.spent("seconds")
-    unspent = story.unspent("seconds") - first.unspent("seconds")
+    first = lineage.until(lineage.line[0].number)
+    spent = lineage.total_cost("seconds") - first.total_cost("seconds")
+    unspent = lineage.retrain_cost("seconds") - first.retrain_cost("seconds")
     escalated = sum(v.kind is VersionKind.TRAINED for v in updates)
     many = len(updates) - escalated
     parts = [f"{many} {plural('adaptation', many)}"] if many else []
@@ -83,7 +83,7 @@ def saving(story: Story) -> str | None:
     return f"{said}; retraining each time would have taken about {duration(unspent)}."
 
 
-def certified(version: Version) -> str | None:
+def describe_certificate(version: Version) -> str | None:
     """How far from a retrain a version can be."""
     certificate = coarse_certificate(version.certificate)
     relative = certificate.get("relative")
@@ -91,10 +91,10 @@ def certified(version: Version) -> str | None:
         said = f"within {percent(relative)} of a retrain, in the weights' length"
         change = certificate.get("prediction_bound")
         return f"{said}, no holdout prediction off by more than {figure(change)}" if number(change) else said
-    return measured(certificate["audit"]) if certificate.get("audit") else None
+    return describe_audit(certificate["audit"]) if certificate.get("audit") else None
 
 
-def measured(audit: dict[str, Any]) -> str:
+def describe_audit(audit: dict[str, Any]) -> str:
     """What was measured of a network, for which there is no bound."""
     said = []
     after, before = audit.get("unseen_loss"), audit.get("unseen_loss_before")
@@ -110,7 +110,7 @@ def measured(audit: dict[str, Any]) -> str:
     return "measured: " + ("; ".join(said) or "nothing, for want of examples to look at")
 
 
-def tried(version: Version) -> str:
+def describe_candidates(version: Version) -> str:
     """Which candidates were tried for a network's version, and why the cheaper ones were not taken."""
     names = {"kprior": "the adaptation", "warm": "a warm descent on all examples", "retrain": "a retrain"}
     candidates = (version.evaluation or {}).get("candidates", [])
@@ -123,7 +123,7 @@ def tried(version: Version) -> str:
     return said
 
 
-def held(model: Model) -> str:
+def describe_hold(model: Model) -> str:
     """That a model is held, since when and why; "" if it is not."""
     if model.held_at is None:
         return ""
@@ -131,61 +131,61 @@ def held(model: Model) -> str:
     return f"held since {since}: {model.held_why}"
 
 
-def of_model(story: Story) -> str:
+def describe_model(lineage: Lineage) -> str:
     """The description of a model's experiment, in Markdown."""
-    name = story.model.name
-    hold = held(story.model)
+    name, spec = lineage.model.name, lineage.model.spec
+    hold = describe_hold(lineage.model)
     return (
         f"{f'**The model is {hold}.** Nothing is adapted or retrained by itself. ' if hold else ''}"
-        f"{answer(story)}\n\n"
-        f"The model *{name}* predicts {target(story.model.spec['target'])} from {given(story.model.spec['input'])} "
-        f"({architecture(story.spec['architecture'])}). It is kept current by adaptation instead of retraining; "
+        f"{summarize(lineage)}\n\n"
+        f"The model *{name}* predicts {describe_target(spec['target'])} from {describe_input(spec['input'])} "
+        f"({describe_part(lineage.spec['architecture'])}). It is kept current by adaptation instead of retraining; "
         f"full retrains check on it. Each run is a job of Amend: *adapted* ones moved the model to a new position of "
         f"its ledger, *trained* ones started from scratch. `comparison/` metrics hold both against each other, "
-        f"{proof(story)}. {ROUNDED}\n\n"
+        f"{describe_proof(lineage)}. {ROUNDED}\n\n"
         f"The experiment **{timeline_name(name)}** draws adapted, retrained and frozen model over the ledger."
     )
 
 
-def proof(story: Story) -> str:
+def describe_proof(lineage: Lineage) -> str:
     """What stands under `certificate/`."""
-    if story.spec["architecture"]["kind"] == "linear":
+    if lineage.spec["architecture"]["kind"] == "linear":
         return "`certificate/` bounds the distance to the retrain that nobody ran"
     return "`certificate/audit_...` says what was measured of a network, for which no bound exists"
 
 
-def of_timeline(story: Story) -> str:
+def describe_timeline(lineage: Lineage) -> str:
     """The description of a model's timeline, in Markdown."""
     return (
-        f"{answer(story)}\n\n"
-        f"The model *{story.model.name}* over its ledger: a step is a position. **adapted** is the model in service, "
+        f"{summarize(lineage)}\n\n"
+        f"The model *{lineage.model.name}* over its ledger: a step is a position. **adapted** is the model in service, "
         f"**retrained** the full retrains it is compared with, **frozen** its first version, had nothing been done. "
         f"`cost/..._total` of *retrained* is what retraining at every version would have cost, estimated from the "
         f"last full training; everything else is measured, on the holdout. {ROUNDED}"
     )
 
 
-def of_line(which: str, story: Story) -> str:
+def describe_line(which: str, lineage: Lineage) -> str:
     """The description of a run of the timeline."""
     what = {
         "adapted": "The model in service, adapted to each change.",
         "retrained": "Full retrains at the same positions; `cost/..._total`: had each version been one, estimated.",
         "frozen": "The first version on the holdout of each later one: had nothing been done.",
     }
-    return f"{what[which]}\n\n{answer(story)}"
+    return f"{what[which]}\n\n{summarize(lineage)}"
 
 
-def name_of(job: Job, version: Version | None) -> str:
+def run_name(job: Job, version: Version | None) -> str:
     """The name of a job's run."""
     if version is not None:
         return f"version {version.number}, {version.kind.value}"
     return f"{job.kind.value}, {'nothing to do' if job.state is JobState.SUCCEEDED else job.state.value}"
 
 
-def of_job(job: Job, version: Version | None, story: Story) -> str:
+def describe_job(job: Job, version: Version | None, lineage: Lineage) -> str:
     """The description of a job's run."""
     if version is not None:
-        return of_version(version, story)
+        return describe_version(version, lineage)
     span = f"positions {job.from_position} to {job.to_position}"
     if job.state is JobState.SUCCEEDED:
         return f"The job found nothing to do for {span}."
@@ -195,39 +195,39 @@ def of_job(job: Job, version: Version | None, story: Story) -> str:
     return f"The job for {span} failed: `{code}`. The job itself (`/v1/jobs/{job.id}`) says more."
 
 
-def of_version(version: Version, story: Story) -> str:
+def describe_version(version: Version, lineage: Lineage) -> str:
     """A version in a few sentences."""
-    comparison = story.comparison_of(version)
+    comparison = lineage.comparison_of(version)
     if version.kind is VersionKind.ADAPTED:
-        near = certified(version)
+        near = describe_certificate(version)
         said = f"Adapted from version {version.parent} to position {version.position}" + (f"; {near}." if near else ".")
-    elif version.job_id in story.retrains and comparison is not None:
+    elif version.job_id in lineage.retrains and comparison is not None:
         said = f"Retrained from scratch at position {version.position}, to compare with version {comparison.adapted}."
-    elif version is story.versions[0]:
+    elif version is lineage.versions[0]:
         said = f"Trained from scratch at position {version.position}: the first version."
     else:
         said = f"Trained from scratch at position {version.position}."
-    said += tried(version)
-    if name := score(version.metrics):
+    said += describe_candidates(version)
+    if name := main_metric(version.metrics):
         said += f" {name.capitalize()} {figure(coarse(version.metrics)[name])} on the holdout."
     said += f" It took {duration(version.cost.get('seconds', 0))}"
-    usual = story.retrain_of(version)
+    usual = lineage.retrain_of(version)
     if version.kind is VersionKind.ADAPTED and usual is not None:
         said += f"; the last full training took {duration(usual.cost.get('seconds', 0))}"
-    return f"{said}.\n\n{compared(story, comparison)}" if comparison is not None else f"{said}."
+    return f"{said}.\n\n{describe_comparison(lineage, comparison)}" if comparison is not None else f"{said}."
 
 
 def timeline_name(model: str) -> str:
     return f"{model} timeline"
 
 
-def target(described: Target) -> str:
+def describe_target(described: Target) -> str:
     if described["kind"] == "classes":
         return f"one of {len(described['values'])} classes"
     return {"binary": "yes or no", "number": "a number", "count": "a count"}[described["kind"]]
 
 
-def given(described: Input) -> str:
+def describe_input(described: Input) -> str:
     if described["kind"] == "vector":
         return f"vectors of {described['dim']} numbers"
     if described["kind"] == "image":
@@ -235,7 +235,7 @@ def given(described: Input) -> str:
     return f"tables of {len(described['columns'])} columns"
 
 
-def architecture(described: SpecPart) -> str:
+def describe_part(described: SpecPart) -> str:
     options = [f"{name} {value}" for name, value in described.items() if name != "kind" and value is not None]
     return ", ".join([described["kind"], *options])
 

@@ -1,4 +1,4 @@
-"""What each kind of entry means to MLflow. Called by the publisher, which alone imports this: MLflow takes seconds."""
+"""What each kind of event means to MLflow. Called by the publisher, which alone imports this: MLflow takes seconds."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from core.tables.jobs import ENDED, Job
 from core.tables.tracking import TrackingEvent, TrackingEventKind
 from core.tables.versions import Version, VersionState
 from core.tracking import artifacts, charts, descriptions, mlflow_client, registry, runs, timeline
-from core.tracking.lineage import Story
+from core.tracking.lineage import Lineage
 from core.versions.store import Store
 
 
-class Teller:
+class EventHandler:
     """Tells one MLflow server. Everything is looked for before it is created: telling twice is telling once."""
 
     def __init__(self, database: Database, store: Store, url: str, hold: Callable[[], None]) -> None:
@@ -29,70 +29,69 @@ class Teller:
         registry.sweep_packages(self.packages)
         self.client = mlflow_client.Client(url, hold)
 
-    def tell(self, entry: TrackingEvent) -> None:
-        """Tell an entry. Of a model that is deleted meanwhile there is nothing to tell but that."""
-        if entry.kind is TrackingEventKind.DELETED:
-            artifacts.delete_all(self.client, self.url, entry.model, entry.model_id)
-            mlflow_client.delete_model(self.client, entry.model, entry.model_id)
+    def handle(self, event: TrackingEvent) -> None:
+        """Tell an event. Of a model that is deleted meanwhile there is nothing to tell but that."""
+        if event.kind is TrackingEventKind.DELETED:
+            artifacts.delete_all(self.client, self.url, event.model, event.model_id)
+            mlflow_client.delete_model(self.client, event.model, event.model_id)
             return
-        story = Story.of(self.database, entry.model_id)
-        if story is None:
+        lineage = Lineage.of(self.database, event.model_id)
+        if lineage is None:
             return
-        if entry.kind is TrackingEventKind.JOB and entry.job_id is not None:
-            self.tell_job(story, entry.job_id)
-            story = Story.of(self.database, entry.model_id) or story
+        if event.kind is TrackingEventKind.JOB and event.job_id is not None:
+            self.handle_job(lineage, event.job_id)
+            lineage = Lineage.of(self.database, event.model_id) or lineage
         else:
-            self.describe(story)
-        registry.set_aliases(self.client, story)
+            self.describe(lineage)
+        registry.set_aliases(self.client, lineage)
 
-    def describe(self, story: Story) -> None:
+    def describe(self, lineage: Lineage) -> None:
         """Say anew what there is to say of a model that MLflow knows already: it may be held, or no more."""
-        found, said = self.client.get_experiment_by_name(story.model.name), descriptions.of_model(story)
-        known = (
-            found is not None and found.lifecycle_stage == "active" and mlflow_client.ours(found.tags, story.model.id)
-        )
+        found, said = self.client.get_experiment_by_name(lineage.model.name), descriptions.describe_model(lineage)
+        active = found is not None and found.lifecycle_stage == "active"
+        known = active and mlflow_client.is_ours(found.tags, lineage.model.id)
         if known and found.tags.get(runs.NOTE) not in (None, said):
             self.client.set_experiment_tag(found.experiment_id, runs.NOTE, said)
 
-    def tell_job(self, story: Story, job_id: str) -> None:
+    def handle_job(self, lineage: Lineage, job_id: str) -> None:
         with self.database.read() as session:
             job = session.get(Job, job_id)
         if job is None or job.state not in ENDED:
             return
-        version = next((v for v in story.versions if v.job_id == job_id), None)
-        experiment, lines = mlflow_client.experiments(self.client, story.model)
-        run = runs.ensure(self.client, experiment, job, version, story)
+        version = next((v for v in lineage.versions if v.job_id == job_id), None)
+        experiment, lines = mlflow_client.experiments(self.client, lineage.model)
+        run = runs.ensure(self.client, experiment, job, version, lineage)
         if version is None:
-            runs.fill(self.client, run, job, None, story)
+            runs.fill(self.client, run, job, None, lineage)
         else:
-            runs.fill(self.client, run, job, version, story.until(version.number))
-            self.tell_version(story, version, run, lines)
+            runs.fill(self.client, run, job, version, lineage.until(version.number))
+            self.publish_version(lineage, version, run, lines)
         runs.end(self.client, run.info.run_id, job)
-        self.client.set_experiment_tag(experiment, runs.NOTE, descriptions.of_model(story))
-        self.client.set_experiment_tag(lines, runs.NOTE, descriptions.of_timeline(story))
+        self.client.set_experiment_tag(experiment, runs.NOTE, descriptions.describe_model(lineage))
+        self.client.set_experiment_tag(lines, runs.NOTE, descriptions.describe_timeline(lineage))
 
-    def tell_version(self, story: Story, version: Version, run: Any, lines: str) -> None:
+    def publish_version(self, lineage: Lineage, version: Version, run: Any, lines: str) -> None:
         """Tell of a version as things stood when it was made, and let it be loaded."""
-        then, client = story.until(version.number), self.client
+        then, client = lineage.until(version.number), self.client
         with self.database.read() as session:
-            spec = spec_at(session, story.model.id, story.model.spec, version.position)
+            spec = spec_at(session, lineage.model.id, lineage.model.spec, version.position)
         state, model_id = self.state(version), None
         runs.fill_dataset(client, run, version, None if state is None else state.count, then)
         if state is not None:
             note = partial(self.note_folder, version)
             where = (run.info.experiment_id, run.info.run_id)
-            model_id = registry.logged(client, *where, version, state, self.packages, note)
+            model_id = registry.ensure_logged_model(client, *where, version, state, self.packages, note)
             runs.fill_model(client, run, model_id, version)
         runs.fill_version(client, run, version, spec, model_id, then)
         # the weights, or figures that would tell of a person, are gone: no picture brings them back
         pictures = {} if version.state is VersionState.PURGED else charts.of_version(version, then)
         runs.fill_figures(client, run.info.run_id, pictures)
         ids = timeline.fill(client, lines, version, then)
-        if version is story.versions[-1]:
-            timeline.describe(client, ids, pictures, story)
+        if version is lineage.versions[-1]:
+            timeline.describe(client, ids, pictures, lineage)
         if model_id is not None:
-            self.register(story, version, run.info.run_id, model_id)
-        self.tell_comparison(then, version, run.info.run_id)
+            self.register(lineage, version, run.info.run_id, model_id)
+        self.publish_comparison(then, version, run.info.run_id)
 
     def note_folder(self, version: Version, folder: str) -> None:
         """Note where a version's weights are about to be: should MLflow lose its database, nobody else would know."""
@@ -101,23 +100,23 @@ class Teller:
             if row is not None:
                 row.mlflow_folder = folder
 
-    def register(self, story: Story, version: Version, run_id: str, model_id: str) -> None:
+    def register(self, lineage: Lineage, version: Version, run_id: str, model_id: str) -> None:
         """Register a version, and note under which number."""
-        registry.ensure(self.client, story)
-        number = registry.register(self.client, run_id, model_id, version, story.until(version.number))
+        registry.ensure(self.client, lineage)
+        number = registry.register(self.client, run_id, model_id, version, lineage.until(version.number))
         with self.database.write() as session:
             row = session.get(Version, (version.model_id, version.number))
             if row is not None:
                 row.mlflow = {"run_id": run_id, "version": number}
 
-    def tell_comparison(self, story: Story, version: Version, run_id: str) -> None:
+    def publish_comparison(self, lineage: Lineage, version: Version, run_id: str) -> None:
         """Write a retrain's comparison to its run and to that of the adapted version."""
-        comparison = story.comparison_of(version)
+        comparison = lineage.comparison_of(version)
         if comparison is None or comparison.retrained != version.number:
             return
-        figures = runs.of_comparison(comparison, version)
+        figures = runs.comparison_metrics(comparison, version)
         runs.fill_comparison(self.client, run_id, version, figures)
-        adapted = story.by_number.get(comparison.adapted)
+        adapted = lineage.by_number.get(comparison.adapted)
         if adapted is not None and adapted.mlflow:
             runs.fill_comparison(self.client, adapted.mlflow["run_id"], adapted, figures)
 

@@ -17,7 +17,7 @@ from core.versions.queries import comparisons_of, versions_of
 
 
 @dataclass(frozen=True)
-class Story:
+class Lineage:
     """A model with its past, up to the version that is told about."""
 
     model: Model
@@ -31,7 +31,7 @@ class Story:
     """As it is now."""
 
     @classmethod
-    def of(cls, database: Database, model_id: int) -> Story | None:
+    def of(cls, database: Database, model_id: int) -> Lineage | None:
         """As the database has it now; None if the model is deleted."""
         with database.read() as session:
             model = session.get(Model, model_id)
@@ -41,11 +41,11 @@ class Story:
             retrains = retrain_ids(session, model_id)
             return cls(model, versions, comparisons, retrains, spec_at(session, model.id, model.spec, model.head))
 
-    def until(self, number: int) -> Story:
-        """The story as it was when a version had just been made: the same, whenever it is told."""
+    def until(self, number: int) -> Lineage:
+        """The lineage as it was when a version had just been made: the same, whenever it is told."""
         versions = [v for v in self.versions if v.number <= number]
         comparisons = [c for c in self.comparisons if max(c.adapted, c.retrained) <= number]
-        return Story(self.model, versions, comparisons, self.retrains, self.spec)
+        return Lineage(self.model, versions, comparisons, self.retrains, self.spec)
 
     @cached_property
     def by_number(self) -> dict[int, Version]:
@@ -62,7 +62,7 @@ class Story:
             asked = version.kind is VersionKind.TRAINED and (version.job_id is None or version.job_id in self.retrains)
             if asked and made:
                 comparison = self.comparison_of(version)
-                if made[-1].position == version.position if comparison is None else not took_over(comparison):
+                if made[-1].position == version.position if comparison is None else not has_taken_over(comparison):
                     continue
             made.append(version)
         return made
@@ -80,11 +80,11 @@ class Story:
         before = [t for t in self.trained if t.number <= version.number]
         return before[-1] if before else None
 
-    def spent(self, what: str) -> float:
+    def total_cost(self, what: str) -> float:
         """What the versions in service cost altogether, e.g. seconds."""
         return float(sum(v.cost.get(what, 0) for v in self.line))
 
-    def unspent(self, what: str) -> float:
+    def retrain_cost(self, what: str) -> float:
         """About what they would have cost, had each been a full retrain."""
         return float(sum(t.cost.get(what, 0) for v in self.line if (t := self.retrain_of(v)) is not None))
 
@@ -111,11 +111,11 @@ class Story:
         return found[-1] if found else None
 
 
-def took_over(comparison: Comparison) -> bool:
+def has_taken_over(comparison: Comparison) -> bool:
     """Whether adaptations went on from the retrained version."""
     return bool(comparison.figures.get("took_over", not comparison.within_tolerance))
 
 
-def score(metrics: dict[str, Any]) -> str | None:
+def main_metric(metrics: dict[str, Any]) -> str | None:
     """The metric that says most: accuracy of classes, rmse of numbers."""
     return next((name for name in ("accuracy", "rmse", "loss") if isinstance(metrics.get(name), (int, float))), None)

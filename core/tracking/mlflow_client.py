@@ -31,7 +31,7 @@ class Client:
         return getattr(self.client, name)
 
 
-def unanswered(error: BaseException | None) -> bool:
+def is_unanswered(error: BaseException | None) -> bool:
     """Whether an exception says that MLflow could not answer, rather than that it would not."""
     while error is not None:
         if isinstance(error, (requests.ConnectionError, requests.Timeout)):
@@ -43,7 +43,7 @@ def unanswered(error: BaseException | None) -> bool:
     return False
 
 
-def described(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """What is wrong with MLflow, which could not answer."""
     if isinstance(error, MlflowException) and error.error_code == STRANGER:
         return "MLflow refuses our password: see AMEND_MLFLOW_PASSWORD."
@@ -60,7 +60,7 @@ def or_none(call: Callable[..., Any], *arguments: Any) -> Any:
         raise
 
 
-def ours(tags: dict[str, str], model_id: int) -> bool:
+def is_ours(tags: dict[str, str], model_id: int) -> bool:
     """Whether something belongs to a model, or to nobody that we know: then it may be used."""
     return tags.get(MODEL_ID) in (None, str(model_id))
 
@@ -75,7 +75,7 @@ def experiment(client: Any, model: Model, name: str) -> str:
     found = client.get_experiment_by_name(name)
     if found is not None and found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)
-    if found is not None and not ours(found.tags, model.id):
+    if found is not None and not is_ours(found.tags, model.id):
         put_away(client, found)
         found = None
     if found is not None:

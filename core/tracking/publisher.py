@@ -24,7 +24,7 @@ from core.tracking.queries import next_event
 from core.versions.store import Store
 
 if TYPE_CHECKING:
-    from core.tracking.handlers import Teller
+    from core.tracking.handlers import EventHandler
 
 USER = "amend"
 """Our name at an MLflow that `amend up` or docker-compose.yml starts."""
@@ -32,12 +32,12 @@ LEASE = "tracking"
 LEASE_SECONDS = 60.0
 MOST_ATTEMPTS = 15
 PAUSE = 5.0
-"""Seconds before a refused entry is tried again; twice as long each time, so that the last attempt is a day later."""
+"""Seconds before a refused event is tried again; twice as long each time, so that the last attempt is a day later."""
 LONGEST = 200
-"""Characters of an entry's error."""
+"""Characters of an event's error."""
 
 ENVIRONMENT = {
-    # a repeated request could create something twice: we repeat entries instead, and look first
+    # a repeated request could create something twice: we repeat events instead, and look first
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "40",
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -68,34 +68,34 @@ class Holding:
 
 
 def publish(database: Database, store: Store, url: str, owner: str, seconds: float = math.inf) -> int:
-    """Tell MLflow all entries, in order, or as many as it can in some seconds; how many. None while another does.
+    """Tell MLflow all events, in order, or as many as it can in some seconds; how many. None while another does.
 
     Unavailable if MLflow does not answer: what is not told yet stays.
     """
-    if following(database, 0) is None:
+    if event_after(database, 0) is None:
         return 0
-    hold, told, last = Holding(database, owner), 0, 0
+    hold, published, last = Holding(database, owner), 0, 0
     try:
         hold()
         require(url)
         os.environ.update(ENVIRONMENT)
-        from core.tracking.handlers import Teller
+        from core.tracking.handlers import EventHandler
 
-        teller, end = Teller(database, store, url, hold), time.monotonic() + seconds
-        while time.monotonic() < end and (entry := following(database, last)) is not None:
-            last = entry.id
-            if now() >= entry.tried_at + timedelta(seconds=PAUSE * 2**entry.attempts if entry.attempts else 0):
+        handler, end = EventHandler(database, store, url, hold), time.monotonic() + seconds
+        while time.monotonic() < end and (event := event_after(database, last)) is not None:
+            last = event.id
+            if now() >= event.tried_at + timedelta(seconds=PAUSE * 2**event.attempts if event.attempts else 0):
                 hold(at_once=True)
-                told += tell(database, teller, entry, url)
+                published += publish_event(database, handler, event, url)
     except LeaseLost:
-        return told
+        return published
     finally:
         mutex.give_back(database, LEASE, owner)
-    return told
+    return published
 
 
-def following(database: Database, last: int) -> TrackingEvent | None:
-    """The entry after another."""
+def event_after(database: Database, last: int) -> TrackingEvent | None:
+    """The event after another."""
     with database.read() as session:
         return next_event(session, last)
 
@@ -122,38 +122,38 @@ def sign_in(password: str) -> None:
         os.environ.update(MLFLOW_TRACKING_USERNAME=USER, MLFLOW_TRACKING_PASSWORD=password)
 
 
-def tell(database: Database, teller: Teller, entry: TrackingEvent, url: str) -> bool:
-    """Tell one entry and delete it; False if MLflow refused it."""
-    from core.tracking.mlflow_client import described, unanswered
+def publish_event(database: Database, handler: EventHandler, event: TrackingEvent, url: str) -> bool:
+    """Tell one event and delete it; False if MLflow refused it."""
+    from core.tracking.mlflow_client import describe_error, is_unanswered
 
     try:
-        teller.tell(entry)
+        handler.handle(event)
     except (LeaseLost, Unavailable):
         raise
     except Exception as error:
-        if unanswered(error):
-            raise Unavailable("mlflow_unavailable", f"{described(error)} What it missed is told later.") from error
+        if is_unanswered(error):
+            raise Unavailable("mlflow_unavailable", f"{describe_error(error)} What it missed is told later.") from error
         require(url)
-        refused(database, entry, error)
+        note_refusal(database, event, error)
         return False
     with database.write() as session:
-        session.execute(delete(TrackingEvent).where(TrackingEvent.id == entry.id))
+        session.execute(delete(TrackingEvent).where(TrackingEvent.id == event.id))
     return True
 
 
-def refused(database: Database, entry: TrackingEvent, error: Exception) -> None:
-    """Note that an entry was not taken; give up after some attempts, so that others are not kept waiting."""
+def note_refusal(database: Database, event: TrackingEvent, error: Exception) -> None:
+    """Note that an event was not taken; give up after some attempts, so that others are not kept waiting."""
     from mlflow.exceptions import MlflowException
 
     # of other exceptions the text may hold anything
     text = str(error).splitlines()[0] if isinstance(error, MlflowException) and str(error) else ""
     described = f"{type(error).__name__}: {text}".removesuffix(": ")[:LONGEST]
-    about = {"entry": entry.id, "kind": entry.kind.value, "model": entry.model, "job": entry.job_id}
+    about = {"entry": event.id, "kind": event.kind.value, "model": event.model, "job": event.job_id}
     with database.write() as session:
-        if entry.attempts + 1 >= MOST_ATTEMPTS:
-            session.execute(delete(TrackingEvent).where(TrackingEvent.id == entry.id))
+        if event.attempts + 1 >= MOST_ATTEMPTS:
+            session.execute(delete(TrackingEvent).where(TrackingEvent.id == event.id))
             log.warning("mlflow_entry_given_up", **about, error=described, exc_info=error)
             return
-        row = update(TrackingEvent).where(TrackingEvent.id == entry.id)
+        row = update(TrackingEvent).where(TrackingEvent.id == event.id)
         session.execute(row.values(attempts=TrackingEvent.attempts + 1, error=described, tried_at=now()))
     log.info("mlflow_entry_refused", **about, error=described)

@@ -15,7 +15,7 @@ from core import mutex
 from core.database import Database
 from core.errors import AmendError, NotFound, Unavailable
 from core.tables.versions import Version, VersionState
-from core.tracking.lineage import Story
+from core.tracking.lineage import Lineage
 from core.tracking.publisher import ENVIRONMENT, LEASE, Holding, LeaseLost, require
 
 WAIT = 120.0
@@ -34,16 +34,16 @@ def purge(
     """
     gone = Counter(versions=0, models=0, files=0)
     with alone(database, f"{owner}, purging") as hold:
-        story = Story.of(database, model_id)
-        if story is None:
+        lineage = Lineage.of(database, model_id)
+        if lineage is None:
             raise NotFound("model_not_found", "There is no such model.")
-        versions = [story.by_number[number] for number in numbers]
+        versions = [lineage.by_number[number] for number in numbers]
         if any(version.state is not VersionState.PURGED for version in versions):
             raise ValueError("a version that is not in the state `purged` would be uploaded again")
         # one that is not noted as told may have been uploaded by somebody who was killed before noting it
         told = any((version.mlflow or {}).get("version") or version.mlflow_folder for version in versions)
         if told or (url and (versions or lost)):
-            forget(database, url, hold, story, versions, lost, gone)
+            forget(database, url, hold, lineage, versions, lost, gone)
     return dict(gone)
 
 
@@ -72,7 +72,7 @@ def forget(
     database: Database,
     url: str,
     hold: Holding,
-    story: Story,
+    lineage: Lineage,
     versions: Sequence[Version],
     lost: bool,
     gone: Counter[str],
@@ -85,18 +85,19 @@ def forget(
     try:
         client = mlflow_client.Client(url, hold)
         # first, so that loading by an alias works all the time; a version that somebody deleted by hand is no obstacle
-        mlflow_client.or_none(registry.set_aliases, client, story)
+        mlflow_client.or_none(registry.set_aliases, client, lineage)
         for version in versions:
-            gone.update(artifacts.delete(client, url, story.model, version.number))
-            gone.update(artifacts.delete_noted(client, url, story.model, version))
+            gone.update(artifacts.delete(client, url, lineage.model, version.number))
+            gone.update(artifacts.delete_noted(client, url, lineage.model, version))
             unnote(database, version)
         if lost:
-            gone.update(artifacts.delete_lost(client, url, story))
+            gone.update(artifacts.delete_lost(client, url, lineage))
     except (AmendError, LeaseLost):
         raise
     except Exception as error:
-        if mlflow_client.unanswered(error):
-            raise Unavailable("mlflow_unavailable", f"{mlflow_client.described(error)} Try again later.") from error
+        if mlflow_client.is_unanswered(error):
+            message = f"{mlflow_client.describe_error(error)} Try again later."
+            raise Unavailable("mlflow_unavailable", message) from error
         require(url)
         raise
 

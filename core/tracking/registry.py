@@ -14,8 +14,8 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 from core.kprior import State
 from core.tables.versions import Version
 from core.tracking import descriptions, packaging
-from core.tracking.lineage import Story
-from core.tracking.mlflow_client import MODEL_ID, or_none, ours
+from core.tracking.lineage import Lineage
+from core.tracking.mlflow_client import MODEL_ID, is_ours, or_none
 
 HELD = "amend.held"
 """The tag of a registered model that is held: since when, and why."""
@@ -27,20 +27,20 @@ def sweep_packages(prefix: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def ensure(client: Any, story: Story) -> None:
+def ensure(client: Any, lineage: Lineage) -> None:
     """The registered model of our model, with what there is to say of it now. One of an earlier model is deleted."""
-    name, said = story.model.name, descriptions.of_model(story)
+    name, said = lineage.model.name, descriptions.describe_model(lineage)
     found = or_none(client.get_registered_model, name)
-    if found is not None and not ours(found.tags, story.model.id):
+    if found is not None and not is_ours(found.tags, lineage.model.id):
         client.delete_registered_model(name)
         found = None
     if found is None:
-        client.create_registered_model(name, {MODEL_ID: str(story.model.id)}, said)
+        client.create_registered_model(name, {MODEL_ID: str(lineage.model.id)}, said)
     elif found.description != said:
         client.update_registered_model(name, said)
 
 
-def logged(
+def ensure_logged_model(
     client: Any,
     experiment: str,
     run_id: str,
@@ -74,9 +74,9 @@ def logged(
     return str(model.model_id)
 
 
-def register(client: Any, run_id: str, logged_model_id: str, version: Version, story: Story) -> str:
+def register(client: Any, run_id: str, logged_model_id: str, version: Version, lineage: Lineage) -> str:
     """The number under which a version is registered; found by its run, or created."""
-    name = story.model.name
+    name = lineage.model.name
     found = client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'", max_results=1)
     if found:
         return str(found[0].version)
@@ -90,30 +90,30 @@ def register(client: Any, run_id: str, logged_model_id: str, version: Version, s
         f"models:/{logged_model_id}",
         run_id,
         tags,
-        description=descriptions.of_version(version, story),
+        description=descriptions.describe_version(version, lineage),
         model_id=logged_model_id,
         await_creation_for=0,
     )
     return str(made.version)
 
 
-def set_aliases(client: Any, story: Story) -> None:
+def set_aliases(client: Any, lineage: Lineage) -> None:
     """Let the aliases say what is true now, and a tag whether the model is held.
 
     A version that MLflow has not been told of yet gets its alias with it.
     """
-    name = story.model.name
+    name = lineage.model.name
     registered = or_none(client.get_registered_model, name)
-    if registered is None or not ours(registered.tags, story.model.id):
+    if registered is None or not is_ours(registered.tags, lineage.model.id):
         return
-    held, tagged = descriptions.held(story.model), registered.tags.get(HELD)
+    held, tagged = descriptions.describe_hold(lineage.model), registered.tags.get(HELD)
     if held and held != tagged:
         client.set_registered_model_tag(name, HELD, held)
     elif tagged and not held:
         client.delete_registered_model_tag(name, HELD)
-    if registered.description != (said := descriptions.of_model(story)):
+    if registered.description != (said := descriptions.describe_model(lineage)):
         client.update_registered_model(name, said)
-    holders = {"champion": story.champion, "challenger": story.challenger, "reference": story.reference}
+    holders = {"champion": lineage.champion, "challenger": lineage.challenger, "reference": lineage.reference}
     for alias, version in holders.items():
         now = registered.aliases.get(alias)
         if version is None:

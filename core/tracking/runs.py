@@ -21,7 +21,7 @@ from core.tables.jobs import Job, JobState
 from core.tables.versions import Comparison, Version
 from core.tracking import descriptions
 from core.tracking.charts import COLOURS, colour
-from core.tracking.lineage import Story
+from core.tracking.lineage import Lineage
 from core.versions.rounding import coarse, coarse_certificate, coarse_pair, significant
 
 STATUS = {JobState.SUCCEEDED: "FINISHED", JobState.FAILED: "FAILED", JobState.CANCELLED: "KILLED"}
@@ -30,37 +30,37 @@ PICTURES = "figures"
 """The folder of pictures in a run."""
 
 
-def ensure(client: Any, experiment: str, job: Job, version: Version | None, story: Story) -> Any:
+def ensure(client: Any, experiment: str, job: Job, version: Version | None, lineage: Lineage) -> Any:
     """The run of a job, found by its tag or created."""
     found = client.search_runs([experiment], f"tags.`amend.job` = '{job.id}'", max_results=1)
     if found:
         return found[0]
-    tags = {"amend.job": job.id, "amend.model": story.model.name, "amend.kind": job.kind.value}
+    tags = {"amend.job": job.id, "amend.model": lineage.model.name, "amend.kind": job.kind.value}
     tags["mlflow.runColor"] = COLOURS["frozen"] if version is None else colour(version)
     started = milliseconds(job.started_at or job.created_at)
-    return client.create_run(experiment, started, tags, descriptions.name_of(job, version))
+    return client.create_run(experiment, started, tags, descriptions.run_name(job, version))
 
 
-def fill(client: Any, run: Any, job: Job, version: Version | None, story: Story) -> None:
+def fill(client: Any, run: Any, job: Job, version: Version | None, lineage: Lineage) -> None:
     """Write what is known of a job to its run, and what its version stands for."""
-    tags: dict[str, Any] = {NOTE: descriptions.of_job(job, version, story), "amend.request_id": job.request_id}
+    tags: dict[str, Any] = {NOTE: descriptions.describe_job(job, version, lineage), "amend.request_id": job.request_id}
     if version is not None:
         tags |= {"amend.version": version.number, "amend.position": version.position, "amend.dataset": version.dataset}
     elif job.error:
         tags["amend.error"] = job.error.get("code", "unknown")
     described = [RunTag(name, str(value)) for name, value in tags.items() if value is not None]
     span = {"from_position": job.from_position, "to_position": job.to_position}
-    client.log_batch(run.info.run_id, params=unset(run, span), tags=described, synchronous=True)
+    client.log_batch(run.info.run_id, params=new_params(run, span), tags=described, synchronous=True)
 
 
-def fill_version(client: Any, run: Any, version: Version, spec: Spec, model_id: str | None, story: Story) -> None:
+def fill_version(client: Any, run: Any, version: Version, spec: Spec, model_id: str | None, lineage: Lineage) -> None:
     """Write what a version was made with, and how good it is; also to the MLflow model of its weights, if any."""
-    metrics = points(version, of_version(version), story.model.name, model_id)
+    metrics = metrics_at(version, version_metrics(version), lineage.model.name, model_id)
     new = [metric for metric in metrics if metric.key not in run.data.metrics]
-    client.log_batch(run.info.run_id, new, unset(run, params(version, spec, story)), synchronous=True)
+    client.log_batch(run.info.run_id, new, new_params(run, version_params(version, spec, lineage)), synchronous=True)
 
 
-def unset(run: Any, given: dict[str, Any]) -> list[Param]:
+def new_params(run: Any, given: dict[str, Any]) -> list[Param]:
     """Parameters that a run does not have yet: they cannot be changed, and what the policy says may have."""
     new = {name: value for name, value in given.items() if value is not None and name not in run.data.params}
     return [Param(name, str(value)[:6000]) for name, value in new.items()]
@@ -68,17 +68,17 @@ def unset(run: Any, given: dict[str, Any]) -> list[Param]:
 
 def fill_comparison(client: Any, run_id: str, version: Version, figures: dict[str, Any]) -> None:
     """Write the figures of a comparison to the run of one of its versions."""
-    client.log_batch(run_id, points(version, figures), synchronous=True)
+    client.log_batch(run_id, metrics_at(version, figures), synchronous=True)
 
 
-def fill_dataset(client: Any, run: Any, version: Version, count: int | None, story: Story) -> None:
+def fill_dataset(client: Any, run: Any, version: Version, count: int | None, lineage: Lineage) -> None:
     """Name the examples that a version stands for, without a word about any of them."""
     profile = {"position": version.position} | ({} if count is None else {"examples": count})
     dataset = Dataset(
-        name=story.model.name,
+        name=lineage.model.name,
         digest=short(version),
         source_type="amend",
-        source=json.dumps({"uri": f"amend:/models/{story.model.name}/ledger@{version.position}"}),
+        source=json.dumps({"uri": f"amend:/models/{lineage.model.name}/ledger@{version.position}"}),
         profile=json.dumps(profile),
     )
     if run.inputs is None or not run.inputs.dataset_inputs:
@@ -107,19 +107,19 @@ def end(client: Any, run_id: str, job: Job) -> None:
     client.set_terminated(run_id, STATUS[job.state], milliseconds(job.finished_at or job.created_at))
 
 
-def params(version: Version, spec: Spec, story: Story) -> dict[str, Any]:
+def version_params(version: Version, spec: Spec, lineage: Lineage) -> dict[str, Any]:
     """What a version was made with."""
     return {
         "position": version.position,
         "parent": version.parent,
         "method": version.method,
         "solver": solver(spec),
-        "architecture": descriptions.architecture(spec["architecture"]),
-        "regularizer": descriptions.architecture(spec["regularizer"]),
+        "architecture": descriptions.describe_part(spec["architecture"]),
+        "regularizer": descriptions.describe_part(spec["regularizer"]),
         "memory_size": version.memory.get("size"),
         "memory_fraction": version.memory.get("fraction"),
-        "memory_select": policy_of(story.model).memory.select,
-        **{f"training_{name}": value for name, value in story.model.training.items()},
+        "memory_select": policy_of(lineage.model).memory.select,
+        **{f"training_{name}": value for name, value in lineage.model.training.items()},
     }
 
 
@@ -132,7 +132,7 @@ def solver(spec: Spec) -> str:
     return "L-BFGS" if wide else "Newton"
 
 
-def of_version(version: Version) -> dict[str, Any]:
+def version_metrics(version: Version) -> dict[str, Any]:
     """The metrics of a version, in groups that the UI shows as such.
 
     MLflow keeps every metric for good, so none may tell a row of the holdout: it might have to be forgotten one day.
@@ -144,7 +144,7 @@ def of_version(version: Version) -> dict[str, Any]:
     return {f"{group}/{name}": value for group, metrics in groups.items() for name, value in metrics.items()}
 
 
-def of_comparison(comparison: Comparison, retrained: Version) -> dict[str, Any]:
+def comparison_metrics(comparison: Comparison, retrained: Version) -> dict[str, Any]:
     """The figures of a comparison with a retrained version, flat: `comparison/accuracy_adapted`, ..."""
 
     def flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -159,7 +159,7 @@ def of_comparison(comparison: Comparison, retrained: Version) -> dict[str, Any]:
     return {key: value for name, part in figures.items() if name != "cost" for key, value in flat(name, part)}
 
 
-def points(
+def metrics_at(
     version: Version, metrics: dict[str, Any], dataset: str | None = None, model_id: str | None = None
 ) -> list[Metric]:
     """Metrics at a version's time and position: written again, they are the same rows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from core.tracking import descriptions
-from core.tracking.lineage import Story
+from core.tracking.lineage import Lineage
 from tests.core.tracking.tracked_model import NewScene, Scene, cloud
 
 STRICT = {"relative_bound": 1e-14, "disagreement": 0.0}
@@ -14,14 +14,14 @@ LOOSE = {"relative_bound": 1.0, "disagreement": 1.0}
 """Every one is: of the few points that are held out, and which those are is chance, some may lie on the border."""
 
 
-def story_of(scene: Scene) -> Story:
-    story = Story.of(scene.database, scene.model.id)
-    assert story is not None
-    return story
+def lineage_of(scene: Scene) -> Lineage:
+    lineage = Lineage.of(scene.database, scene.model.id)
+    assert lineage is not None
+    return lineage
 
 
-def numbers(story: Story) -> list[int]:
-    return [version.number for version in story.line]
+def numbers(lineage: Lineage) -> list[int]:
+    return [version.number for version in lineage.line]
 
 
 def test_a_retrain_within_tolerance_is_not_in_service(new_scene: NewScene) -> None:
@@ -30,10 +30,10 @@ def test_a_retrain_within_tolerance_is_not_in_service(new_scene: NewScene) -> No
         scene.add(*cloud(60, seed))
         scene.adapt()
     scene.retrain()
-    story = story_of(scene)
-    assert numbers(story) == [1, 2]
-    assert (story.champion, story.reference) == (story.versions[1], story.versions[2])
-    assert "(within tolerance)" in descriptions.answer(story)
+    lineage = lineage_of(scene)
+    assert numbers(lineage) == [1, 2]
+    assert (lineage.champion, lineage.reference) == (lineage.versions[1], lineage.versions[2])
+    assert "(within tolerance)" in descriptions.summarize(lineage)
 
 
 def test_a_retrain_that_took_over_is_in_service(new_scene: NewScene) -> None:
@@ -42,14 +42,14 @@ def test_a_retrain_that_took_over_is_in_service(new_scene: NewScene) -> None:
         scene.add(*cloud(60, seed))
         scene.adapt()
     scene.retrain()
-    story = story_of(scene)
-    assert numbers(story) == [1, 2, 3]
-    assert story.champion is story.reference is story.versions[2]
-    assert "(**not** within tolerance)" in descriptions.answer(story)
-    assert "1 adaptation and 1 training in place of adaptations took " in descriptions.answer(story)
+    lineage = lineage_of(scene)
+    assert numbers(lineage) == [1, 2, 3]
+    assert lineage.champion is lineage.reference is lineage.versions[2]
+    assert "(**not** within tolerance)" in descriptions.summarize(lineage)
+    assert "1 adaptation and 1 training in place of adaptations took " in descriptions.summarize(lineage)
     # as it was before the retrain
-    assert numbers(story.until(2)) == [1, 2]
-    assert "No full retrain" in descriptions.answer(story.until(2))
+    assert numbers(lineage.until(2)) == [1, 2]
+    assert "No full retrain" in descriptions.summarize(lineage.until(2))
 
 
 def test_a_training_in_place_of_an_adaptation_is_in_service(new_scene: NewScene) -> None:
@@ -57,9 +57,9 @@ def test_a_training_in_place_of_an_adaptation_is_in_service(new_scene: NewScene)
     for seed in range(2):
         scene.add(*cloud(60, seed))
         scene.adapt()
-    story = story_of(scene)
-    assert [version.kind.value for version in story.line] == ["trained", "trained"]
-    assert "yet. 1 training in place of adaptations took " in descriptions.answer(story)
+    lineage = lineage_of(scene)
+    assert [version.kind.value for version in lineage.line] == ["trained", "trained"]
+    assert "yet. 1 training in place of adaptations took " in descriptions.summarize(lineage)
 
 
 def test_of_numbers_it_is_said_how_far_predictions_differ(new_scene: NewScene) -> None:
@@ -69,6 +69,6 @@ def test_of_numbers_it_is_said_how_far_predictions_differ(new_scene: NewScene) -
         scene.add(part, part @ [1.0, -2.0] + 0.1 * part[:, 0] ** 2)
         scene.adapt()
     scene.retrain()
-    said = descriptions.answer(story_of(scene))
+    said = descriptions.summarize(lineage_of(scene))
     assert " of the targets' spread on the holdout: rmse 0." in said
     assert "Version 2, the newest, is adapted; within " in said

@@ -165,7 +165,7 @@ def assert_told_without_weights(scene: Scene, server: MlflowServer, client: Mlfl
 def test_a_version_purged_while_it_is_uploaded_is_forgotten_after_that(
     new_scene: NewScene, server: MlflowServer, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene, upload, counts = trained(new_scene), registry.logged, []
+    scene, upload, counts = trained(new_scene), registry.ensure_logged_model, []
     monkeypatch.setattr(purging, "POLL", 0.05)
     purger = threading.Thread(target=lambda: counts.append(purged(scene, server.url, 1)))
 
