@@ -176,7 +176,7 @@ def test_a_version_purged_while_it_is_uploaded_is_forgotten_after_that(
         assert counts == [], "it waits"
         return upload(*arguments)
 
-    monkeypatch.setattr(registry, "logged", purge_meanwhile)
+    monkeypatch.setattr(registry, "ensure_logged_model", purge_meanwhile)
     scene.publish(server.url)
     purger.join(30)
     assert (counts[0]["versions"], counts[0]["models"]) == (1, 1)
