@@ -35,7 +35,7 @@ from service.erasures.schemas import (
 from service.http.auth import AuthenticatedRoute, Caller, Eraser
 from service.http.pages import After, Limit, Page, page_of
 from service.http.problems import documented
-from service.http.unit_of_work import Write, Writing
+from service.http.unit_of_work import UnitOfWork, Write
 
 router = APIRouter(prefix="/v1", tags=["Erasure"], route_class=AuthenticatedRoute)
 
@@ -138,7 +138,7 @@ def show_erasure(id: Id, caller: Eraser, context: ContextDep) -> ErasureAnswer:
         return answered(session, requests.find(session, id))
 
 
-def changed(id: str, caller: Caller, write: Writing, change: Any) -> Response:
+def changed(id: str, caller: Caller, write: UnitOfWork, change: Any) -> Response:
     """Carry out a change of an erasure, and answer how it stands then."""
     require_unrestricted(caller)
 

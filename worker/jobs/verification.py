@@ -130,7 +130,7 @@ def audit(attempt: JobAttempt) -> dict[str, dict[str, float] | None]:
             if before is None or snapshot.tip is None or model.holdout_count == 0:
                 continue
             learnt = trained_on(session, model.id, part.positions, before.position)
-            rows = passes.by_position(session, model.id, snapshot.spec, learnt)
+            rows = passes.read_positions(session, model.id, snapshot.spec, learnt)
             if len(rows) == 0:
                 continue
             chances = {}
