@@ -50,7 +50,7 @@ class LedgerReader:
 
     def __init__(self, service: Service, model: str) -> None:
         from core.database import Database
-        from core.ledger.passes import in_force
+        from core.ledger.passes import read_in_force
         from core.models import catalog
         from core.settings import Settings
 
@@ -58,7 +58,7 @@ class LedgerReader:
         self.database = Database(Settings())
         with self.database.read() as session:
             found = catalog.find(session, model, None)
-            self.data = in_force(self.database, found.id, found.spec, found.head)
+            self.data = read_in_force(self.database, found.id, found.spec, found.head)
 
     def read(self) -> int:
         return sum(len(part) for part in self.data)

@@ -70,7 +70,7 @@ def record_champion(service: Service, name: str, x: np.ndarray, y: np.ndarray) -
     """What a worker does after training, without one."""
     from core.database import Database
     from core.kprior import Examples, train
-    from core.ledger.digest import EMPTY, changed
+    from core.ledger.digest import EMPTY, update_digest
     from core.models import catalog
     from core.settings import Settings
     from core.tables.versions import VersionKind
@@ -84,7 +84,7 @@ def record_champion(service: Service, name: str, x: np.ndarray, y: np.ndarray) -
         model = catalog.find(session, name, None, lock=True)
         examples = Examples(torch.arange(len(x)), torch.from_numpy(x), torch.from_numpy(y).double()[:, None])
         trained = train(model.spec, [examples])
-        dataset = changed(settings.secret, EMPTY, [examples])
+        dataset = update_digest(settings.secret, EMPTY, [examples])
         draft = history.VersionDraft(
             trained.state, VersionKind.TRAINED, "retrain", model.head, dataset, trained.cost, {}
         )

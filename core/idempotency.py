@@ -35,7 +35,7 @@ class Answer(Base):
 
 
 @dataclass(frozen=True)
-class Attempt:
+class RepeatableRequest:
     """A request that can be told to be a repetition."""
 
     credential: str
@@ -60,7 +60,7 @@ class Attempt:
         return hashlib.sha256(f"{purpose}\n{self.credential}\n{self.key}".encode()).digest()
 
 
-def earlier(session: Session, attempt: Attempt, age: timedelta) -> tuple[int, bytes] | None:
+def claim(session: Session, attempt: RepeatableRequest, age: timedelta) -> tuple[int, bytes] | None:
     """Claim the key for this request. The first answer, if there was one; Conflict if it was to another request.
 
     The claim is a row of this transaction: a request that comes at the same time waits for its end. Answers that are
@@ -78,12 +78,12 @@ def earlier(session: Session, attempt: Attempt, age: timedelta) -> tuple[int, by
     return first.status, attempt.cipher.decrypt(first.body)
 
 
-def keep(session: Session, attempt: Attempt, status: int, body: bytes) -> None:
+def store(session: Session, attempt: RepeatableRequest, status: int, body: bytes) -> None:
     """Store the answer of a claimed request."""
     answer = session.get_one(Answer, attempt.digest)
     answer.status, answer.body = status, attempt.cipher.encrypt(body)
 
 
-def forget_old(session: Session, age: timedelta) -> None:
+def delete_old(session: Session, age: timedelta) -> None:
     """Delete answers that nobody should ask for any more."""
     session.execute(delete(Answer).where(Answer.created_at < now() - age))

@@ -18,7 +18,7 @@ import httpx
 from core.database import Database
 from core.kprior import MemoryPolicy, train
 from core.ledger import passes
-from core.ledger.digest import EMPTY, changed
+from core.ledger.digest import EMPTY, update_digest
 from core.ledger.specs import spec_at
 from core.models import catalog
 from core.settings import Settings
@@ -138,11 +138,11 @@ class Stack:
             model = catalog.find(session, name, None, lock=True)
             spec = spec_at(session, model.id, model.spec, model.head)
             model_id, head = model.id, model.head
-        data = passes.in_force(self.database, model_id, spec, head)
+        data = passes.read_in_force(self.database, model_id, spec, head)
         result = train(spec, data, policy=MemoryPolicy(fraction=0.5))
         with self.database.write() as session:
             model = catalog.find(session, name, None, lock=True)
-            dataset = changed(self.settings.secret, EMPTY, data)
+            dataset = update_digest(self.settings.secret, EMPTY, data)
             given = (VersionKind.TRAINED, "retrain", head, dataset, result.cost, {"loss": 0.5})
             stored = Store(self.settings.artifacts).put(history.folder_of(model.id), result.state.to_bytes())
             version = history.record(session, model, history.VersionDraft(result.state, *given), stored)

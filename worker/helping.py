@@ -103,7 +103,7 @@ class Helper:
         if header.get("tools") != tools(self.context):
             raise Lost  # a worker of another kind or version
         span = range(*header["spans"][stretch.number])
-        part = passes.in_force(self.database, header["model"], header["spec"], header["at"]).over(span)
+        part = passes.read_in_force(self.database, header["model"], header["spec"], header["at"]).narrow(span)
         one, threads = total.empty(), torch.get_num_threads()
         torch.set_num_threads(header["threads"])  # another number would add up in another order
 

@@ -107,7 +107,7 @@ def solved(header: dict[str, Any], tensors: Tensors, database: Database, news: N
     training, cost = Training(**header["training"]), Cost()
     predictor = Predictor(header["spec"], training.seed, device)
     predictor.encoder.load_state_dict(take_group(here, "encoder"))
-    data = passes.in_force(database, header["model"], header["spec"], header["at"])
+    data = passes.read_in_force(database, header["model"], header["spec"], header["at"])
     objective = Objective(predictor, here["delta"], here["linear"], [Term(predictor, data, past=True)])
     progress, watch = (None, None) if news is None else (news.progress, news.watch)
     solution = adam(objective, here["start"], training, cost, progress, watch, team)

@@ -85,7 +85,7 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
 
     def forget_answers() -> None:
         with database.write() as session:
-            idempotency.forget_old(session, timedelta(hours=settings.idempotency_hours))
+            idempotency.delete_old(session, timedelta(hours=settings.idempotency_hours))
 
     parts: list[Callable[[], object]] = [
         lambda: restrict_held(database),

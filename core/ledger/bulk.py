@@ -29,7 +29,7 @@ COPY = f"COPY examples ({COLUMNS}) FROM STDIN (FORMAT BINARY)"
 SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 NULL = b"\xff\xff\xff\xff"
 END = b"\xff\xff"
-PIECE = 2048
+COPY_ROWS = 2048
 """Rows that are laid out at once."""
 
 
@@ -44,7 +44,7 @@ def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: N
             driver.executemany(f"INSERT INTO examples ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
         else:
             with driver.cursor() as cursor, cursor.copy(COPY) as copy:
-                write_rows(copy.write, pieces(model_id, batch, holdout), first)
+                write_rows(copy.write, lay_out(model_id, batch, holdout), first)
 
 
 def run(connection: Connection, query: str, values: dict[str, Any]) -> Any:
@@ -52,11 +52,11 @@ def run(connection: Connection, query: str, values: dict[str, Any]) -> Any:
     driver: Any = connection.connection.driver_connection
     if connection.dialect.name == "sqlite":
         return driver.execute(query, values)
-    return driver.execute(as_psycopg(query), values, binary=True)
+    return driver.execute(to_psycopg(query), values, binary=True)
 
 
 @lru_cache
-def as_psycopg(query: str) -> str:
+def to_psycopg(query: str) -> str:
     return re.sub(r"(?<!:):([a-z]+)", r"%(\1)s", query)
 
 
@@ -66,7 +66,7 @@ def prepare(batch: Batch, sqlite: bool) -> None:
 
 
 @dataclass(frozen=True)
-class Piece:
+class CopyChunk:
     """Rows as PostgreSQL's binary COPY reads them: a row is its number of fields, a field its size and its bytes."""
 
     data: NDArray[np.uint8]
@@ -78,45 +78,45 @@ class Piece:
     def from_position(self, first: int) -> memoryview:
         """The bytes, if the batch begins at position `first`."""
         positions = np.arange(first + self.before, first + self.before + len(self.starts)).astype(">i8")
-        self.data[self.starts[:, None] + PLACES] = positions.view("u1").reshape(-1, 8)
+        self.data[self.starts[:, None] + POSITION_BYTES] = positions.view("u1").reshape(-1, 8)
         return self.data.data
 
 
-def pieces(model_id: int, batch: Batch, holdout: NDArray[np.bool_]) -> Iterator[Piece]:
-    """A batch by and by: the server stores one piece while the next is laid out."""
-    for start in range(0, len(batch), PIECE):
-        yield laid_out(model_id, batch, holdout, slice(start, start + PIECE))
+def lay_out(model_id: int, batch: Batch, holdout: NDArray[np.bool_]) -> Iterator[CopyChunk]:
+    """A batch by and by: the server stores one chunk while the next is laid out."""
+    for start in range(0, len(batch), COPY_ROWS):
+        yield lay_out_chunk(model_id, batch, holdout, slice(start, start + COPY_ROWS))
 
 
-def write_rows(write: Callable[[Any], None], some: Iterable[Piece], first: int) -> None:
+def write_rows(write: Callable[[Any], None], chunks: Iterable[CopyChunk], first: int) -> None:
     """Write a batch from position `first` on to a COPY."""
     write(SIGNATURE)
-    for piece in some:
-        write(piece.from_position(first))
+    for chunk in chunks:
+        write(chunk.from_position(first))
     write(END)
 
 
-def laid_out(model_id: int, batch: Batch, holdout: NDArray[np.bool_], piece: slice) -> Piece:
+def lay_out_chunk(model_id: int, batch: Batch, holdout: NDArray[np.bool_], which: slice) -> CopyChunk:
     """Fields of fixed size come first and are laid out for all rows at once; Arrow puts the others behind them."""
     size = batch.x.shape[1] * batch.x.itemsize
-    y, ids = batch.y[piece], batch.ids[piece].cast(pa.binary())
-    kind, sizes = row_of(size)
+    y, ids = batch.y[which], batch.ids[which].cast(pa.binary())
+    kind, sizes = row_dtype(size)
     rows = np.empty(len(y), kind)
     for name, value in sizes.items():
         rows[name] = value
-    rows["model_id"], rows["holdout"], rows["y"] = model_id, holdout[piece], y
-    rows["x"] = batch.x[piece].view(f"V{size}")[:, 0]
+    rows["model_id"], rows["holdout"], rows["y"] = model_id, holdout[which], y
+    rows["x"] = batch.x[which].view(f"V{size}")[:, 0]
     rows["size of id"] = pc.binary_length(ids)
     ends = np.arange(0, (len(rows) + 1) * rows.itemsize, rows.itemsize, dtype=np.int32)
     heads = pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(ends), pa.py_buffer(rows.view("u1"))])
-    joined = pc.binary_join_element_wise(heads, ids, subjects(batch, piece), b"")
+    joined = pc.binary_join_element_wise(heads, ids, subject_fields(batch, which), b"")
     _, starts, data = joined.buffers()
     size = joined.total_values_length
-    return Piece(np.frombuffer(data, "u1")[:size], np.frombuffer(starts, "i4")[: len(y)], piece.start)
+    return CopyChunk(np.frombuffer(data, "u1")[:size], np.frombuffer(starts, "i4")[: len(y)], which.start)
 
 
 @lru_cache
-def row_of(size: int) -> tuple[np.dtype[np.void], dict[str, int]]:
+def row_dtype(size: int) -> tuple[np.dtype[np.void], dict[str, int]]:
     """The beginning of a row whose x has `size` bytes, and what is the same in all rows."""
     fields = [("model_id", ">i4"), ("position", ">i8"), ("holdout", "u1"), ("y", ">f8"), ("x", f"V{size}")]
     sized = [part for name, kind in fields for part in ((f"size of {name}", ">i4"), (name, kind))]
@@ -124,20 +124,20 @@ def row_of(size: int) -> tuple[np.dtype[np.void], dict[str, int]]:
     return np.dtype([("fields", ">i2"), *sized, ("size of id", ">i4")]), {"fields": len(fields) + 2, **same}
 
 
-PLACES = np.arange(8) + cast("Any", row_of(0)[0].fields)["position"][1]
+POSITION_BYTES = np.arange(8) + cast("Any", row_dtype(0)[0].fields)["position"][1]
 """Of a position in its row."""
 
 
-def subjects(batch: Batch, piece: slice) -> pa.Scalar | pa.Array:
+def subject_fields(batch: Batch, which: slice) -> pa.Scalar | pa.Array:
     """The last field of a row, with its size."""
     if batch.subjects.count(None) == len(batch):
         return pa.scalar(NULL, pa.binary())
-    some = batch.subjects[piece]
+    some = batch.subjects[which]
     return pa.array([NULL if s is None else len(s).to_bytes(4, "big") + s for s in some], pa.binary())
 
 
 @dataclass(frozen=True)
-class Block:
+class Rows:
     """Rows as arrays: positions (n,), targets (n,), inputs (n, numbers of one input)."""
 
     position: NDArray[np.int64]
@@ -148,7 +148,7 @@ class Block:
         return len(self.position)
 
 
-def block_of(rows: list[tuple[int, float, bytes]], dtype: str) -> Block:
+def to_rows(rows: list[tuple[int, float, bytes]], dtype: str) -> Rows:
     """Arrays from rows of position, y and the bytes of x."""
     position = np.fromiter((row[0] for row in rows), np.int64, len(rows))
     y = np.fromiter((row[1] for row in rows), np.float64, len(rows))
@@ -158,21 +158,21 @@ def block_of(rows: list[tuple[int, float, bytes]], dtype: str) -> Block:
     if (np.diff(position) < 0).any():
         order = np.argsort(position)
         position, y, x = position[order], y[order], x[order]
-    return Block(position, y, x)
+    return Rows(position, y, x)
 
 
-def select(session: Session, where: str, parameters: dict[str, Any], dtype: str) -> Block:
+def select(session: Session, where: str, parameters: dict[str, Any], dtype: str) -> Rows:
     """The rows that meet a condition, in the order of their positions."""
     connection = session.connection()
     # sorted here: asked to, PostgreSQL may sort the whole table as long as it has no statistics of it
     query = f"SELECT position, y, x FROM examples WHERE {where}"
     with sqlalchemy_errors(connection):
-        return block_of(run(connection, query, parameters).fetchall(), dtype)
+        return to_rows(run(connection, query, parameters).fetchall(), dtype)
 
 
 def select_at(
     session: Session, model_id: int, positions: Sequence[int], where: str, parameters: dict[str, Any], dtype: str
-) -> Block:
+) -> Rows:
     """The rows at some positions, all different, that meet a condition; each is found by its key.
 
     The condition must say nothing of positions: SQLite would rather walk through all rows that it leaves.
@@ -189,7 +189,7 @@ def select_at(
         query = f"SELECT one.* FROM unnest(CAST(:wanted AS BIGINT[])) AS wanted(at), LATERAL ({one}) AS one"
         values["wanted"] = list(positions)
     with sqlalchemy_errors(connection):
-        return block_of(run(connection, query, values).fetchall(), dtype)
+        return to_rows(run(connection, query, values).fetchall(), dtype)
 
 
 def positions(session: Session, where: str, parameters: dict[str, Any]) -> NDArray[np.int64]:

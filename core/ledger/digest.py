@@ -25,13 +25,13 @@ SIZE = 2**256
 EMPTY = "0" * 64
 
 
-def changed(secret: bytes, digest: str, added: Data = (), removed: Data = ()) -> str:
+def update_digest(secret: bytes, digest: str, added: Data = (), removed: Data = ()) -> str:
     """The digest of a set after examples came and went."""
     came, went = accumulate(added, Digest(secret)), accumulate(removed, Digest(secret))
     return f"{(int(digest, 16) + came.total - went.total) % SIZE:064x}"
 
 
-def summed(secret: bytes, examples: Examples) -> int:
+def sum_hashes(secret: bytes, examples: Examples) -> int:
     """The sum over examples: each is its position, target and input."""
     y = examples.y.argmax(1).double() if examples.y.shape[1] > 1 else examples.y[:, 0].double()
     head = np.empty(len(examples), [("position", "<i8"), ("y", "<f8")])
@@ -48,7 +48,7 @@ def summed(secret: bytes, examples: Examples) -> int:
 
 
 class Digest(Accumulator):
-    """The digest of what is read, for passes whose parts are read by several. Whoever reads one brings the secret."""
+    """The digest of what is read, for passes whose shards are read by several. Whoever reads one brings the secret."""
 
     kind = "digest"
     work = 20_000.0  # about what a hash takes
@@ -60,7 +60,7 @@ class Digest(Accumulator):
         return type(self)(self.secret)
 
     def add(self, chunk: Examples) -> None:
-        self.total = (self.total + summed(self.secret, chunk)) % SIZE
+        self.total = (self.total + sum_hashes(self.secret, chunk)) % SIZE
 
     def sums(self) -> Tensors:
         return {"total": torch.tensor(list(self.total.to_bytes(32, "little")), dtype=torch.uint8)}
@@ -72,7 +72,7 @@ class Digest(Accumulator):
         return {}, {}
 
 
-class Digesting(PartitionedData):
+class DigestedData(PartitionedData):
     """Data that is digested while it is read for the first time, by whomever."""
 
     def __init__(self, secret: bytes, data: PartitionedData) -> None:
@@ -84,7 +84,7 @@ class Digesting(PartitionedData):
         if self.digest is not None:
             return shards
         total = Digest(self.secret)
-        return [Digested(self, total, shard, last=shard is shards[-1]) for shard in shards]
+        return [DigestedShard(self, total, shard, last=shard is shards[-1]) for shard in shards]
 
     def rows(self, key: Tensor) -> Examples:
         return self.data.rows(key)
@@ -104,10 +104,10 @@ class Digesting(PartitionedData):
         self.digest = f"{digest.total:064x}"
 
 
-class Digested:
-    """A part of it; the parts of one pass share a digest, and the last one finishes it."""
+class DigestedShard:
+    """A shard of it; the shards of one pass share a digest, and the last one finishes it."""
 
-    def __init__(self, whole: Digesting, digest: Digest, part: Data, last: bool) -> None:
+    def __init__(self, whole: DigestedData, digest: Digest, part: Data, last: bool) -> None:
         self.whole, self.digest, self.part, self.last = whole, digest, part, last
 
     def __iter__(self) -> Iterator[Examples]:

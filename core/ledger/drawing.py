@@ -46,7 +46,7 @@ class LedgerDraw:
             rows = rows.take(torch.from_numpy(generator.permutation(len(rows))))
             parts.append(rows)
             found += len(rows)
-        rows = concatenate(parts) if parts else self.layout.examples(bulk.block_of([], self.layout.dtype))
+        rows = concatenate(parts) if parts else self.layout.examples(bulk.to_rows([], self.layout.dtype))
         return rows.take(torch.arange(min(count, len(rows))))
 
     @cached_property
@@ -67,5 +67,5 @@ class LedgerDraw:
         where = f"holdout = :holdout AND {NOT_REMOVED} AND {WHOLE}"
         values = {"holdout": False, "at": self.at}
         with self.database.read() as session:
-            block = bulk.select_at(session, self.model_id, positions, where, values, self.layout.dtype)
-        return self.layout.examples(block)
+            rows = bulk.select_at(session, self.model_id, positions, where, values, self.layout.dtype)
+        return self.layout.examples(rows)

@@ -73,9 +73,9 @@ class SampledRows:
         for some in batched(self.rows.tolist(), self.layout.chunk):
             with self.database.read() as session:
                 there = f"{NOT_REMOVED} AND {WHOLE}"
-                block = bulk.select_at(session, self.model_id, some, there, {"at": self.at}, self.layout.dtype)
-            if len(block):
-                yield self.layout.examples(block)
+                rows = bulk.select_at(session, self.model_id, some, there, {"at": self.at}, self.layout.dtype)
+            if len(rows):
+                yield self.layout.examples(rows)
 
 
 def hashes_of(rows: Positions) -> NDArray[np.float64]:
@@ -86,7 +86,7 @@ def hashes_of(rows: Positions) -> NDArray[np.float64]:
 
 def sample_holdout(database: Database, model_id: int, spec: Spec, at: int, size: int) -> SampledRows:
     """The holdout rows on which a version at a position is measured."""
-    return SampledRows(database, model_id, spec, at, current(database, model_id, at, size).rows)
+    return SampledRows(database, model_id, spec, at, update_sample(database, model_id, at, size).rows)
 
 
 def sample_training(database: Database, model_id: int, spec: Spec, at: int, size: int) -> SampledRows:
@@ -94,7 +94,7 @@ def sample_training(database: Database, model_id: int, spec: Spec, at: int, size
     return SampledRows(database, model_id, spec, at, scan(database, model_id, at, size, holdout=False).rows)
 
 
-def current(database: Database, model_id: int, at: int, size: int) -> Sample:
+def update_sample(database: Database, model_id: int, at: int, size: int) -> Sample:
     """The model's sample, at `at` or later, brought there and kept.
 
     Of several jobs at once each makes the same of the same ledger; whoever finds that another was first begins with
@@ -110,21 +110,21 @@ def current(database: Database, model_id: int, at: int, size: int) -> Sample:
         elif kept.position >= at:
             return kept
         else:
-            made = brought_to(database, model_id, kept, at)
+            made = advance(database, model_id, kept, at)
             if made.threshold < 1 and 2 * len(made.rows) < min(size, in_force):
                 made = scan(database, model_id, at, size)
             if made.positions == kept.positions and at - kept.position < LAG:
                 return made
-        if keep(database, model_id, kept, made):
+        if store(database, model_id, kept, made):
             return made
 
 
 def scan(database: Database, model_id: int, at: int, size: int, holdout: bool = True) -> Sample:
     """A sample made from all rows in force at a position."""
-    return brought_to(database, model_id, Sample(0, size, 1.0, b""), at, holdout)
+    return advance(database, model_id, Sample(0, size, 1.0, b""), at, holdout)
 
 
-def brought_to(database: Database, model_id: int, sample: Sample, at: int, holdout: bool = True) -> Sample:
+def advance(database: Database, model_id: int, sample: Sample, at: int, holdout: bool = True) -> Sample:
     """The sample with what came until a later position, and without what went. Reads only what did."""
     values = {"model": model_id, "holdout": holdout, "at": at}
     ours = "model_id = :model AND holdout = :holdout"
@@ -142,7 +142,7 @@ def brought_to(database: Database, model_id: int, sample: Sample, at: int, holdo
     return replace(sample, position=at)
 
 
-def keep(database: Database, model_id: int, before: Sample | None, after: Sample) -> bool:
+def store(database: Database, model_id: int, before: Sample | None, after: Sample) -> bool:
     """Note a sample for the next job; False, and nothing is noted, if it is not `before` any more that it followed."""
     with database.write() as session:
         if session.get(Model, model_id, with_for_update={"skip_locked": True}) is None:

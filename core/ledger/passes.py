@@ -1,7 +1,7 @@
 """Reading the ledger: passes over the examples in force at a position, as the engine's `Data`.
 
 What is in force at a position never changes, so a pass is a row of short queries, not one long transaction: writers
-go on meanwhile, and the same pass can be read again, or its stretches by several at once. Memory holds one chunk at a
+go on meanwhile, and the same pass can be read again, or its shards by several at once. Memory holds one chunk at a
 time.
 """
 
@@ -28,9 +28,9 @@ CHUNK_BYTES = 16 * 2**20
 CHUNK_ROWS = 2000
 """A chunk has a quarter of those bytes, which is added up faster than what no processor's cache can hold; but so many
 rows where it can: each chunk costs a matrix, too."""
-STRETCHES = 32
+MOST_SHARDS = 32
 """Into which a pass falls at most: a few for each worker of a fleet, and few enough to note, store and merge."""
-HELD_BYTES = 64 * 2**20
+SMALL_BYTES = 64 * 2**20
 WHOLE = "length(x) > 0"
 """Of some removed examples nothing is left but their position."""
 NOT_REMOVED = "(removed IS NULL OR removed > :at)"
@@ -53,12 +53,12 @@ class Layout:
         most = CHUNK_BYTES // row
         self.chunk = max(1, min(most, max(CHUNK_ROWS, most // 4)))
 
-    def examples(self, block: bulk.Block) -> Examples:
-        """Tensors of a block: inputs in their shape, targets in the family's mean space."""
-        y = torch.from_numpy(block.y)
+    def examples(self, rows: bulk.Rows) -> Examples:
+        """Tensors of some rows: inputs in their shape, targets in the family's mean space."""
+        y = torch.from_numpy(rows.y)
         y = torch.nn.functional.one_hot(y.long(), self.classes).double() if self.classes else y[:, None]
-        x = torch.from_numpy(block.x).reshape(-1, *self.shape)
-        return Examples(torch.from_numpy(block.position), x, y)
+        x = torch.from_numpy(rows.x).reshape(-1, *self.shape)
+        return Examples(torch.from_numpy(rows.position), x, y)
 
 
 class Pass(PartitionedData):
@@ -89,22 +89,22 @@ class Pass(PartitionedData):
             until = min(after + self.layout.chunk, self.span.stop)
             with self.database.read() as session:
                 values = {**self.values, "after": after, "until": until}
-                block = bulk.select(session, self.where, values, self.layout.dtype)
-            if len(block):
-                yield self.layout.examples(block)
+                rows = bulk.select(session, self.where, values, self.layout.dtype)
+            if len(rows):
+                yield self.layout.examples(rows)
 
     def shards(self) -> list[Pass]:
-        """Stretches of positions: a power of two of chunks, as small as makes them few enough.
+        """Ranges of positions: a power of two of chunks, as small as makes them few enough.
 
         The ledger alone decides, so sums over them are the same wherever each of them is read.
         """
         size = self.layout.chunk
-        while size * STRETCHES < len(self.span):
+        while size * MOST_SHARDS < len(self.span):
             size *= 2
         starts = self.span[::size]
-        return [self.over(range(start, min(start + size, self.span.stop))) for start in starts] or [self]
+        return [self.narrow(range(start, min(start + size, self.span.stop))) for start in starts] or [self]
 
-    def over(self, span: range) -> Pass:
+    def narrow(self, span: range) -> Pass:
         """The same, over some of the positions alone."""
         part = copy.copy(self)
         part.span = span
@@ -112,39 +112,39 @@ class Pass(PartitionedData):
 
     def rows(self, key: Tensor) -> Examples:
         with self.database.read() as session:
-            return by_position(session, self.model_id, self.spec, key.tolist())
+            return read_positions(session, self.model_id, self.spec, key.tolist())
 
 
-def in_force(database: Database, model_id: int, spec: Spec, at: int, holdout: bool = False) -> Pass:
+def read_in_force(database: Database, model_id: int, spec: Spec, at: int, holdout: bool = False) -> Pass:
     """All training (or holdout) examples in force at a position."""
     return Pass(database, model_id, spec, IN_FORCE, holdout, range(at), at=at)
 
 
-def added(database: Database, model_id: int, spec: Spec, since: int, at: int) -> Pass:
+def read_added(database: Database, model_id: int, spec: Spec, since: int, at: int) -> Pass:
     """Training examples that are in force at `at` and came after `since`."""
     return Pass(database, model_id, spec, ADDED, False, range(since, at), since=since, at=at)
 
 
-def removed(database: Database, model_id: int, spec: Spec, since: int, at: int) -> Pass:
+def read_removed(database: Database, model_id: int, spec: Spec, since: int, at: int) -> Pass:
     """Training examples that were in force at `since` and are not at `at`."""
     return Pass(database, model_id, spec, REMOVED, False, range(since, at), by="removed", since=since)
 
 
-def held(data: Data) -> Data:
+def load_if_small(data: Data) -> Data:
     """The examples in memory, if they are few: the engine reads what came and went several times."""
     chunks, size = [], 0
     for chunk in data:
         chunks.append(chunk)
         size += chunk.x.numel() * chunk.x.element_size()
-        if size > HELD_BYTES:
+        if size > SMALL_BYTES:
             return data
     return chunks
 
 
-def by_position(session: Session, model_id: int, spec: Spec, positions: Sequence[int]) -> Examples:
+def read_positions(session: Session, model_id: int, spec: Spec, positions: Sequence[int]) -> Examples:
     """The examples at the given positions, in force or not: what a version's memory refers to."""
     layout = Layout(spec)
     parts = []
     for some in batched(sorted(set(positions))):
         parts.append(layout.examples(bulk.select_at(session, model_id, some, WHOLE, {}, layout.dtype)))
-    return concatenate(parts) if parts else layout.examples(bulk.block_of([], layout.dtype))
+    return concatenate(parts) if parts else layout.examples(bulk.to_rows([], layout.dtype))

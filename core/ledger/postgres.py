@@ -33,14 +33,14 @@ def append(connection: Connection, model_id: int, share: float, batch: Batch, ho
     of the ids is in force already.
     """
     driver: Any = connection.connection.driver_connection
-    pieces = bulk.pieces(model_id, batch, holdout)
-    ready = next(pieces)  # the lock is not held for that
+    chunks = bulk.lay_out(model_id, batch, holdout)
+    ready = next(chunks)  # the lock is not held for that
     values = advance_values(model_id, len(batch), ChangeKind.ADDED, Counts.of_new(holdout), None, float(share))
-    advance = ClientCursor(driver).mogrify(bulk.as_psycopg(ADVANCE_IF_SAME_SHARE), values)
+    advance = ClientCursor(driver).mogrify(bulk.to_psycopg(ADVANCE_IF_SAME_SHARE), values)
     with bulk.sqlalchemy_errors(connection):
         # the server stops at COPY, with the answers so far, until it has the rows
         driver.pgconn.send_query(f"BEGIN; {advance}; {bulk.COPY}; {SETTLE}".encode())
-        _, moved, _ = answers(driver)
+        _, moved, _ = read_results(driver)
         if moved.ntuples == 0:
             driver.pgconn.put_copy_end(b"there is no such model")  # fails the COPY; the pool undoes the rest
             driver.wait(generators.execute(driver.pgconn))
@@ -48,16 +48,16 @@ def append(connection: Connection, model_id: int, share: float, batch: Batch, ho
         last = int(moved.get_value(0, 0) or 0)
         try:
             writer = LibpqWriter(driver.cursor())
-            bulk.write_rows(writer.write, chain([ready], pieces), last - len(batch) + 1)
+            bulk.write_rows(writer.write, chain([ready], chunks), last - len(batch) + 1)
             driver.pgconn.put_copy_end()
         except BaseException:
             connection.invalidate()  # in the middle of a COPY nothing else can be said
             raise
-        answers(driver)
+        read_results(driver)
     return last
 
 
-def answers(driver: psycopg.Connection[Any]) -> list[PGresult]:
+def read_results(driver: psycopg.Connection[Any]) -> list[PGresult]:
     """What the server says to what was sent, until it has said all or waits for rows; its error is raised."""
     results: list[PGresult] = driver.wait(generators.execute(driver.pgconn))
     if results[-1].status == ExecStatus.FATAL_ERROR:

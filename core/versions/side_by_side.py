@@ -11,7 +11,7 @@ from typing import Any
 
 from core.database import Database
 from core.kprior import State
-from core.ledger.holdout import SampledRows, as_sample, current
+from core.ledger.holdout import SampledRows, as_sample, update_sample
 from core.models.policy import policy_of
 from core.tables.ledger import HoldoutSample
 from core.tables.models import Model
@@ -37,7 +37,7 @@ def holdout_rows(database: Database, model: Model) -> SampledRows:
     with database.read() as session:
         kept = as_sample(session.get(HoldoutSample, model.id))
     if kept is None:  # an erasure had it made anew
-        kept = current(database, model.id, model.head, policy_of(model).evaluation.rows)
+        kept = update_sample(database, model.id, model.head, policy_of(model).evaluation.rows)
     kept = replace(kept, size=min(kept.size, ROWS)).with_rows(kept.rows)
     return SampledRows(database, model.id, model.spec, model.head, kept.rows)
 

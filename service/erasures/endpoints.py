@@ -37,7 +37,7 @@ from service.erasures.schemas import (
 from service.http.auth import AuthenticatedRoute, Caller, Eraser
 from service.http.pages import After, Limit, Page, page_of
 from service.http.problems import documented
-from service.http.unit_of_work import Write, Writing
+from service.http.unit_of_work import UnitOfWork, Write
 
 router = APIRouter(prefix="/v1", tags=["Erasure"], route_class=AuthenticatedRoute)
 
@@ -59,7 +59,7 @@ def answer(session: Session, erasure: Erasure) -> ErasureAnswer:
 
 
 def receive(
-    filings: list[Filing], caller: Caller, context: Context, write: Writing, session: Session
+    filings: list[Filing], caller: Caller, context: Context, write: UnitOfWork, session: Session
 ) -> list[ErasureAnswer]:
     """Begin erasures, unless the database was restored and has others to carry out first."""
     receipts.require_all(session, context.store)
@@ -131,7 +131,7 @@ def show_erasure(id: Id, caller: Eraser, context: ContextDep) -> ErasureAnswer:
 
 
 def decide(
-    id: str, caller: Caller, write: Writing, decision: Callable[..., None], has_to_work: bool = False
+    id: str, caller: Caller, write: UnitOfWork, decision: Callable[..., None], has_to_work: bool = False
 ) -> Response:
     """Carry out a decision about an erasure, and answer how it stands then."""
     require_unrestricted(caller)

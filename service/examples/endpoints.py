@@ -22,7 +22,7 @@ from service.examples.schemas import BODY, AddedAnswer, ExampleAnswer, of_exampl
 from service.http.auth import AuthenticatedRoute, Caller, Ingester, Reader
 from service.http.pages import After, Limit, Page, number, page_of
 from service.http.problems import documented
-from service.http.unit_of_work import Write, Writing
+from service.http.unit_of_work import UnitOfWork, Write
 from service.models.endpoints import Name
 from service.parsing.inputs import inputs_of
 from service.threads import work_on
@@ -44,7 +44,7 @@ async def add_examples(request: Request, name: Name, caller: Ingester, context: 
     return await work_on(body, lambda: store(name, kind, body, caller, context, write))
 
 
-def store(name: str, kind: str, body: bytes, caller: Caller, context: Context, write: Writing) -> Response:
+def store(name: str, kind: str, body: bytes, caller: Caller, context: Context, write: UnitOfWork) -> Response:
     """Parse a body and add its examples; what the endpoint and the fast path do in a thread."""
     model = find_recent(name, caller, context)
     try:
@@ -58,7 +58,9 @@ def store(name: str, kind: str, body: bytes, caller: Caller, context: Context, w
         return store_in(again, kind, body, caller, context, write)
 
 
-def store_in(model: RecentModel, kind: str, body: bytes, caller: Caller, context: Context, write: Writing) -> Response:
+def store_in(
+    model: RecentModel, kind: str, body: bytes, caller: Caller, context: Context, write: UnitOfWork
+) -> Response:
     settings = context.settings
     reader = BodyReader(
         model.spec, settings.max_batch, settings.max_body_bytes, settings.secret, settings.caseless_subjects

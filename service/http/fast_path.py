@@ -22,7 +22,7 @@ from service.examples.endpoints import store
 from service.http import problems
 from service.http.auth import Caller, find_recent
 from service.http.middleware import limit_body
-from service.http.unit_of_work import Writing
+from service.http.unit_of_work import UnitOfWork
 from service.predictions.predict import answer
 from service.threads import work_on
 
@@ -52,7 +52,7 @@ async def predictions(request: FastRequest) -> tuple[int, bytes]:
 async def examples(request: FastRequest) -> tuple[int, bytes]:
     context: Context = request.app.state.context
     kind = request.headers.get(b"content-type", b"").decode("latin-1")
-    write = Writing(context, request.request_id, None, b"")
+    write = UnitOfWork(context, request.request_id, None, b"")
     made = await work_on(request.body, lambda: store(request.name, kind, request.body, request.caller, context, write))
     return made.status_code, bytes(made.body)
 

@@ -16,13 +16,13 @@ from starlette.responses import Response
 from core import idempotency
 from core.database import settle_early
 from core.errors import Invalid
-from core.idempotency import Attempt
+from core.idempotency import RepeatableRequest
 from service.context import Context, context_of
 
 FORM = re.compile(r"[\x21-\x7e]{1,255}")
 
 
-class Writing:
+class UnitOfWork:
     """Runs what a request does in one transaction: all of it is stored, its answer included, or nothing."""
 
     def __init__(self, context: Context, request_id: str, key: str | None, fingerprint: bytes) -> None:
@@ -32,36 +32,36 @@ class Writing:
         self.fingerprint = fingerprint
 
     def __call__(self, credential: str, status: int, act: Callable[[Session], BaseModel | bytes]) -> Response:
-        attempt = None if self.key is None else Attempt(credential, self.key, self.fingerprint)
+        request = None if self.key is None else RepeatableRequest(credential, self.key, self.fingerprint)
         age = timedelta(hours=self.context.settings.idempotency_hours)
         with self.context.database.write() as session:
-            if attempt and (first := idempotency.earlier(session, attempt, age)):
+            if request and (first := idempotency.claim(session, request, age)):
                 settle_early(session)  # what is repeated may not be on disk yet: this waits for it
                 return Response(first[1], first[0], {"Idempotent-Replayed": "true"}, "application/json")
             made = act(session)
             body = made if isinstance(made, bytes) else made.model_dump_json().encode()
-            if attempt:
-                idempotency.keep(session, attempt, status, body)
+            if request:
+                idempotency.store(session, request, status, body)
             announced = session.info.get("announced")
         if announced:
             self.context.outbox_sender.wake()
         return Response(body, status, media_type="application/json")
 
 
-async def writing(
+async def give_unit_of_work(
     request: Request,
     idempotency_key: Annotated[
         str | None,
         Header(description="A word of your choice; the same request with the same word is carried out once."),
     ] = None,
-) -> Writing:
+) -> UnitOfWork:
     fingerprint = b""
     if idempotency_key is not None:
         if not FORM.fullmatch(idempotency_key):
             raise Invalid("idempotency_key_invalid", "An Idempotency-Key has 1 to 255 visible ASCII characters.")
         what = f"{request.method} {request.url.path} {request.headers.get('content-type')}\n".encode()
         fingerprint = hashlib.sha256(what + await request.body()).digest()
-    return Writing(context_of(request), request.state.request_id, idempotency_key, fingerprint)
+    return UnitOfWork(context_of(request), request.state.request_id, idempotency_key, fingerprint)
 
 
-Write = Annotated[Writing, Depends(writing)]
+Write = Annotated[UnitOfWork, Depends(give_unit_of_work)]

@@ -21,7 +21,7 @@ from service.context import Context, ContextDep
 from service.http.auth import Admin, AuthenticatedRoute, Caller, Reader
 from service.http.pages import After, Limit, Page, page_of
 from service.http.problems import documented
-from service.http.unit_of_work import Write, Writing
+from service.http.unit_of_work import UnitOfWork, Write
 from service.jobs.schemas import JobAnswer, described
 from service.models.endpoints import Name
 
@@ -30,7 +30,7 @@ router = APIRouter(prefix="/v1", tags=["Work"], route_class=AuthenticatedRoute)
 Id = Annotated[str, Path(description="The job's id.", max_length=36)]
 
 
-def ask(name: str, kind: JobKind, caller: Caller, write: Writing) -> Response:
+def ask(name: str, kind: JobKind, caller: Caller, write: UnitOfWork) -> Response:
     def enqueue(session: Session) -> JobAnswer:
         model = catalog.find(session, name, caller.models, lock=True)
         if model.train_count == 0:

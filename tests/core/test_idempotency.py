@@ -12,42 +12,42 @@ import pytest
 from core import idempotency
 from core.database import Database
 from core.errors import Conflict
-from core.idempotency import Answer, Attempt
+from core.idempotency import Answer, RepeatableRequest
 
 
 @pytest.fixture
-def attempt() -> Attempt:
-    return Attempt("amend_key", f"word-{uuid.uuid4().hex}", b"request")
+def attempt() -> RepeatableRequest:
+    return RepeatableRequest("amend_key", f"word-{uuid.uuid4().hex}", b"request")
 
 
-def carry_out(database: Database, attempt: Attempt, body: bytes = b"the answer") -> tuple[int, bytes] | None:
+def carry_out(database: Database, attempt: RepeatableRequest, body: bytes = b"the answer") -> tuple[int, bytes] | None:
     with database.write() as session:
-        first = idempotency.earlier(session, attempt, timedelta(days=1))
+        first = idempotency.claim(session, attempt, timedelta(days=1))
         if first is None:
-            idempotency.keep(session, attempt, 201, body)
+            idempotency.store(session, attempt, 201, body)
         return first
 
 
-def test_a_repeated_request_gets_the_first_answer(database: Database, attempt: Attempt) -> None:
+def test_a_repeated_request_gets_the_first_answer(database: Database, attempt: RepeatableRequest) -> None:
     assert carry_out(database, attempt) is None
     assert carry_out(database, attempt, b"another") == (201, b"the answer")
 
 
-def test_the_same_word_for_another_request_is_refused(database: Database, attempt: Attempt) -> None:
+def test_the_same_word_for_another_request_is_refused(database: Database, attempt: RepeatableRequest) -> None:
     carry_out(database, attempt)
     with pytest.raises(Conflict):
         carry_out(database, replace(attempt, fingerprint=b"other"))
 
 
-def test_words_of_different_keys_are_apart(database: Database, attempt: Attempt) -> None:
+def test_words_of_different_keys_are_apart(database: Database, attempt: RepeatableRequest) -> None:
     carry_out(database, attempt)
     assert carry_out(database, replace(attempt, credential="amend_other", fingerprint=b"other")) is None
 
 
-def test_a_request_that_failed_can_be_repeated(database: Database, attempt: Attempt) -> None:
+def test_a_request_that_failed_can_be_repeated(database: Database, attempt: RepeatableRequest) -> None:
     def fail() -> None:
         with database.write() as session:
-            idempotency.earlier(session, attempt, timedelta(days=1))
+            idempotency.claim(session, attempt, timedelta(days=1))
             raise LookupError
 
     with pytest.raises(LookupError):
@@ -55,7 +55,7 @@ def test_a_request_that_failed_can_be_repeated(database: Database, attempt: Atte
     assert carry_out(database, attempt) is None
 
 
-def test_the_database_alone_tells_neither_answer_nor_word(database: Database, attempt: Attempt) -> None:
+def test_the_database_alone_tells_neither_answer_nor_word(database: Database, attempt: RepeatableRequest) -> None:
     carry_out(database, attempt)
     with database.read() as session:
         row = session.get_one(Answer, attempt.digest)
@@ -65,17 +65,17 @@ def test_the_database_alone_tells_neither_answer_nor_word(database: Database, at
         assert attempt.key not in str(value)
 
 
-def test_old_answers_are_forgotten(empty_database: Database, attempt: Attempt) -> None:
+def test_old_answers_are_forgotten(empty_database: Database, attempt: RepeatableRequest) -> None:
     carry_out(empty_database, attempt)
     for age, kept in ((timedelta(hours=1), True), (timedelta(seconds=-1), False)):
         with empty_database.write() as session:
-            idempotency.forget_old(session, age)
+            idempotency.delete_old(session, age)
         with empty_database.read() as session:
             assert (session.get(Answer, attempt.digest) is not None) is kept
 
 
 def test_what_is_stored_of_a_request_tells_nothing_to_who_has_only_the_database(database: Database) -> None:
     fingerprint = hashlib.sha256(b"who is it about").digest()
-    one, other = (Attempt(key, "word", fingerprint) for key in ("amend_one", "amend_other"))
+    one, other = (RepeatableRequest(key, "word", fingerprint) for key in ("amend_one", "amend_other"))
     assert one.request not in (fingerprint, other.request)
-    assert one.request == Attempt("amend_one", "word", fingerprint).request
+    assert one.request == RepeatableRequest("amend_one", "word", fingerprint).request

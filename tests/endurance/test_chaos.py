@@ -18,7 +18,7 @@ from sklearn.preprocessing import PolynomialFeatures
 from sqlalchemy import select
 
 from core.ledger import passes
-from core.ledger.digest import EMPTY, changed
+from core.ledger.digest import EMPTY, update_digest
 from core.tables.jobs import ENDED, Job, JobState
 from core.tables.models import Model
 from core.tables.versions import Version
@@ -235,8 +235,8 @@ def check_dataset(fleet: Fleet, name: str) -> None:
     with fleet.database.read() as session:
         model = session.scalars(select(Model).where(Model.name == name)).one()
         champion = session.get_one(Version, (model.id, model.champion))
-    held = passes.in_force(fleet.database, model.id, model.spec, model.head)
-    assert champion.dataset == changed(fleet.settings.secret, EMPTY, held)
+    held = passes.read_in_force(fleet.database, model.id, model.spec, model.head)
+    assert champion.dataset == update_digest(fleet.settings.secret, EMPTY, held)
 
 
 def check_line(fleet: Fleet, name: str) -> None:

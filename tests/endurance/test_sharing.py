@@ -168,7 +168,7 @@ def test_a_training_of_two_processes_of_which_one_is_killed(fleet: Fleet) -> Non
     assert members_of(child) == []
     with fleet.database.read() as session:
         model = catalog.find(session, name, None)
-    data = passes.in_force(fleet.database, model.id, model.spec, model.head)
+    data = passes.read_in_force(fleet.database, model.id, model.spec, model.head)
     alone = train(model.spec, data, training=Training(**training))
     np.testing.assert_allclose(fleet.weights(name), alone.state.w.numpy(), rtol=1e-3, atol=1e-4)
     assert fleet.champion(name)["cost"]["backward_passes"] == alone.cost.backward_passes

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 from core.kprior import State
 from core.ledger import passes
-from core.ledger.digest import EMPTY, changed
+from core.ledger.digest import EMPTY, update_digest
 from core.models import catalog
 from core.tables.versions import Version
 from tests.stack import Stack
@@ -148,8 +148,8 @@ class Deployment(Stack):
         with self.database.read() as session:
             model = catalog.find(session, name, None)
             champion = session.get_one(Version, (model.id, model.champion))
-        held = passes.in_force(self.database, model.id, model.spec, champion.position)
-        return champion.dataset == changed(self.settings.secret, EMPTY, held)
+        held = passes.read_in_force(self.database, model.id, model.spec, champion.position)
+        return champion.dataset == update_digest(self.settings.secret, EMPTY, held)
 
     @property
     def workers(self) -> list[subprocess.Popen[bytes]]:

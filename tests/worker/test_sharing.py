@@ -16,7 +16,7 @@ def test_rows_are_kept_for_their_position_alone(deployment: Deployment) -> None:
     kept, span = Kept(), range(0, 30)
 
     def rows(at: int) -> int:
-        part = passes.in_force(deployment.database, model.id, model.spec, at).over(span)
+        part = passes.read_in_force(deployment.database, model.id, model.spec, at).narrow(span)
         return sum(len(chunk) for chunk in kept.over(part))
 
     assert (rows(60), rows(60)) == (30, 30)

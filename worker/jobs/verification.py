@@ -89,7 +89,7 @@ def audit(attempt: JobAttempt) -> dict[str, Familiarity | None]:
             if before is None or snapshot.tip is None or model.holdout_count == 0:
                 continue
             learnt = trained_positions(session, part, before.position)
-            rows = passes.by_position(session, model.id, snapshot.spec, learnt)
+            rows = passes.read_positions(session, model.id, snapshot.spec, learnt)
             if len(rows) == 0:
                 continue
             chances = []

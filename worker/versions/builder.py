@@ -31,7 +31,7 @@ from core.kprior import Task as Change
 from core.kprior.curvature import is_wide
 from core.kprior.passes.moments import encoder_fits
 from core.ledger import passes
-from core.ledger.digest import Digesting, changed
+from core.ledger.digest import DigestedData, update_digest
 from core.tables.versions import Version, VersionKind, VersionState
 from core.versions.evaluation import evaluate
 from core.versions.history import VersionDraft
@@ -76,8 +76,8 @@ def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) ->
     attempt.progress(0.02, "reading what changed")
     parent = snapshot.load(tip)
     database, at = snapshot.context.database, snapshot.at
-    added = passes.held(passes.added(database, snapshot.model_id, snapshot.spec, tip.position, at))
-    removed = passes.held(passes.removed(database, snapshot.model_id, snapshot.spec, tip.position, at))
+    added = passes.load_if_small(passes.read_added(database, snapshot.model_id, snapshot.spec, tip.position, at))
+    removed = passes.load_if_small(passes.read_removed(database, snapshot.model_id, snapshot.spec, tip.position, at))
     if parent.count + rows(added) - rows(removed) != snapshot.count:
         raise Unadaptable("examples that the version before stands for are purged")
     cost = Cost()
@@ -86,7 +86,7 @@ def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) ->
         reading = Reading(attempt, snapshot.in_force(), attempt.part(0.02, 0.05), "reading the examples")
         if not encoder_fits(parent.predictor.encoder, reading):
             raise Unadaptable("the units of its columns are not those of the examples that are left")
-    dataset = changed(snapshot.secret, tip.dataset, added, removed)
+    dataset = update_digest(snapshot.secret, tip.dataset, added, removed)
     return Changes(parent, snapshot.remembered(parent), added, removed, dataset, cost)
 
 
@@ -167,7 +167,7 @@ def from_scratch(
         progress(0.05 + 0.9 * share, phrase)
 
     reading = Reading(attempt, snapshot.in_force(), at_first, "reading the examples")
-    data = Digesting(snapshot.secret, reading)
+    data = DigestedData(snapshot.secret, reading)
     try:
         result = train(
             snapshot.spec,

@@ -80,13 +80,13 @@ class ModelSnapshot:
 
     def in_force(self) -> passes.Pass:
         """All training examples."""
-        return passes.in_force(self.context.database, self.model_id, self.spec, self.at)
+        return passes.read_in_force(self.context.database, self.model_id, self.spec, self.at)
 
     @cached_property
     def holdout(self) -> Data:
         """The examples that versions are measured on: the same sample of the holdout for all of them."""
         most = self.policy.evaluation.rows
-        return passes.held(sample_holdout(self.context.database, self.model_id, self.spec, self.at, most))
+        return passes.load_if_small(sample_holdout(self.context.database, self.model_id, self.spec, self.at, most))
 
     @property
     def sampled(self) -> Data:
@@ -123,7 +123,7 @@ class ModelSnapshot:
     def remembered(self, state: State) -> Examples:
         """The examples that a state's memory refers to."""
         with self.context.database.read() as session:
-            found = passes.by_position(session, self.model_id, self.spec, state.memory.key.tolist())
+            found = passes.read_positions(session, self.model_id, self.spec, state.memory.key.tolist())
         if len(found) < len(state.memory):
             raise Unadaptable("examples that the version before remembers are purged")
         return found

@@ -19,7 +19,7 @@ __all__ = ["Inputs", "inputs_of"]
 
 
 @lru_cache(maxsize=256)
-def made(described: str) -> Inputs:
+def build(described: str) -> Inputs:
     given: Input = msgspec.json.decode(described)
     if given["kind"] == "vector":
         return VectorInputs(given["dim"])
@@ -30,4 +30,4 @@ def made(described: str) -> Inputs:
 
 def inputs_of(spec: PredictorSpec) -> Inputs:
     """The reader of a model's inputs, kept for the next request."""
-    return made(msgspec.json.encode(spec["input"]).decode())
+    return build(msgspec.json.encode(spec["input"]).decode())

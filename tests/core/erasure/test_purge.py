@@ -41,7 +41,7 @@ def test_examples_of_a_held_erasure_stay_however_many_they_are(database: Databas
 def test_a_sample_of_the_holdout_that_names_deleted_examples_is_made_anew(database: Database) -> None:
     model, person = new_model(database), somebody()
     add(database, model, [Row("a", subject=person, split=True), Row("b", split=True), Row("c", split=False)])
-    holdout.current(database, model.id, 3, 10)
+    holdout.update_sample(database, model.id, 3, 10)
     part = parts(database, ask(database, person).id)[model.name]
 
     def found() -> int:
@@ -56,4 +56,4 @@ def test_a_sample_of_the_holdout_that_names_deleted_examples_is_made_anew(databa
     with database.write() as session:
         assert purge.delete_examples(session, model.id, part.positions) == 1
     assert found() == 0
-    assert holdout.current(database, model.id, 4, 10).rows.tolist() == [2]
+    assert holdout.update_sample(database, model.id, 4, 10).rows.tolist() == [2]

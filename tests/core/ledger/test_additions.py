@@ -69,7 +69,7 @@ def test_an_id_with_other_content_is_refused_with_the_whole_batch(database: Data
     assert refused.value.code == "example_conflict"
     assert refused.value.errors[0]["loc"] == ["examples", 1]
     assert stored(database, model).head == 3
-    assert len(contents(passes.in_force(database, model.id, model.spec, 3))) == 2
+    assert len(contents(passes.read_in_force(database, model.id, model.spec, 3))) == 2
 
 
 def test_a_batch_that_was_split_by_another_holdout_share_is_not_stored(database: Database, model: Model) -> None:
@@ -90,8 +90,8 @@ def test_an_id_may_come_back_after_its_removal_as_another_example(database: Data
     add(database, model, ABC)
     remove(database, model, ["a"])
     assert add(database, model, [Row("a", x=(7.0, 7.0), split=False)]) == Added(1, 0, 5, 5)
-    assert contents(passes.in_force(database, model.id, model.spec, 3)).keys() == {1, 2}
-    assert contents(passes.in_force(database, model.id, model.spec, 5)).keys() == {2, 5}
+    assert contents(passes.read_in_force(database, model.id, model.spec, 3)).keys() == {1, 2}
+    assert contents(passes.read_in_force(database, model.id, model.spec, 5)).keys() == {2, 5}
 
 
 def test_a_subjects_examples_go_together(database: Database, model: Model) -> None:
@@ -135,4 +135,4 @@ def test_batches_beyond_one_query_of_names(database: Database, model: Model, mon
     assert (removed.count, removed.position) == (50, 100)
     assert gap_free(runs(database, model), 100)
     for at in (50, 51, 57, 58, 99, 100):  # each removal has a position of its own
-        assert len(contents(passes.in_force(database, model.id, model.spec, at))) == 100 - at
+        assert len(contents(passes.read_in_force(database, model.id, model.spec, at))) == 100 - at

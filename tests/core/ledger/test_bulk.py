@@ -69,11 +69,11 @@ def test_an_id_that_is_in_force_is_an_integrity_error_without_the_id(database: D
 def test_an_insert_that_the_database_cannot_do_now_is_unavailable(database: Database, model: Model) -> None:
     with in_the_way(database), pytest.raises(Unavailable):
         insert(database, model, "b")
-    assert contents(passes.in_force(database, model.id, model.spec, 1000)).keys() == {1}
+    assert contents(passes.read_in_force(database, model.id, model.spec, 1000)).keys() == {1}
 
 
 def test_a_pass_that_the_database_cannot_do_now_is_unavailable(database: Database, model: Model) -> None:
-    found = passes.in_force(database, model.id, model.spec, 1)
+    found = passes.read_in_force(database, model.id, model.spec, 1)
     with in_the_way(database), pytest.raises(Unavailable):
         contents(found)
     assert contents(found).keys() == {1}
@@ -99,4 +99,4 @@ def test_a_connection_that_is_lost_before_or_after_an_insert_is_unavailable_and_
 
     with pytest.raises(Unavailable):
         lose_and_insert()
-    assert contents(passes.in_force(database, model.id, model.spec, 1000)).keys() == {1}
+    assert contents(passes.read_in_force(database, model.id, model.spec, 1000)).keys() == {1}

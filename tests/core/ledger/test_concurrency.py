@@ -41,7 +41,7 @@ def read(database: Database, model: Model, done: Event) -> list[tuple[int, dict[
     seen = []
     while not done.is_set():
         head = stored(database, model).head
-        seen.append((head, contents(passes.in_force(database, model.id, model.spec, head))))
+        seen.append((head, contents(passes.read_in_force(database, model.id, model.spec, head))))
     return seen
 
 

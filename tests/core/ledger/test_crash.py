@@ -52,4 +52,4 @@ def test_a_batch_that_was_stored_survives_a_crash_of_the_database(server: Postgr
         database.close()
         for model in (one, other):
             assert stored(database, model).head == 100
-            assert len(contents(passes.in_force(database, model.id, model.spec, 100))) == 100
+            assert len(contents(passes.read_in_force(database, model.id, model.spec, 100))) == 100

@@ -14,7 +14,7 @@ from core.database import Database
 from core.kprior import Examples
 from core.kprior.passes.accumulator import Combined
 from core.ledger import passes
-from core.ledger.digest import EMPTY, SIZE, Digest, Digesting, changed
+from core.ledger.digest import EMPTY, SIZE, Digest, DigestedData, update_digest
 from tests.core.kprior.problems import ShardedExamples
 from tests.core.ledger.reference_ledger import SECRET, Row, add, new_model, remove, stored
 
@@ -32,7 +32,7 @@ def examples(keys: list[int], classes: int = 1) -> Examples:
 
 
 def digest(keys: list[int]) -> str:
-    return changed(SECRET, EMPTY, [examples(keys)] if keys else [])
+    return update_digest(SECRET, EMPTY, [examples(keys)] if keys else [])
 
 
 def test_it_is_the_sum_of_keyed_hashes() -> None:
@@ -51,22 +51,22 @@ def test_neither_order_nor_chunks_matter(keys: list[int], random: object, size: 
     shuffled = keys.copy()
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     chunks = [examples(shuffled[i : i + size]) for i in range(0, len(shuffled), size)]
-    assert changed(SECRET, EMPTY, chunks) == digest(keys)
+    assert update_digest(SECRET, EMPTY, chunks) == digest(keys)
 
 
 @given(KEYS, KEYS)
 def test_what_came_and_went_leaves_no_trace(keys: list[int], others: list[int]) -> None:
     more = [key for key in others if key not in keys]
-    both = changed(SECRET, digest(keys), [examples(more)] if more else [])
+    both = update_digest(SECRET, digest(keys), [examples(more)] if more else [])
     assert both == digest(keys + more)
-    assert changed(SECRET, both, (), [examples(more)] if more else []) == digest(keys)
+    assert update_digest(SECRET, both, (), [examples(more)] if more else []) == digest(keys)
 
 
 @given(KEYS, KEYS)
 def test_adding_and_removing_at_once_is_the_digest_of_what_is_left(keys: list[int], others: list[int]) -> None:
     gone, new = keys[: len(keys) // 2], [key for key in others if key not in keys]
     left = keys[len(gone) :] + new
-    after = changed(SECRET, digest(keys), [examples(new)] if new else [], [examples(gone)] if gone else [])
+    after = update_digest(SECRET, digest(keys), [examples(new)] if new else [], [examples(gone)] if gone else [])
     assert after == digest(left)
 
 
@@ -81,22 +81,22 @@ def test_a_changed_input_target_or_position_is_another_digest() -> None:
     x[0, 0] += 1e-6
     y[1, 0] += 1
     changes = [Examples(one.key, x, one.y), Examples(one.key, one.x, y), Examples(one.key + 1, one.x, one.y)]
-    assert len({changed(SECRET, EMPTY, [rows]) for rows in (one, *changes)}) == 4
+    assert len({update_digest(SECRET, EMPTY, [rows]) for rows in (one, *changes)}) == 4
 
 
 def test_of_classes_the_number_of_the_class_counts() -> None:
     one, other = examples([5, 6], classes=3), examples([5, 6], classes=3)
-    assert changed(SECRET, EMPTY, [one]) == changed(SECRET, EMPTY, [other])
+    assert update_digest(SECRET, EMPTY, [one]) == update_digest(SECRET, EMPTY, [other])
     turned = Examples(one.key, one.x, one.y.flip(0))
-    assert changed(SECRET, EMPTY, [one]) != changed(SECRET, EMPTY, [turned])
+    assert update_digest(SECRET, EMPTY, [one]) != update_digest(SECRET, EMPTY, [turned])
 
 
 def test_nothing_has_the_empty_digest() -> None:
-    assert changed(SECRET, EMPTY) == EMPTY == changed(SECRET, EMPTY, [], [])
+    assert update_digest(SECRET, EMPTY) == EMPTY == update_digest(SECRET, EMPTY, [], [])
 
 
 def test_data_is_digested_while_it_is_read_for_the_first_time() -> None:
-    data = Digesting(SECRET, ShardedExamples([[examples([1, 2])], [examples([3])]]))
+    data = DigestedData(SECRET, ShardedExamples([[examples([1, 2])], [examples([3])]]))
     assert data.digest is None
     assert [len(chunk) for chunk in data] == [2, 1]
     assert data.digest == digest([1, 2, 3])
@@ -105,7 +105,7 @@ def test_data_is_digested_while_it_is_read_for_the_first_time() -> None:
 
 
 def test_a_reading_that_breaks_off_is_no_digest() -> None:
-    data = Digesting(SECRET, ShardedExamples([[examples([1, 2])], [examples([3])]]))
+    data = DigestedData(SECRET, ShardedExamples([[examples([1, 2])], [examples([3])]]))
     next(iter(data))
     assert data.digest is None
     assert sum(len(chunk) for chunk in data) == 3
@@ -113,7 +113,7 @@ def test_a_reading_that_breaks_off_is_no_digest() -> None:
 
 
 def test_data_is_digested_by_whoever_adds_it_up() -> None:
-    data = Digesting(SECRET, ShardedExamples([[examples([1, 2])], [examples([3])]]))
+    data = DigestedData(SECRET, ShardedExamples([[examples([1, 2])], [examples([3])]]))
     other = Digest(SECRET)
     assert data.accumulate(other) is other
     assert data.digest == f"{other.total:064x}" == digest([1, 2, 3])
@@ -126,14 +126,14 @@ def test_what_changed_gives_the_digest_of_what_is_in_force(database: Database, t
     model = new_model(database, target=target)
     add(database, model, [Row(f"r{i}", x=(i, -i), y=i % 3, split=i % 4 == 0) for i in range(20)])
     since = stored(database, model).head
-    before = changed(SECRET, EMPTY, passes.in_force(database, model.id, model.spec, since))
+    before = update_digest(SECRET, EMPTY, passes.read_in_force(database, model.id, model.spec, since))
     add(database, model, [Row(f"s{i}", x=(0.1, i), y=i % 3, split=False) for i in range(10)])
     remove(database, model, ["r0", "r1", "r2", "s3", "s4"])
     add(database, model, [Row("r1", x=(1, -1), y=1, split=False)])  # back, at another position
     at = stored(database, model).head
-    added = passes.added(database, model.id, model.spec, since, at)
-    removed = passes.removed(database, model.id, model.spec, since, at)
-    assert changed(SECRET, before, added, removed) == changed(
-        SECRET, EMPTY, passes.in_force(database, model.id, model.spec, at)
+    added = passes.read_added(database, model.id, model.spec, since, at)
+    removed = passes.read_removed(database, model.id, model.spec, since, at)
+    assert update_digest(SECRET, before, added, removed) == update_digest(
+        SECRET, EMPTY, passes.read_in_force(database, model.id, model.spec, at)
     )
-    assert changed(SECRET, before, added, removed) != before
+    assert update_digest(SECRET, before, added, removed) != before

@@ -66,7 +66,7 @@ def test_a_small_holdout_is_looked_at_whole(database: Database) -> None:
     at = give(database, model, 10, first=10, held=False)
     assert sampled(database, model, at) == list(range(1, 11))
     [chunk] = holdout.sample_holdout(database, model.id, model.spec, at, SIZE)
-    [whole] = passes.in_force(database, model.id, model.spec, at, holdout=True)
+    [whole] = passes.read_in_force(database, model.id, model.spec, at, holdout=True)
     assert chunk.x.tolist() == whole.x.tolist()
     assert chunk.y.tolist() == whole.y.tolist()
 
@@ -166,13 +166,13 @@ def test_several_at_once_agree(database: Database) -> None:
     model = new_model(database)
     ends = [give(database, model, 20, first=20 * i) for i in range(10)]
     with ThreadPoolExecutor(5) as pool:
-        made = list(pool.map(lambda at: holdout.current(database, model.id, at, SIZE), ends))
+        made = list(pool.map(lambda at: holdout.update_sample(database, model.id, at, SIZE), ends))
     # what is kept may be of an earlier position: whoever finds the model's row locked leaves it to the next job
     last = kept(database, model)
     assert last is not None
     for sample in (*made, last):
         assert sample == holdout.scan(database, model.id, sample.position, SIZE)
-    assert holdout.current(database, model.id, ends[-1], SIZE) == made[-1]
+    assert holdout.update_sample(database, model.id, ends[-1], SIZE) == made[-1]
 
 
 def test_whoever_was_overtaken_begins_again(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,17 +181,17 @@ def test_whoever_was_overtaken_begins_again(database: Database, monkeypatch: pyt
     late = give(database, model, 50, first=50)
     sampled(database, model, early)
     middle = give(database, model, 50, first=100)
-    original, overtaken = holdout.brought_to, []
+    original, overtaken = holdout.advance, []
 
     def slowly(*given: Any) -> Sample:
         made = original(*given)
         if not overtaken:
             overtaken.append(True)
-            holdout.current(database, model.id, middle, SIZE)
+            holdout.update_sample(database, model.id, middle, SIZE)
         return made
 
-    monkeypatch.setattr(holdout, "brought_to", slowly)
-    assert holdout.current(database, model.id, late, SIZE).position == middle
+    monkeypatch.setattr(holdout, "advance", slowly)
+    assert holdout.update_sample(database, model.id, late, SIZE).position == middle
     assert kept(database, model) == holdout.scan(database, model.id, middle, SIZE)
 
 
@@ -201,7 +201,7 @@ def test_it_goes_with_its_model(database: Database) -> None:
     sampled(database, model, at)
     locked(database, model, lambda session, found: session.delete(found))
     assert kept(database, model) is None
-    holdout.current(database, model.id, at, SIZE)
+    holdout.update_sample(database, model.id, at, SIZE)
     assert kept(database, model) is None
 
 

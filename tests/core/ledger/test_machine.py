@@ -99,9 +99,9 @@ class LedgerMachine(RuleBasedStateMachine):
         since = data.draw(st.integers(0, at))
         then, now = self.plain.training(since), self.plain.training(at)
         model = (self.database, self.model.id, self.model.spec)
-        assert contents(passes.in_force(*model, at)) == pairs(now)
-        assert contents(passes.added(*model, since, at)) == pairs(now, but=then)
-        assert contents(passes.removed(*model, since, at)) == pairs(then, but=now)
+        assert contents(passes.read_in_force(*model, at)) == pairs(now)
+        assert contents(passes.read_added(*model, since, at)) == pairs(now, but=then)
+        assert contents(passes.read_removed(*model, since, at)) == pairs(then, but=now)
         with self.database.read() as session:
             assert spec_at(session, self.model.id, self.model.spec, at) == self.plain.spec(self.model.spec, at)
 
@@ -112,7 +112,7 @@ class LedgerMachine(RuleBasedStateMachine):
         now = stored(self.database, self.model)
         assert gap_free(runs(self.database, self.model), self.head)
         assert (now.head, now.train_count, now.holdout_count) == (self.head, len(rows) - len(held), len(held))
-        assert contents(passes.in_force(self.database, now.id, now.spec, self.head, holdout=True)) == pairs(held)
+        assert contents(passes.read_in_force(self.database, now.id, now.spec, self.head, holdout=True)) == pairs(held)
 
 
 def settled(row: Row, stored: bool) -> Row:

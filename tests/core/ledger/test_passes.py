@@ -24,8 +24,8 @@ def model(database: Database) -> Model:
 
 def test_training_and_holdout_are_apart(database: Database, model: Model) -> None:
     add(database, model, [Row("a", split=False), Row("b", split=True), Row("c", split=False)])
-    assert contents(passes.in_force(database, model.id, model.spec, 3)).keys() == {1, 3}
-    assert contents(passes.in_force(database, model.id, model.spec, 3, holdout=True)).keys() == {2}
+    assert contents(passes.read_in_force(database, model.id, model.spec, 3)).keys() == {1, 3}
+    assert contents(passes.read_in_force(database, model.id, model.spec, 3, holdout=True)).keys() == {2}
 
 
 def test_a_pass_is_read_in_bounded_chunks_and_can_be_read_again(
@@ -34,7 +34,7 @@ def test_a_pass_is_read_in_bounded_chunks_and_can_be_read_again(
     monkeypatch.setattr(passes, "CHUNK_BYTES", 64 * 72)  # rows of 8 bytes, and 64 for the rest
     rows = [Row(f"e{i}", x=(i, -i), y=i % 2, split=False) for i in range(64 * 2 + 5)]
     add(database, model, rows)
-    found = passes.in_force(database, model.id, model.spec, len(rows))
+    found = passes.read_in_force(database, model.id, model.spec, len(rows))
     assert [len(chunk) for chunk in found] == [64, 64, 5]
     assert contents(found) == contents(found) == {i: (row.x, row.y) for i, row in enumerate(rows, 1)}
 
@@ -42,7 +42,7 @@ def test_a_pass_is_read_in_bounded_chunks_and_can_be_read_again(
 def test_a_pass_that_ends_with_a_full_chunk(database: Database, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passes, "CHUNK_BYTES", 64 * 72)
     add(database, model, [Row(f"e{i}", split=False) for i in range(128)])
-    assert [len(chunk) for chunk in passes.in_force(database, model.id, model.spec, 128)] == [64, 64]
+    assert [len(chunk) for chunk in passes.read_in_force(database, model.id, model.spec, 128)] == [64, 64]
 
 
 @pytest.mark.parametrize(("n", "size"), [(0, 1), (1, 1), (32, 1), (33, 2), (100, 4)])
@@ -52,7 +52,7 @@ def test_a_pass_falls_into_stretches_that_the_ledger_decides(
     monkeypatch.setattr(passes, "CHUNK_BYTES", 72)  # one row
     if n:
         add(database, model, [Row(f"e{i}", x=(i, 0), split=False) for i in range(n)])
-    found = passes.in_force(database, model.id, model.spec, n)
+    found = passes.read_in_force(database, model.id, model.spec, n)
     parts = found.shards()
     assert [len(list(part)) for part in parts] == ([size] * (n // size) + [n % size] * (n % size > 0) or [0])
     assert [chunk.key.tolist() for part in parts for chunk in part] == [chunk.key.tolist() for chunk in found]
@@ -63,11 +63,11 @@ def test_a_pass_falls_into_stretches_that_the_ledger_decides(
 
 def test_a_past_position_is_read_as_it_was(database: Database, model: Model) -> None:
     add(database, model, [Row("a", split=False), Row("b", split=False)])
-    before = contents(passes.in_force(database, model.id, model.spec, 2))
+    before = contents(passes.read_in_force(database, model.id, model.spec, 2))
     remove(database, model, ["a"])
     add(database, model, [Row("a", y=1.0, split=False)])
-    assert contents(passes.in_force(database, model.id, model.spec, 2)) == before
-    assert contents(passes.in_force(database, model.id, model.spec, 0)) == {}
+    assert contents(passes.read_in_force(database, model.id, model.spec, 2)) == before
+    assert contents(passes.read_in_force(database, model.id, model.spec, 0)) == {}
 
 
 def test_added_and_removed_are_the_difference_of_two_positions(database: Database, model: Model) -> None:
@@ -82,8 +82,8 @@ def test_added_and_removed_are_the_difference_of_two_positions(database: Databas
         (3, 6, {5, 6}, {1}),
         (8, 8, set(), set()),
     ]:
-        assert contents(passes.added(database, model.id, model.spec, since, at)).keys() == added
-        assert contents(passes.removed(database, model.id, model.spec, since, at)).keys() == removed
+        assert contents(passes.read_added(database, model.id, model.spec, since, at)).keys() == added
+        assert contents(passes.read_removed(database, model.id, model.spec, since, at)).keys() == removed
 
 
 def test_by_position_finds_examples_in_force_or_not(
@@ -93,8 +93,8 @@ def test_by_position_finds_examples_in_force_or_not(
     add(database, model, [Row(f"e{i}", x=(i, 0), split=i % 2 == 0) for i in range(1, 8)])
     remove(database, model, ["e5"])
     with database.read() as session:
-        found = passes.by_position(session, model.id, model.spec, [7, 5, 2, 1, 99])
-        nothing = passes.by_position(session, model.id, model.spec, [])
+        found = passes.read_positions(session, model.id, model.spec, [7, 5, 2, 1, 99])
+        nothing = passes.read_positions(session, model.id, model.spec, [])
     assert found.key.tolist() == [1, 2, 5, 7]
     assert found.x[:, 0].tolist() == [1, 2, 5, 7]
     assert (len(nothing), nothing.x.shape, nothing.y.shape) == (0, (0, 2), (0, 1))
@@ -105,7 +105,7 @@ def test_images_keep_their_shape_and_type(database: Database, dtype: str) -> Non
     model = new_model(database, input={"kind": "image", "shape": [3, 2, 4], "dtype": dtype})
     pixels = np.arange(24) * 10 + (0.5 if dtype == "float32" else 0)
     add(database, model, [Row("a", x=tuple(pixels), split=False)], dtype)
-    (chunk,) = passes.in_force(database, model.id, model.spec, 1)
+    (chunk,) = passes.read_in_force(database, model.id, model.spec, 1)
     assert chunk.x.shape == (1, 3, 2, 4)
     assert str(chunk.x.dtype) == f"torch.{dtype}"
     assert chunk.x.flatten().tolist() == pixels.tolist()
@@ -116,7 +116,7 @@ def test_missing_values_of_tables_are_nan(database: Database) -> None:
     model = new_model(database, input={"kind": "table", "columns": columns})
     rows = [Row("a", x=(39.0, math.nan), split=False), Row("b", x=(math.nan, 1.0), split=False)]
     add(database, model, rows)
-    (chunk,) = passes.in_force(database, model.id, model.spec, 2)
+    (chunk,) = passes.read_in_force(database, model.id, model.spec, 2)
     assert chunk.x.nan_to_num(-1.0).tolist() == [[39.0, -1.0], [-1.0, 1.0]]
     assert add(database, model, rows).duplicates == 2  # a missing value equals itself
 
@@ -124,7 +124,7 @@ def test_missing_values_of_tables_are_nan(database: Database) -> None:
 def test_classes_are_one_hot(database: Database) -> None:
     model = new_model(database, target={"kind": "classes", "values": ["x", "y", "z"]})
     add(database, model, [Row("a", y=2, split=False), Row("b", y=0, split=False)])
-    (chunk,) = passes.in_force(database, model.id, model.spec, 2)
+    (chunk,) = passes.read_in_force(database, model.id, model.spec, 2)
     assert chunk.y.tolist() == [[0, 0, 1], [1, 0, 0]]
     assert chunk.y.dtype == torch.float64
 
@@ -133,7 +133,7 @@ def test_numbers_keep_every_bit(database: Database) -> None:
     model = new_model(database, target={"kind": "number"})
     smallest, largest = float(np.finfo(np.float32).smallest_subnormal), float(np.finfo(np.float32).max)
     add(database, model, [Row("a", x=(smallest, largest), y=math.pi, split=False)])
-    assert contents(passes.in_force(database, model.id, model.spec, 1)) == {1: ((smallest, largest), math.pi)}
+    assert contents(passes.read_in_force(database, model.id, model.spec, 1)) == {1: ((smallest, largest), math.pi)}
 
 
 def test_the_spec_is_that_of_the_position(database: Database, model: Model) -> None:

@@ -44,7 +44,7 @@ def test_it_stores_what_statement_after_statement_stores(database: Database, mod
     with database.write() as session:
         assert additions.add_new(session, other.id, HOLDOUT, batch(ABC)) == Added(3, 0, 1, 3)
     for at in (2, 3):
-        mine, theirs = (contents(passes.in_force(database, m.id, m.spec, at)) for m in (model, other))
+        mine, theirs = (contents(passes.read_in_force(database, m.id, m.spec, at)) for m in (model, other))
         assert mine == theirs
     assert runs(database, model) == runs(database, other)
     counts = [(m.head, m.train_count, m.holdout_count) for m in (stored(database, model), stored(database, other))]
@@ -52,11 +52,11 @@ def test_it_stores_what_statement_after_statement_stores(database: Database, mod
 
 
 def test_a_large_batch_comes_in_pieces(database: Database, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "PIECE", 3)
+    monkeypatch.setattr(bulk, "COPY_ROWS", 3)
     rows = [Row(f"{'x' * i}", (float(i), 0.0), split=False) for i in range(1, 12)]
     assert alone(database, model, ABC) == Added(3, 0, 1, 3)
     assert alone(database, model, rows) == Added(11, 0, 4, 14)
-    found = contents(passes.in_force(database, model.id, model.spec, 14))
+    found = contents(passes.read_in_force(database, model.id, model.spec, 14))
     assert [found[position][0][0] for position in range(4, 15)] == [float(i) for i in range(1, 12)]
 
 
@@ -81,16 +81,16 @@ def test_rows_that_cannot_be_laid_out_leave_nothing(
 ) -> None:
     if database.sqlite:
         pytest.skip("SQLite takes rows as they are")
-    monkeypatch.setattr(bulk, "PIECE", 1)
-    laid_out, calls = bulk.laid_out, []
+    monkeypatch.setattr(bulk, "COPY_ROWS", 1)
+    lay_out_chunk, calls = bulk.lay_out_chunk, []
 
-    def fail(*given: object) -> bulk.Piece:
+    def fail(*given: object) -> bulk.CopyChunk:
         calls.append(given)
         if len(calls) == 3:
             raise MemoryError
-        return laid_out(*given)  # type: ignore[arg-type]
+        return lay_out_chunk(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(bulk, "laid_out", fail)
+    monkeypatch.setattr(bulk, "lay_out_chunk", fail)
     with pytest.raises(MemoryError):
         alone(database, model, ABC)
     assert stored(database, model).head == 0

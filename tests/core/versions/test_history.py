@@ -12,7 +12,7 @@ from core.errors import Conflict, NotFound
 from core.inference.loaded_model import LoadedModel
 from core.kprior import MemoryPolicy, State, train
 from core.ledger import passes
-from core.ledger.digest import EMPTY, changed
+from core.ledger.digest import EMPTY, update_digest
 from core.tables.models import Model
 from core.tables.versions import Promotion, Version, VersionKind, VersionState
 from core.versions import history
@@ -34,9 +34,9 @@ def model(database: Database) -> Model:
 
 
 def record(database: Database, store: Store, model: Model, kind: VersionKind = VersionKind.TRAINED) -> Version:
-    data = passes.in_force(database, model.id, model.spec, 10)
+    data = passes.read_in_force(database, model.id, model.spec, 10)
     result = train(model.spec, data, policy=MemoryPolicy(fraction=0.5))
-    file, dataset = store.put(history.folder_of(model.id), result.state.to_bytes()), changed(SECRET, EMPTY, data)
+    file, dataset = store.put(history.folder_of(model.id), result.state.to_bytes()), update_digest(SECRET, EMPTY, data)
     method = "retrain" if kind is VersionKind.TRAINED else "kprior"
     draft = history.VersionDraft(result.state, kind, method, 10, dataset, result.cost, {"loss": 0.5})
     version: Version = locked(
@@ -69,7 +69,7 @@ def test_a_stored_version_answers_as_it_was_recorded(database: Database, store: 
     with database.read() as session:
         version = find_version(session, model, 1)
         served = LoadedModel.from_state(State.from_bytes(store.get(version.file)), version.number)
-    chunk = next(iter(passes.in_force(database, model.id, model.spec, 10)))
+    chunk = next(iter(passes.read_in_force(database, model.id, model.spec, 10)))
     assert ((served.predict_means(chunk.x.numpy()) > 0.5) == chunk.y.numpy()).mean() > 0.7
 
 
