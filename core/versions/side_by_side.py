@@ -6,8 +6,8 @@ that is kept for that, and makes no pass.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from core.database import Database
 from core.kprior import State
@@ -42,13 +42,15 @@ def holdout_rows(database: Database, model: Model) -> SampledRows:
     return SampledRows(database, model.id, model.spec, model.head, kept.rows)
 
 
-def spec_differences(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> list[tuple[str, Any, Any]]:
+def spec_differences(
+    one: Mapping[str, object], other: Mapping[str, object], prefix: str = ""
+) -> list[tuple[str, object, object]]:
     """What differs between two specs: its dotted name, and what it is in each.
 
     >>> spec_differences({"regularizer": {"kind": "l2", "delta": 1}}, {"regularizer": {"kind": "l2", "delta": 5}})
     [('regularizer.delta', 1, 5)]
     """
-    found: list[tuple[str, Any, Any]] = []
+    found: list[tuple[str, object, object]] = []
     for name in dict.fromkeys((*one, *other)):
         left, right = one.get(name), other.get(name)
         if isinstance(left, dict) and isinstance(right, dict):

@@ -138,7 +138,7 @@ class ChangedAnswer(BaseModel):
 
     position: int
     kind: ChangeKind = Field(description="`regularizer` or `architecture`.")
-    value: dict[str, Any]
+    value: dict[str, object]
     created_at: datetime
 
 

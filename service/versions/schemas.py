@@ -8,7 +8,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.kprior.model.spec import Spec
-from core.models.spec import ArchitectureSchema, InputSchema, RegularizerSchema, TargetSchema
 from core.tables.versions import Comparison, Promotion, Version, VersionKind, VersionState
 from core.versions.coefficients import Coefficient
 from core.versions.comparison import PairedEvaluation
@@ -81,10 +80,11 @@ class MlflowAnswer(BaseModel):
 class SpecAnswer(BaseModel):
     """What a version reads and predicts, and what it is."""
 
-    input: InputSchema
-    target: TargetSchema
-    architecture: ArchitectureSchema
-    regularizer: RegularizerSchema
+    # as stored: checking a thousand columns again, for each version of a page, would take longer than all else
+    input: dict[str, object]
+    target: dict[str, object]
+    architecture: dict[str, object]
+    regularizer: dict[str, object]
 
 
 class VersionAnswer(BaseModel):

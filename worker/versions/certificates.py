@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from core.kprior import Certificate, Cost, Result, State, refine, refine_for_erasure
@@ -58,12 +59,11 @@ def certify_version(
     ):
         return result.state, cost, free
     data = Reading(attempt, snapshot.in_force(), attempt.part(0.5, 0.85), "certifying: a pass over all examples")
-    options: dict[str, Any] = {"look_at": snapshot.holdout, "policy": snapshot.memory, "seed": snapshot.training.seed}
-    measured = refine(result.state, result.memory, data, tolerance=tolerance, rounds=ROUNDS, forced=forced, **options)
+    refine_here = partial(refine, look_at=snapshot.holdout, policy=snapshot.memory, seed=snapshot.training.seed)
+    measured = refine_here(result.state, result.memory, data, tolerance=tolerance, rounds=ROUNDS, forced=forced)
     spent = measured.cost
     if allowed is not None and measured.certificate.gradient_norm > allowed:
-        again = {"tolerance": 0.0, "rounds": 2, "forced": True, **options}
-        measured = refine(measured.state, measured.memory, data, **again)
+        measured = refine_here(measured.state, measured.memory, data, tolerance=0.0, rounds=2, forced=True)
         spent = spent + measured.cost
     return measured.state, cost + spent, replace(measured.certificate, passes=spent.data_passes)
 

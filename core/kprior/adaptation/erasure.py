@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -99,14 +99,13 @@ def refine_for_erasure(
     if not is_dense(state):
         raise ValueError("only a linear model that carries its whole curvature can be cleared: train others anew")
     near = CHANCE * GRID / (4 * state.predictor.size)
-    options: dict[str, Any] = {"policy": policy, "forced": True, "seed": seed}
+    refine_all = partial(refine, policy=policy, forced=True, seed=seed)
     # as many passes whoever is erased: their number would tell something
-    found = refine(state, memory, data, tolerance=0.0, rounds=NEAR_PASSES, **options)
+    found = refine_all(state, memory, data, tolerance=0.0, rounds=NEAR_PASSES)
     if not within(found.certificate, near):
         return None
     start = replace(found.state, w=round_to_grid(found.state.w))
-    options |= {"rounds": rounds, "look_at": look_at, "afresh": True}
-    clean = refine(start, found.memory, data, tolerance=tolerance, **options)
+    clean = refine_all(start, found.memory, data, tolerance=tolerance, rounds=rounds, look_at=look_at, afresh=True)
     if not within(clean.certificate, tolerance):
         return None
     cost = found.cost + clean.cost
