@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,11 +20,11 @@ from core.kprior.anchor import Anchor
 from core.kprior.curvature import BACKENDS, Curvature
 from core.kprior.data.codec import join_groups, take_group
 from core.kprior.data.examples import Examples
-from core.kprior.memory.memory import Memory
+from core.kprior.memory.memory import Memory, remember
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.model.spec import Regularizer, Spec
-from core.kprior.objective.surrogate import Surrogate
+from core.kprior.objective.surrogate import Surrogate, move_surrogate
 
 FORMAT = "amend.state"
 FORMAT_VERSION = 2
@@ -220,14 +220,32 @@ def align(state: State, memory: Examples) -> Examples:
     return rows
 
 
-def check_keys(state: State, removed: Tensor, added: Tensor) -> None:
-    """Mistakes of the caller: an example that goes twice, comes twice, does both, or is there already."""
+def count_after(state: State, removed: Tensor, added: Tensor) -> int:
+    """How many examples a change leaves, given the keys of those that go and come.
+
+    Raises
+    ------
+    ValueError
+        If none is left, or an example goes twice, comes twice, does both, or is there already.
+    """
     if len(removed.unique()) != len(removed):
         raise ValueError("the same example is removed twice")
     if bool(torch.isin(added, removed).any()):
         raise ValueError("an example is both added and removed: such changes cancel out before they come here")
     if bool(torch.isin(added, state.memory.key).any()) or len(added.unique()) != len(added):
         raise ValueError("an example is added that is there already")
+    count = state.count - len(removed) + len(added)
+    if count <= 0:
+        raise ValueError("no examples are left: there is nothing a model could stand for")
+    return count
+
+
+def move_anchor(state: State, anchor: Anchor, rows: Examples) -> State:
+    """The state with another anchor: soft labels and surrogate speak for its weights, as far as memory's rows tell."""
+    old = state.memory
+    memory = remember(state.predictor, anchor.w, rows, old.weight, old.generation)
+    surrogate = move_surrogate(state.surrogate, state.predictor, state.anchor.w, anchor.w, rows, old.weight)
+    return replace(state, anchor=anchor, memory=memory, surrogate=surrogate)
 
 
 def digest(header: dict[str, Any], tensors: dict[str, Tensor]) -> str:

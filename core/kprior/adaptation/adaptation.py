@@ -22,8 +22,8 @@ from core.kprior.cost import Cost
 from core.kprior.curvature import Curvature, Full, backend_for, curvature_for, is_wide
 from core.kprior.data.drawing import Draw
 from core.kprior.data.examples import Data, Examples, chunks_of
-from core.kprior.memory.memory import MemoryPolicy, remember
-from core.kprior.memory.selection import MemorySelection
+from core.kprior.memory.memory import MemoryPolicy
+from core.kprior.memory.selection import MemorySelection, select_again
 from core.kprior.objective.build import Problem, build_objective
 from core.kprior.objective.methods import OURS, Method
 from core.kprior.objective.surrogate import Surrogate
@@ -183,17 +183,7 @@ def next_state(
     anchor = Anchor(w, gradient - problem.regularizer.gradient(w), curvature)
     H = hessian_of(predictor, problem.regularizer, anchor) if dense else None
     selection = MemorySelection(policy, size, predictor, w, H, seed)
-    if len(problem.kept):
-        selection.offer(problem.kept, problem.importance)
-    added = 0
-    for chunk in chunks_of(problem.change.added):
-        selection.offer(chunk)
-        added += len(chunk)
-    if len(problem.kept) + added:
-        memory, rows = selection.take(generation)
-    else:
-        rows = problem.kept
-        memory = remember(predictor, w, rows, problem.importance.cpu(), generation)
+    memory, rows = select_again(selection, problem.kept, problem.importance, problem.change.added, generation)
     spec = problem.change.regularizer or state.regularizer_spec
     new_state = State(predictor, problem.regularizer, spec, w, anchor, memory, problem.count, surrogate)
     return new_state, rows

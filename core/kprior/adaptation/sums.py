@@ -26,7 +26,7 @@ from core.kprior.passes.loss import Loss
 from core.kprior.passes.measurement import smallest_eigenvalue
 from core.kprior.passes.rounding import round_up
 from core.kprior.solvers import Training
-from core.kprior.state import State, check_keys
+from core.kprior.state import State, count_after
 
 EXACT_NUMBERS = 2**25
 """Features of added examples up to this many numbers are kept at hand; the rest counts by its tangent alone."""
@@ -40,11 +40,8 @@ def change_sums(
     regularizer = new_regularizer(state, change, predictor)
     assert isinstance(anchor.curvature, Full)
     removed, added = RowSums.of(predictor, anchor.w, change.removed), RowSums.of(predictor, anchor.w, change.added)
-    check_keys(state, removed.keys, added.keys)
+    count = count_after(state, removed.keys, added.keys)
     check_removed(state, removed)
-    count = state.count - len(removed.keys) + len(added.keys)
-    if count <= 0:
-        raise ValueError("no examples are left: there is nothing a model could stand for")
     cost.backward_passes += len(removed.keys) + len(added.keys)
     G = Full(anchor.curvature.matrix - removed.loss.hessian + added.loss.hessian)
     if not anchor.exact:

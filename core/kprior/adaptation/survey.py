@@ -16,18 +16,17 @@ from torch import Tensor
 from core.kprior.certificate.network import Judgement, Yardstick
 from core.kprior.cost import Cost
 from core.kprior.data.drawing import Draw, Minibatches, RowStream, draw_from, sample_rows
-from core.kprior.data.examples import Data, Examples
+from core.kprior.data.examples import Data, Examples, keys_of
 from core.kprior.model.families import classes_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
-from core.kprior.objective.build import count_added
 from core.kprior.objective.forgetting import class_counts, tilt_of
 from core.kprior.objective.tasks import Change, Task
 from core.kprior.objective.transfer import new_regularizer, successor
 from core.kprior.passes.losses import audit_rows
 from core.kprior.solvers import Training, Watch
 from core.kprior.solvers.budget import BATCH, descend
-from core.kprior.state import State
+from core.kprior.state import State, count_after
 
 PER_ADDED, LEAST, EPOCHS = 3, 8_000, 8
 """Visits more for each added row; never fewer than so many in all; but for that no more than so many epochs."""
@@ -134,10 +133,9 @@ def survey_change(
     """
     training, change, cost, old = training or Training(), Change.of(tasks), Cost(), state.predictor
     draw = lru_cache(maxsize=1)(draw)  # the first chunk, the judge and the network begin with the same rows
-    removed_keys = keys_of(change.removed)
-    retained, new = state.count - len(removed_keys), count_added(change.added, removed_keys, state.memory.key)
-    if retained + new <= 0:
-        raise ValueError("no examples are left: there is nothing a model could stand for")
+    removed_keys, added_keys = keys_of(change.removed), keys_of(change.added)
+    count_after(state, removed_keys, added_keys)
+    retained, new = state.count - len(removed_keys), len(added_keys)
     predictor = old if change.architecture is None else successor(old, change.architecture, training.seed)
     body, size, seed = predictor is not old, RowStream.chunk_size(predictor), 1_000_003 * (training.seed + 1)
     with cost.timed():
@@ -191,14 +189,6 @@ def survey_change(
         )
         lost = None if kept is None or came is None else kept + came == 0
         return with_judgement(survey, lost, training, watch) if removed is not None and len(unseen) else survey
-
-
-def keys_of(removed: Sequence[Data]) -> Tensor:
-    """The keys of all removed rows, each of them once."""
-    every = torch.cat([torch.zeros(0, dtype=torch.long), *(c.key.cpu() for data in removed for c in data)])
-    if len(every.unique()) != len(every):
-        raise ValueError("the same example is removed twice")
-    return every
 
 
 def with_judgement(survey: Survey, lost: Tensor | None, training: Training, watch: Watch | None) -> Survey:

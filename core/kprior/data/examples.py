@@ -103,6 +103,12 @@ def chunks_of(sources: Iterable[Data]) -> Iterator[Examples]:
     return (chunk for data in sources for chunk in data if len(chunk))
 
 
+def keys_of(sources: Iterable[Data]) -> Tensor:
+    """The keys of all rows of several data: (n,)."""
+    chunks = chunks_of(rereadable(data) for data in sources)
+    return torch.cat([torch.zeros(0, dtype=torch.long), *(chunk.key.cpu() for chunk in chunks)])
+
+
 def concatenate(chunks: Sequence[Examples]) -> Examples:
     """One `Examples` from several.
 

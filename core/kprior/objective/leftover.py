@@ -57,10 +57,7 @@ class RetainedPast:
             curvature.clip()
         if surrogate is not None and len(keys) > 1:
             surrogate.clip()
-        all_keys = torch.cat(keys)
-        if len(all_keys.unique()) != len(all_keys):
-            raise ValueError("the same example is removed twice")
-        return cls(all_keys, pull, removed_rows, curvature, surrogate)
+        return cls(torch.cat(keys), pull, removed_rows, curvature, surrogate)
 
 
 @dataclass
