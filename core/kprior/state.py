@@ -118,7 +118,7 @@ class State:
             tensors |= {f"surrogate.{k}": v for k, v in vars(self.surrogate).items()}
         tensors = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
         # one metadata entry only: safetensors does not keep the order of several
-        envelope = {"header": self.header(), "sha256": digest(self.header(), tensors)}
+        envelope = {"header": self.header(), "sha256": hash_contents(self.header(), tensors)}
         return bytes(save_tensors(tensors, metadata={"amend": json.dumps(envelope, sort_keys=True)}))
 
     @classmethod
@@ -143,7 +143,7 @@ class State:
             tensors = load_tensors(data)
         except Exception as error:  # safetensors raises its own kinds, and KeyError for unknown dtypes
             raise StateError(f"the state file is damaged: {error}") from error
-        if envelope.get("sha256") != digest(header, tensors):
+        if envelope.get("sha256") != hash_contents(header, tensors):
             raise StateError("the state file is damaged: its contents do not match its digest")
         try:
             return cls._assemble(header, {k: v.to(device) for k, v in tensors.items()}, device)
@@ -248,7 +248,7 @@ def move_anchor(state: State, anchor: Anchor, rows: Examples) -> State:
     return replace(state, anchor=anchor, memory=memory, surrogate=surrogate)
 
 
-def digest(header: dict[str, Any], tensors: dict[str, Tensor]) -> str:
+def hash_contents(header: dict[str, Any], tensors: dict[str, Tensor]) -> str:
     """A SHA-256 of all that a state is, whatever the order in the file."""
     sha = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):

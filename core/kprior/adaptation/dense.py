@@ -32,7 +32,7 @@ from core.kprior.state import State, align, move_anchor
 
 
 @dataclass(frozen=True)
-class Anchored:
+class AnchoredModel:
     """A GLM on the way from one state to the next: the sums after the change, and the examples at hand."""
 
     predictor: Predictor
@@ -48,7 +48,7 @@ class Anchored:
     surrogate: Surrogate | None
 
     @classmethod
-    def of(cls, state: State, memory: Examples) -> Anchored:
+    def of(cls, state: State, memory: Examples) -> AnchoredModel:
         """A state as it is."""
         rows = align(state, memory)
         factor = cholesky(hessian_of(state.predictor, state.regularizer, state.anchor))
@@ -91,8 +91,7 @@ class Anchored:
 
     def state(self, w: Tensor, spec: Regularizer) -> State:
         """The next state, with the weights w."""
-        parts = (self.anchor, self.memory, self.count, self.surrogate)
-        return State(self.predictor, self.regularizer, spec, w, *parts)
+        return State(self.predictor, self.regularizer, spec, w, self.anchor, self.memory, self.count, self.surrogate)
 
     def length(self, w: Tensor) -> float:
         """|w|_H."""
@@ -152,7 +151,7 @@ def recentre(state: State, memory: Examples) -> State:
     predictor, anchor = state.predictor, state.anchor
     if not isinstance(anchor.curvature, Full):
         return recentre_roughly(state, memory)
-    here = Anchored.of(state, memory)
+    here = AnchoredModel.of(state, memory)
     gradient = known_gradient(predictor, anchor, state.regularizer, here.exact, state.w)
     G = anchor.curvature.matrix.clone()
     for rows in here.exact:

@@ -107,7 +107,7 @@ def descend_in_stages(
     spent, last = cost.backward_passes, survey.yardstick.before
     whole = max(size, survey.budget - spent)
 
-    def tell(share: float) -> None:
+    def report(share: float) -> None:
         if progress is not None:
             visits = cost.backward_passes
             progress(min(1.0, (visits - spent) / whole), f"adapting: {visits} of at most {survey.budget} examples seen")
@@ -123,7 +123,7 @@ def descend_in_stages(
             rate=survey.rate,
             regularizer=survey.regularizer,
             count=survey.count,
-            progress=tell,
+            progress=report,
             watch=watch,
         )
         w, begun = solution.w, stage

@@ -14,7 +14,7 @@ from core.kprior.anchor import Anchor
 from core.kprior.cost import Cost
 from core.kprior.curvature import Blocks, Diagonal, Kronecker
 from core.kprior.data.encoded import EncodedData
-from core.kprior.data.examples import Examples, chunks_of, rereadable
+from core.kprior.data.examples import Examples, chunks_of, require_rereadable
 from core.kprior.memory.memory import Memory, MemoryPolicy
 from core.kprior.memory.selection import MemorySelection, select_again
 from core.kprior.model.predictor import Predictor
@@ -41,7 +41,7 @@ def adapt_wide(
     none = torch.zeros(0, dtype=torch.long)
     keys = {-1.0: [none], 1.0: [none]}
     for sign, moved in ((-1.0, change.removed), (1.0, change.added)):
-        for chunk in (c for data in moved for c in rereadable(data) if len(c)):
+        for chunk in (c for data in moved for c in require_rereadable(data) if len(c)):
             terms = Gradient(predictor, anchor.w, careful=True)
             terms.add(chunk)
             gradient += sign * terms.gradient.reshape(-1)

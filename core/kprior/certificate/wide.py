@@ -69,7 +69,7 @@ def certify_wide(
     state: State,
     memory: Examples,
     data: Data,
-    look_at: Data,
+    holdout: Data,
     cost: Cost,
     *,
     tolerance: float = math.inf,
@@ -77,7 +77,7 @@ def certify_wide(
 ) -> Measurement:
     """Passes for the gradient alone, until the bound is within the tolerance or the rounds are spent."""
     moved, found = refine_wide(state, memory, data, tolerance, rounds, cost)
-    prediction = prediction_bound_by_length(state.predictor, found.w, found.bound, look_at)
+    prediction = prediction_bound_by_length(state.predictor, found.w, found.bound, holdout)
     relative = found.relative
     certificate = Certificate("bound", found.gradient_norm, found.passes, found.bound, relative, prediction)
     return Measurement(certificate, moved, memory, None, None, cost)

@@ -85,7 +85,7 @@ class EncodedExamples(Examples):
 Data = Iterable[Examples]
 
 
-def rereadable(data: Data) -> Data:
+def require_rereadable(data: Data) -> Data:
     """The same data, unless it can be read only once: passes after the first would then see nothing.
 
     Raises
@@ -105,7 +105,7 @@ def chunks_of(sources: Iterable[Data]) -> Iterator[Examples]:
 
 def keys_of(sources: Iterable[Data]) -> Tensor:
     """The keys of all rows of several data: (n,)."""
-    chunks = chunks_of(rereadable(data) for data in sources)
+    chunks = chunks_of(require_rereadable(data) for data in sources)
     return torch.cat([torch.zeros(0, dtype=torch.long), *(chunk.key.cpu() for chunk in chunks)])
 
 
