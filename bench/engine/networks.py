@@ -96,7 +96,7 @@ def ours(task: NetworkTask, base: Trained, data: Images, seed: int) -> tuple[Net
                 tasks,
                 training=training,
                 draw=draw_from(stays),
-                look_at=data.holdout.chunks(2048),
+                holdout=data.holdout.chunks(2048),
             )
         cpu += spent.cpu
         visits.append(result.cost.backward_passes)

@@ -26,7 +26,7 @@ A first version, the next one without one of its examples, and how far from a re
 from core.kprior.adaptation.adaptation import adapt
 from core.kprior.adaptation.erasure import refine_for_erasure
 from core.kprior.certificate.certificate import Certificate, Measurement
-from core.kprior.certificate.certified_removal import Removal
+from core.kprior.certificate.certified_removal import CertifiedRemoval
 from core.kprior.certificate.membership import membership_auc
 from core.kprior.certificate.network import Audit
 from core.kprior.certificate.refinement import certify, refine
@@ -35,7 +35,7 @@ from core.kprior.data.drawing import Draw, draw_from
 from core.kprior.data.examples import Data, Examples
 from core.kprior.memory.memory import Memory, MemoryPolicy, Select
 from core.kprior.model.predictor import Predictor
-from core.kprior.objective.methods import MODES, OURS, PAPER, REPLAY, WEIGHT_PRIOR, Method, Weights, distillation
+from core.kprior.objective.methods import MODES, OURS, PAPER, REPLAY, WEIGHT_PRIOR, Method, Weighting, distillation
 from core.kprior.objective.tasks import AddData, ChangeModel, ChangeRegularizer, RemoveData, Task
 from core.kprior.result import Result
 from core.kprior.solvers import SolverError, Training
@@ -51,6 +51,7 @@ __all__ = [
     "AddData",
     "Audit",
     "Certificate",
+    "CertifiedRemoval",
     "ChangeModel",
     "ChangeRegularizer",
     "Cost",
@@ -62,7 +63,6 @@ __all__ = [
     "MemoryPolicy",
     "Method",
     "Predictor",
-    "Removal",
     "RemoveData",
     "Result",
     "Select",
@@ -71,7 +71,7 @@ __all__ = [
     "StateError",
     "Task",
     "Training",
-    "Weights",
+    "Weighting",
     "adapt",
     "certify",
     "distillation",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,11 +20,11 @@ from core.kprior.anchor import Anchor
 from core.kprior.curvature import BACKENDS, Curvature
 from core.kprior.data.codec import join_groups, take_group
 from core.kprior.data.examples import Examples
-from core.kprior.memory.memory import Memory
+from core.kprior.memory.memory import Memory, remember
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.model.spec import Regularizer, Spec
-from core.kprior.objective.surrogate import Surrogate
+from core.kprior.objective.surrogate import Surrogate, move_surrogate
 
 FORMAT = "amend.state"
 FORMAT_VERSION = 2
@@ -118,7 +118,7 @@ class State:
             tensors |= {f"surrogate.{k}": v for k, v in vars(self.surrogate).items()}
         tensors = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
         # one metadata entry only: safetensors does not keep the order of several
-        envelope = {"header": self.header(), "sha256": digest(self.header(), tensors)}
+        envelope = {"header": self.header(), "sha256": hash_contents(self.header(), tensors)}
         return bytes(save_tensors(tensors, metadata={"amend": json.dumps(envelope, sort_keys=True)}))
 
     @classmethod
@@ -143,7 +143,7 @@ class State:
             tensors = load_tensors(data)
         except Exception as error:  # safetensors raises its own kinds, and KeyError for unknown dtypes
             raise StateError(f"the state file is damaged: {error}") from error
-        if envelope.get("sha256") != digest(header, tensors):
+        if envelope.get("sha256") != hash_contents(header, tensors):
             raise StateError("the state file is damaged: its contents do not match its digest")
         try:
             return cls._assemble(header, {k: v.to(device) for k, v in tensors.items()}, device)
@@ -220,17 +220,35 @@ def align(state: State, memory: Examples) -> Examples:
     return rows
 
 
-def check_keys(state: State, removed: Tensor, added: Tensor) -> None:
-    """Mistakes of the caller: an example that goes twice, comes twice, does both, or is there already."""
+def count_after(state: State, removed: Tensor, added: Tensor) -> int:
+    """How many examples a change leaves, given the keys of those that go and come.
+
+    Raises
+    ------
+    ValueError
+        If none is left, or an example goes twice, comes twice, does both, or is there already.
+    """
     if len(removed.unique()) != len(removed):
         raise ValueError("the same example is removed twice")
     if bool(torch.isin(added, removed).any()):
         raise ValueError("an example is both added and removed: such changes cancel out before they come here")
     if bool(torch.isin(added, state.memory.key).any()) or len(added.unique()) != len(added):
         raise ValueError("an example is added that is there already")
+    count = state.count - len(removed) + len(added)
+    if count <= 0:
+        raise ValueError("no examples are left: there is nothing a model could stand for")
+    return count
 
 
-def digest(header: dict[str, Any], tensors: dict[str, Tensor]) -> str:
+def move_anchor(state: State, anchor: Anchor, rows: Examples) -> State:
+    """The state with another anchor: soft labels and surrogate speak for its weights, as far as memory's rows tell."""
+    old = state.memory
+    memory = remember(state.predictor, anchor.w, rows, old.weight, old.generation)
+    surrogate = move_surrogate(state.surrogate, state.predictor, state.anchor.w, anchor.w, rows, old.weight)
+    return replace(state, anchor=anchor, memory=memory, surrogate=surrogate)
+
+
+def hash_contents(header: dict[str, Any], tensors: dict[str, Tensor]) -> str:
     """A SHA-256 of all that a state is, whatever the order in the file."""
     sha = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.kprior import MemoryPolicy, Removal, Select, Training
+from core.kprior import CertifiedRemoval, MemoryPolicy, Select, Training
 from core.models.policy import Policy
 from core.models.spec import TrainingSchema
 
@@ -11,9 +11,9 @@ def solver_options(training: TrainingSchema) -> Training:
     return Training(**training.model_dump(exclude={"removal"}))
 
 
-def removal_promise(training: TrainingSchema) -> Removal | None:
+def removal_promise(training: TrainingSchema) -> CertifiedRemoval | None:
     """The promise of certified removal, where the model was created with one."""
-    return None if training.removal is None else Removal(**training.removal.model_dump())
+    return None if training.removal is None else CertifiedRemoval(**training.removal.model_dump())
 
 
 def memory_policy(policy: Policy) -> MemoryPolicy:

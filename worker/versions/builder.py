@@ -110,7 +110,7 @@ def adapted(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tuple
             [*changes.tasks, *spec_changes(snapshot, parent)],
             training=snapshot.training,
             policy=snapshot.memory,
-            look_at=snapshot.holdout if asks else (),
+            holdout=snapshot.holdout if asks else (),
             progress=attempt.part(0.05, 0.5),
             watch=snapshot.watch(attempt.part(0.05, 0.5)),
         )
@@ -176,7 +176,7 @@ def from_scratch(
             policy=snapshot.memory,
             encoder_of=encoder_of,
             start=start_from,
-            removal=snapshot.removal,
+            certified_removal=snapshot.removal,
             device=snapshot.context.device,
             progress=inside,
             watch=snapshot.watch(inside),

@@ -147,7 +147,7 @@ class NetworkAttempts:
             tasks,
             draw,
             training=snapshot.training,
-            look_at=snapshot.holdout,
+            holdout=snapshot.holdout,
             watch=told(attempt.part(0.05, 0.1), "looking what is left", 4_000),
         )
         known = replace(known, cost=known.cost + changes.cost)

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from core.kprior import Certificate, Cost, Result, State, refine, refine_for_erasure
-from core.kprior.certificate.certificate import within
 from core.kprior.curvature import is_wide
 from worker.attempt import JobAttempt
 from worker.sharing import Reading
@@ -38,7 +37,7 @@ def sufficient(snapshot: ModelSnapshot, certificate: Certificate | None) -> bool
         return True
     if snapshot.removal is not None and not certificate.gradient_norm <= snapshot.removal.allowed:
         return False
-    return within(certificate, snapshot.policy.tolerance.relative_bound)
+    return certificate.meets(snapshot.policy.tolerance.relative_bound)
 
 
 def certify_version(
@@ -51,15 +50,10 @@ def certify_version(
     )
     forced = snapshot.policy.certify == "pass"
     free = result.certificate
-    if (
-        free is not None
-        and not forced
-        and within(free, tolerance)
-        and (allowed is None or free.gradient_norm <= allowed)
-    ):
+    if free is not None and not forced and free.meets(tolerance) and (allowed is None or free.gradient_norm <= allowed):
         return result.state, cost, free
     data = Reading(attempt, snapshot.in_force(), attempt.part(0.5, 0.85), "certifying: a pass over all examples")
-    refine_here = partial(refine, look_at=snapshot.holdout, policy=snapshot.memory, seed=snapshot.training.seed)
+    refine_here = partial(refine, holdout=snapshot.holdout, policy=snapshot.memory, seed=snapshot.training.seed)
     measured = refine_here(result.state, result.memory, data, tolerance=tolerance, rounds=ROUNDS, forced=forced)
     spent = measured.cost
     if allowed is not None and measured.certificate.gradient_norm > allowed:
@@ -79,7 +73,7 @@ def clear_of_erased(
         Reading(attempt, snapshot.in_force(), attempt.part(0.5, 0.85), phrase),
         tolerance=snapshot.policy.tolerance.relative_bound,
         rounds=ROUNDS,
-        look_at=snapshot.holdout,
+        holdout=snapshot.holdout,
         policy=snapshot.memory,
         seed=snapshot.training.seed,
     )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from core.erasure.queries import open_parts
 from core.errors import NotFound, Unavailable
-from core.kprior import Data, Examples, MemoryPolicy, Removal, State, StateError, Training
+from core.kprior import CertifiedRemoval, Data, Examples, MemoryPolicy, State, StateError, Training
 from core.kprior.model.spec import Spec
 from core.kprior.solvers import Watch
 from core.ledger import passes
@@ -44,7 +44,7 @@ class ModelSnapshot:
     policy: Policy
     memory: MemoryPolicy
     training: Training
-    removal: Removal | None
+    removal: CertifiedRemoval | None
     """The promise of certified removal, where the model was created with one."""
     count: int
     """Training examples."""

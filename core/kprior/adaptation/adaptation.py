@@ -22,13 +22,13 @@ from core.kprior.cost import Cost
 from core.kprior.curvature import Curvature, Full, backend_for, curvature_for, is_wide
 from core.kprior.data.drawing import Draw
 from core.kprior.data.examples import Data, Examples, chunks_of
-from core.kprior.memory.memory import MemoryPolicy, remember
-from core.kprior.memory.selection import MemorySelection
+from core.kprior.memory.memory import MemoryPolicy
+from core.kprior.memory.selection import MemorySelection, select_again
 from core.kprior.objective.build import Problem, build_objective
 from core.kprior.objective.methods import OURS, Method
 from core.kprior.objective.surrogate import Surrogate
 from core.kprior.objective.tasks import Change, Task
-from core.kprior.objective.transfer import successor
+from core.kprior.objective.transfer import new_predictor
 from core.kprior.result import Result
 from core.kprior.solvers import Progress, Training, Watch, solve
 from core.kprior.state import State
@@ -45,7 +45,7 @@ def adapt(
     method: Method = OURS,
     training: Training | None = None,
     policy: MemoryPolicy | None = None,
-    look_at: Data = (),
+    holdout: Data = (),
     draw: Draw | None = None,
     survey: Survey | None = None,
     progress: Progress | None = None,
@@ -67,8 +67,8 @@ def adapt(
         How a network is trained; `training.budget` is what an adaptation with drawn rows may spend.
     policy
         How much the new state remembers, and which examples.
-    look_at
-        Examples (the holdout) whose predictions are bounded, too (GLMs), or that a network is audited with.
+    holdout
+        Examples whose predictions are bounded, too (GLMs), or that a network is audited with.
     draw
         Gives real rows of the data that stays: a network is adapted by them. Without it, or by another method, the
         memory must do.
@@ -113,7 +113,7 @@ def adapt(
     cost = Cost()
     change = Change.of(tasks)
     if draw is not None and method == OURS and becomes_network(state, change):
-        survey = survey or survey_change(state, tasks, draw, training=training, look_at=look_at, watch=watch)
+        survey = survey or survey_change(state, tasks, draw, training=training, holdout=holdout, watch=watch)
         return adapt_network(survey, memory, policy, progress, watch)
     with cost.timed():
         carries_on = method == OURS and state.anchor.exact and keeps_model(state, change)
@@ -125,7 +125,7 @@ def adapt(
                 w = here.solve_by_secants(w, training, cost)
                 bound = here.bound(w)
             new_state = here.state(w, change.regularizer or state.regularizer_spec)
-            certificate = certificate_of(here, bound, w, 0, look_at)
+            certificate = certificate_of(here, bound, w, 0, holdout)
             return Result(new_state, here.rows, cost, True, certificate)
         if carries_on and is_wide(state.predictor):
             new_state, rows = adapt_wide(state, memory, change, policy, training, cost)
@@ -146,7 +146,7 @@ def becomes_network(state: State, change: Change) -> bool:
 
 def keeps_model(state: State, change: Change) -> bool:
     """Whether the architecture stays what it is."""
-    return change.architecture is None or successor(state.predictor, change.architecture, 0) is state.predictor
+    return change.architecture is None or new_predictor(state.predictor, change.architecture, 0) is state.predictor
 
 
 def next_state(
@@ -183,17 +183,7 @@ def next_state(
     anchor = Anchor(w, gradient - problem.regularizer.gradient(w), curvature)
     H = hessian_of(predictor, problem.regularizer, anchor) if dense else None
     selection = MemorySelection(policy, size, predictor, w, H, seed)
-    if len(problem.kept):
-        selection.offer(problem.kept, problem.importance)
-    added = 0
-    for chunk in chunks_of(problem.change.added):
-        selection.offer(chunk)
-        added += len(chunk)
-    if len(problem.kept) + added:
-        memory, rows = selection.take(generation)
-    else:
-        rows = problem.kept
-        memory = remember(predictor, w, rows, problem.importance.cpu(), generation)
+    memory, rows = select_again(selection, problem.kept, problem.importance, problem.change.added, generation)
     spec = problem.change.regularizer or state.regularizer_spec
     new_state = State(predictor, problem.regularizer, spec, w, anchor, memory, problem.count, surrogate)
     return new_state, rows

@@ -8,7 +8,7 @@ m examples costs O(m P^2 + P^3), whatever the past.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,21 +18,21 @@ from core.kprior.certificate.anchored_bound import AnchoredBound, ExactRows, anc
 from core.kprior.cost import Cost
 from core.kprior.curvature import Full, cholesky, glm_hessian
 from core.kprior.data.examples import Examples
-from core.kprior.memory.memory import Memory, remember
+from core.kprior.memory.memory import Memory
 from core.kprior.model.gauge import fill_gauge, shift_directions, without_shift
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.model.spec import Regularizer
 from core.kprior.objective.objective import Objective
-from core.kprior.objective.surrogate import Surrogate, move_surrogate
+from core.kprior.objective.surrogate import Surrogate
 from core.kprior.objective.terms import Term
 from core.kprior.solvers import Training, solve
 from core.kprior.solvers.newton import newton
-from core.kprior.state import State, align
+from core.kprior.state import State, align, move_anchor
 
 
 @dataclass(frozen=True)
-class Anchored:
+class AnchoredModel:
     """A GLM on the way from one state to the next: the sums after the change, and the examples at hand."""
 
     predictor: Predictor
@@ -48,7 +48,7 @@ class Anchored:
     surrogate: Surrogate | None
 
     @classmethod
-    def of(cls, state: State, memory: Examples) -> Anchored:
+    def of(cls, state: State, memory: Examples) -> AnchoredModel:
         """A state as it is."""
         rows = align(state, memory)
         factor = cholesky(hessian_of(state.predictor, state.regularizer, state.anchor))
@@ -91,8 +91,7 @@ class Anchored:
 
     def state(self, w: Tensor, spec: Regularizer) -> State:
         """The next state, with the weights w."""
-        parts = (self.anchor, self.memory, self.count, self.surrogate)
-        return State(self.predictor, self.regularizer, spec, w, *parts)
+        return State(self.predictor, self.regularizer, spec, w, self.anchor, self.memory, self.count, self.surrogate)
 
     def length(self, w: Tensor) -> float:
         """|w|_H."""
@@ -152,7 +151,7 @@ def recentre(state: State, memory: Examples) -> State:
     predictor, anchor = state.predictor, state.anchor
     if not isinstance(anchor.curvature, Full):
         return recentre_roughly(state, memory)
-    here = Anchored.of(state, memory)
+    here = AnchoredModel.of(state, memory)
     gradient = known_gradient(predictor, anchor, state.regularizer, here.exact, state.w)
     G = anchor.curvature.matrix.clone()
     for rows in here.exact:
@@ -160,21 +159,12 @@ def recentre(state: State, memory: Examples) -> State:
         G -= glm_hessian(rows.phi, predictor.family, rows.f0)
     curvature = Full(G)
     curvature.clip()
-    moved = Anchor(state.w, gradient - state.regularizer.gradient(state.w), curvature)
-    old = state.memory
-    fresh = remember(predictor, state.w, here.rows, old.weight, old.generation)
-    surrogate = move_surrogate(state.surrogate, predictor, anchor.w, state.w, here.rows, old.weight)
-    return replace(state, anchor=moved, memory=fresh, surrogate=surrogate)
+    return move_anchor(state, Anchor(state.w, gradient - state.regularizer.gradient(state.w), curvature), here.rows)
 
 
 def recentre_roughly(state: State, memory: Examples) -> State:
     """The same for a state that has less than its whole curvature."""
-    anchor, old = state.anchor, state.memory
-    gradient = anchor.gradient
+    anchor, gradient = state.anchor, state.anchor.gradient
     if anchor.curvature is not None:
         gradient = gradient + anchor.curvature.product(state.w - anchor.w)
-    moved = Anchor(state.w, gradient, anchor.curvature)
-    rows = align(state, memory)
-    fresh = remember(state.predictor, state.w, rows, old.weight, old.generation)
-    surrogate = move_surrogate(state.surrogate, state.predictor, anchor.w, state.w, rows, old.weight)
-    return replace(state, anchor=moved, memory=fresh, surrogate=surrogate)
+    return move_anchor(state, Anchor(state.w, gradient, anchor.curvature), align(state, memory))

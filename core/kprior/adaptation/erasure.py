@@ -21,7 +21,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from core.kprior.certificate.certificate import Measurement, within
+from core.kprior.certificate.certificate import Measurement
 from core.kprior.certificate.dense import is_dense
 from core.kprior.certificate.refinement import refine
 from core.kprior.data.examples import Data, Examples
@@ -43,7 +43,7 @@ def refine_for_erasure(
     *,
     tolerance: float,
     rounds: int = 5,
-    look_at: Data = (),
+    holdout: Data = (),
     policy: MemoryPolicy | None = None,
     seed: int = 0,
 ) -> Measurement | None:
@@ -59,8 +59,8 @@ def refine_for_erasure(
         Of bound / |w|.
     rounds
         Passes at most, for each of both ways: to the grid, and from there.
-    look_at
-        Examples (the holdout) whose predictions are bounded, too.
+    holdout
+        Examples whose predictions are bounded, too.
     policy
         Of the new memory; without one it stays as large as it was.
     seed
@@ -102,11 +102,11 @@ def refine_for_erasure(
     refine_all = partial(refine, policy=policy, forced=True, seed=seed)
     # as many passes whoever is erased: their number would tell something
     found = refine_all(state, memory, data, tolerance=0.0, rounds=NEAR_PASSES)
-    if not within(found.certificate, near):
+    if not found.certificate.meets(near):
         return None
     start = replace(found.state, w=round_to_grid(found.state.w))
-    clean = refine_all(start, found.memory, data, tolerance=tolerance, rounds=rounds, look_at=look_at, afresh=True)
-    if not within(clean.certificate, tolerance):
+    clean = refine_all(start, found.memory, data, tolerance=tolerance, rounds=rounds, holdout=holdout, afresh=True)
+    if not clean.certificate.meets(tolerance):
         return None
     cost = found.cost + clean.cost
     return replace(clean, certificate=replace(clean.certificate, passes=cost.data_passes), cost=cost)

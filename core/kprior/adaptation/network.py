@@ -22,9 +22,9 @@ from core.kprior.anchor import Anchor
 from core.kprior.certificate.certificate import Certificate
 from core.kprior.certificate.network import Audit
 from core.kprior.cost import Cost
-from core.kprior.data.examples import Examples, chunks_of
-from core.kprior.memory.memory import MemoryPolicy, remember
-from core.kprior.memory.selection import MemorySelection
+from core.kprior.data.examples import Examples
+from core.kprior.memory.memory import MemoryPolicy
+from core.kprior.memory.selection import MemorySelection, select_again
 from core.kprior.objective.forgetting import push_away
 from core.kprior.objective.transfer import transplant
 from core.kprior.passes.losses import audit_rows
@@ -89,14 +89,7 @@ def next_network(survey: Survey, memory: Examples, policy: MemoryPolicy, w: Tens
         importance = importance * (survey.retained_count / float(importance.sum()))
     generation = state.memory.generation + 1
     selection = MemorySelection(policy, policy.size(survey.count), predictor, w, None, survey.seed)
-    if len(kept):
-        selection.offer(kept, importance)
-    for chunk in chunks_of(survey.change.added):
-        selection.offer(chunk)
-    if len(kept) + survey.added_count:
-        remembered, rows = selection.take(generation)
-    else:
-        remembered, rows = remember(predictor, w, kept, importance.cpu(), generation), kept
+    remembered, rows = select_again(selection, kept, importance, survey.change.added, generation)
     anchor = Anchor(w, -regularizer.gradient(w), None)
     spec = survey.change.regularizer or state.regularizer_spec
     return State(predictor, regularizer, spec, w, anchor, remembered, survey.count), rows
@@ -114,7 +107,7 @@ def descend_in_stages(
     spent, last = cost.backward_passes, survey.yardstick.before
     whole = max(size, survey.budget - spent)
 
-    def tell(share: float) -> None:
+    def report(share: float) -> None:
         if progress is not None:
             visits = cost.backward_passes
             progress(min(1.0, (visits - spent) / whole), f"adapting: {visits} of at most {survey.budget} examples seen")
@@ -130,7 +123,7 @@ def descend_in_stages(
             rate=survey.rate,
             regularizer=survey.regularizer,
             count=survey.count,
-            progress=tell,
+            progress=report,
             watch=watch,
         )
         w, begun = solution.w, stage

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from core.kprior.adaptation.dense import Anchored, exact_rows, hessian_of
+from core.kprior.adaptation.dense import AnchoredModel, exact_rows, hessian_of
 from core.kprior.anchor import Anchor
 from core.kprior.certificate.anchored_bound import ExactRows
 from core.kprior.cost import Cost
 from core.kprior.curvature import Full, cholesky, ggn_rows
-from core.kprior.data.examples import Data, Examples, chunks_of, rereadable
+from core.kprior.data.examples import Data, Examples, chunks_of, require_rereadable
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.memory.renewal import renew_memory
 from core.kprior.model.predictor import Predictor
@@ -26,7 +26,7 @@ from core.kprior.passes.loss import Loss
 from core.kprior.passes.measurement import smallest_eigenvalue
 from core.kprior.passes.rounding import round_up
 from core.kprior.solvers import Training
-from core.kprior.state import State, check_keys
+from core.kprior.state import State, count_after
 
 EXACT_NUMBERS = 2**25
 """Features of added examples up to this many numbers are kept at hand; the rest counts by its tangent alone."""
@@ -34,17 +34,14 @@ EXACT_NUMBERS = 2**25
 
 def change_sums(
     state: State, memory: Examples, change: Change, policy: MemoryPolicy, training: Training, cost: Cost
-) -> Anchored:
+) -> AnchoredModel:
     """Take removed examples out of the sums and added ones in, at the anchor; note what that does to every figure."""
     predictor, anchor = state.predictor, state.anchor
     regularizer = new_regularizer(state, change, predictor)
     assert isinstance(anchor.curvature, Full)
     removed, added = RowSums.of(predictor, anchor.w, change.removed), RowSums.of(predictor, anchor.w, change.added)
-    check_keys(state, removed.keys, added.keys)
+    count = count_after(state, removed.keys, added.keys)
     check_removed(state, removed)
-    count = state.count - len(removed.keys) + len(added.keys)
-    if count <= 0:
-        raise ValueError("no examples are left: there is nothing a model could stand for")
     cost.backward_passes += len(removed.keys) + len(added.keys)
     G = Full(anchor.curvature.matrix - removed.loss.hessian + added.loss.hessian)
     if not anchor.exact:
@@ -76,7 +73,7 @@ def change_sums(
         exact.append(ExactRows(added.phi[left], added.phi[left] @ anchor.w.view(predictor.family.outputs, -1).T))
     moved = replace(moved, reach=round_up(reach), peak=round_up(peak), smallest=smallest)
     surrogate = change_surrogate(state.surrogate, predictor, anchor.w, removed.examples(), added.examples())
-    return Anchored(predictor, regularizer, moved, factor, tuple(exact), kept, rows, count, surrogate)
+    return AnchoredModel(predictor, regularizer, moved, factor, tuple(exact), kept, rows, count, surrogate)
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ class RowSums:
     def of(cls, predictor: Predictor, w: Tensor, data: Sequence[Data]) -> RowSums:
         keys, features, numbers = [torch.zeros(0, dtype=torch.long)], [], 0
         loss = Loss(predictor, w, with_hessian=True, careful=True)
-        for chunk in (c for some in data for c in rereadable(some) if len(c)):
+        for chunk in (c for some in data for c in require_rereadable(some) if len(c)):
             predictor.check(chunk)
             keys.append(chunk.key.cpu())
             phi = predictor.features(chunk.x)
@@ -101,8 +98,8 @@ class RowSums:
             numbers += phi.numel()
             if numbers <= EXACT_NUMBERS:
                 features.append(phi)
-        few = numbers <= EXACT_NUMBERS and features
-        return cls(torch.cat(keys), loss, torch.cat(features) if few else None, tuple(data))
+        kept = torch.cat(features) if features and numbers <= EXACT_NUMBERS else None
+        return cls(torch.cat(keys), loss, kept, tuple(data))
 
     @property
     def mass(self) -> float:
@@ -135,8 +132,8 @@ def shrinkage(state: State, regularizer: L2, removed: RowSums, H: Tensor, factor
     same = regularizer is state.regularizer
     if same and len(removed.keys) == 0:
         return 1.0
-    few = removed.phi is not None and len(removed.keys) * predictor.family.outputs <= len(H) // 2
-    if same and few:
+    small = removed.phi is not None and len(removed.keys) * predictor.family.outputs <= len(H) // 2
+    if same and small:
         taken = torch.cat([ggn_rows(predictor, anchor.w, chunk.x) for chunk in removed.examples()])
         white = torch.linalg.solve_triangular(factor, taken.T, upper=False)
         return 1 + float(torch.linalg.eigvalsh(white.T @ white)[-1])

@@ -16,18 +16,17 @@ from torch import Tensor
 from core.kprior.certificate.network import Judgement, Yardstick
 from core.kprior.cost import Cost
 from core.kprior.data.drawing import Draw, Minibatches, RowStream, draw_from, sample_rows
-from core.kprior.data.examples import Data, Examples
+from core.kprior.data.examples import Data, Examples, keys_of
 from core.kprior.model.families import classes_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
-from core.kprior.objective.build import count_added
 from core.kprior.objective.forgetting import class_counts, tilt_of
 from core.kprior.objective.tasks import Change, Task
-from core.kprior.objective.transfer import new_regularizer, successor
+from core.kprior.objective.transfer import new_predictor, new_regularizer
 from core.kprior.passes.losses import audit_rows
 from core.kprior.solvers import Training, Watch
 from core.kprior.solvers.budget import BATCH, descend
-from core.kprior.state import State
+from core.kprior.state import State, count_after
 
 PER_ADDED, LEAST, EPOCHS = 3, 8_000, 8
 """Visits more for each added row; never fewer than so many in all; but for that no more than so many epochs."""
@@ -102,7 +101,7 @@ def survey_change(
     draw: Draw,
     *,
     training: Training | None = None,
-    look_at: Data = (),
+    holdout: Data = (),
     watch: Watch | None = None,
 ) -> Survey:
     """Draw and measure what an adaptation of a network needs: unseen rows, the classes that are left, the judge.
@@ -117,8 +116,8 @@ def survey_change(
         Gives real rows of the data that stays.
     training
         Its budget, learning rate and seed.
-    look_at
-        Rows that nobody has seen (the holdout). Without them, some of the retained ones are set aside.
+    holdout
+        Rows that nobody has seen. Without them, some of the retained ones are set aside.
     watch
         Called after each step of the judge; True ends its training.
 
@@ -134,11 +133,10 @@ def survey_change(
     """
     training, change, cost, old = training or Training(), Change.of(tasks), Cost(), state.predictor
     draw = lru_cache(maxsize=1)(draw)  # the first chunk, the judge and the network begin with the same rows
-    removed_keys = keys_of(change.removed)
-    retained, new = state.count - len(removed_keys), count_added(change.added, removed_keys, state.memory.key)
-    if retained + new <= 0:
-        raise ValueError("no examples are left: there is nothing a model could stand for")
-    predictor = old if change.architecture is None else successor(old, change.architecture, training.seed)
+    removed_keys, added_keys = keys_of(change.removed), keys_of(change.added)
+    count_after(state, removed_keys, added_keys)
+    retained, new = state.count - len(removed_keys), len(added_keys)
+    predictor = old if change.architecture is None else new_predictor(old, change.architecture, training.seed)
     body, size, seed = predictor is not old, RowStream.chunk_size(predictor), 1_000_003 * (training.seed + 1)
     with cost.timed():
         added, removed = (sample_rows(some, CHUNKS * size, seed) for some in (change.added, change.removed))
@@ -147,12 +145,12 @@ def survey_change(
                 predictor.check(rows)
         first = draw(size, seed)
         kept, came = class_counts(old.family, first), class_counts(old.family, added)
-        unseen = sample_rows([look_at], UNSEEN, seed)
+        unseen = sample_rows([holdout], UNSEEN, seed)
         if unseen is not None and kept is not None and came is not None:
             # rows of a class that has no row left must not count against forgetting it
             unseen = unseen.take((kept + came > 0)[classes_of(unseen.y).cpu()])
-        reserved, holdout = None, unseen is not None and len(unseen) >= FEWEST
-        if unseen is None or not holdout:
+        reserved, has_holdout = None, unseen is not None and len(unseen) >= FEWEST
+        if unseen is None or not has_holdout:
             unseen = first.take(torch.arange(min(RESERVED, len(first) // 5)))
             reserved = unseen.key.cpu()
         some = first.take(torch.arange(min(RESERVED, len(first))))
@@ -179,7 +177,7 @@ def survey_change(
                 kept_before,
                 removed,
                 None,
-                holdout,
+                has_holdout,
                 body or change.regularizer is not None,
                 max(1.0, state.count / (retained + new)),
             ),
@@ -190,18 +188,10 @@ def survey_change(
             cost,
         )
         lost = None if kept is None or came is None else kept + came == 0
-        return with_judgement(survey, lost, training, watch) if removed is not None and len(unseen) else survey
+        return add_judgement(survey, lost, training, watch) if removed is not None and len(unseen) else survey
 
 
-def keys_of(removed: Sequence[Data]) -> Tensor:
-    """The keys of all removed rows, each of them once."""
-    every = torch.cat([torch.zeros(0, dtype=torch.long), *(c.key.cpu() for data in removed for c in data)])
-    if len(every.unique()) != len(every):
-        raise ValueError("the same example is removed twice")
-    return every
-
-
-def with_judgement(survey: Survey, lost: Tensor | None, training: Training, watch: Watch | None) -> Survey:
+def add_judgement(survey: Survey, lost: Tensor | None, training: Training, watch: Watch | None) -> Survey:
     """The survey with what a judge says: a network that saw retained and added rows only, and not many.
 
     `lost` says which classes have no row left.
@@ -226,6 +216,6 @@ def with_judgement(survey: Survey, lost: Tensor | None, training: Training, watc
             w = descend(w, step_loss, steps, cost, rate=rate, cooling=0.5, watch=watch).w
             cost.forward_passes += len(unseen) + len(survey.removed)
             judgement = Judgement.of(judge, w, survey.removed, unseen, before, lost)
-            if judgement.fit(yardstick.before):
+            if judgement.is_fit(yardstick.before):
                 break
     return replace(survey, yardstick=replace(yardstick, judgement=judgement))

@@ -14,9 +14,9 @@ from core.kprior.anchor import Anchor
 from core.kprior.cost import Cost
 from core.kprior.curvature import Blocks, Diagonal, Kronecker
 from core.kprior.data.encoded import EncodedData
-from core.kprior.data.examples import Examples, chunks_of, rereadable
-from core.kprior.memory.memory import Memory, MemoryPolicy, remember
-from core.kprior.memory.selection import MemorySelection
+from core.kprior.data.examples import Examples, chunks_of, require_rereadable
+from core.kprior.memory.memory import Memory, MemoryPolicy
+from core.kprior.memory.selection import MemorySelection, select_again
 from core.kprior.model.predictor import Predictor
 from core.kprior.objective.surrogate import change_surrogate
 from core.kprior.objective.tasks import Change
@@ -24,7 +24,7 @@ from core.kprior.objective.transfer import new_regularizer
 from core.kprior.objective.wide import WideObjective
 from core.kprior.passes.gradient import Gradient
 from core.kprior.solvers import SolverError, Training
-from core.kprior.state import State, align, check_keys
+from core.kprior.state import State, align, count_after
 
 FURTHEST = 4.0
 """How far outputs may move in a step that no pass checks."""
@@ -41,7 +41,7 @@ def adapt_wide(
     none = torch.zeros(0, dtype=torch.long)
     keys = {-1.0: [none], 1.0: [none]}
     for sign, moved in ((-1.0, change.removed), (1.0, change.added)):
-        for chunk in (c for data in moved for c in rereadable(data) if len(c)):
+        for chunk in (c for data in moved for c in require_rereadable(data) if len(c)):
             terms = Gradient(predictor, anchor.w, careful=True)
             terms.add(chunk)
             gradient += sign * terms.gradient.reshape(-1)
@@ -52,10 +52,7 @@ def adapt_wide(
                 phi = predictor.features(chunk.x)
                 curvature.forget(chunk.key, phi) if sign < 0 else curvature.learn(predictor, anchor.w, chunk.key, phi)
     removed_keys, added_keys = torch.cat(keys[-1.0]), torch.cat(keys[1.0])
-    check_keys(state, removed_keys, added_keys)
-    count = state.count - len(removed_keys) + len(added_keys)
-    if count <= 0:
-        raise ValueError("no examples are left: there is nothing a model could stand for")
+    count = count_after(state, removed_keys, added_keys)
     kept, rows = renew_sample(state, memory, removed_keys, change, policy, training, count)
     if curvature is not None and not isinstance(curvature, Blocks):
         # its factors hold sums over examples that may be gone: those that are remembered make them anew
@@ -100,11 +97,4 @@ def renew_sample(
     stays = ~torch.isin(state.memory.key, removed_keys)
     rows, weight = align(state, memory).take(stays), state.memory.weight.cpu()[stays]
     selection = MemorySelection(policy, policy.size(count), predictor, state.anchor.w, None, training.seed)
-    if len(rows):
-        selection.offer(rows, weight)
-    for chunk in chunks_of(change.added):
-        selection.offer(chunk)
-    generation = state.memory.generation + 1
-    if len(rows) or any(True for _ in chunks_of(change.added)):
-        return selection.take(generation)
-    return remember(predictor, state.anchor.w, rows, weight, generation), rows
+    return select_again(selection, rows, weight, change.added, state.memory.generation + 1)

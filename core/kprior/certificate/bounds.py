@@ -93,18 +93,18 @@ class PredictionChange(ModelAccumulator):
 
 
 def prediction_bound(
-    predictor: Predictor, w: Tensor, step: Tensor, radius: float, factor: Tensor, look_at: Data
+    predictor: Predictor, w: Tensor, step: Tensor, radius: float, factor: Tensor, holdout: Data
 ) -> float | None:
     """The largest change of any mean that |v - step|_H <= radius allows on some examples; None without any."""
     inverse = torch.cholesky_solve(torch.eye(predictor.size, dtype=w.dtype, device=w.device), factor)
-    return accumulate(look_at, PredictionChange(predictor, w, radius, step, inverse)).largest
+    return accumulate(holdout, PredictionChange(predictor, w, radius, step, inverse)).largest
 
 
-def prediction_bound_by_length(predictor: Predictor, w: Tensor, distance: float, look_at: Data) -> float | None:
+def prediction_bound_by_length(predictor: Predictor, w: Tensor, distance: float, holdout: Data) -> float | None:
     """The largest change of any mean on some examples that |v| <= distance allows; None without any, or if infinite."""
     if not math.isfinite(distance):
         return None
-    return accumulate(look_at, PredictionChange(predictor, w, distance)).largest
+    return accumulate(holdout, PredictionChange(predictor, w, distance)).largest
 
 
 def extreme_means(predictor: Predictor, centre: Tensor, rho: Tensor) -> tuple[Tensor, Tensor]:

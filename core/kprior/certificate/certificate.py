@@ -24,7 +24,7 @@ class Certificate:
     --------
     >>> from core.kprior import Certificate
     >>> certificate = Certificate("bound", gradient_norm=1e-3, passes=1, bound=0.02, relative=0.005)
-    >>> within(certificate, 0.01), within(certificate, 0.001)
+    >>> certificate.meets(0.01), certificate.meets(0.001)
     (True, False)
     """
 
@@ -42,6 +42,10 @@ class Certificate:
     """Covers the change of any mean prediction on the examples that were given to look at."""
     audit: Audit | None = None
     """What was measured of a network."""
+
+    def meets(self, tolerance: float) -> bool:
+        """Whether the relative bound is within a tolerance; never for a network, which has none."""
+        return self.relative is not None and self.relative <= tolerance
 
 
 @dataclass(frozen=True)
@@ -72,11 +76,6 @@ class Measurement:
     cost: Cost
     value: float = math.nan
     """F(w), the retained objective (GLMs)."""
-
-
-def within(certificate: Certificate, tolerance: float) -> bool:
-    """Whether a certificate meets a tolerance of the relative bound; never for a network, which has none."""
-    return certificate.relative is not None and certificate.relative <= tolerance
 
 
 def check_count(state: State, count: int) -> None:

@@ -21,15 +21,15 @@ from core.kprior.model.predictor import Predictor
 
 
 @dataclass(frozen=True)
-class Removal:
+class CertifiedRemoval:
     """The promise (epsilon, delta), and the standard deviation sigma of the noise that buys it.
 
     Examples
     --------
-    >>> from core.kprior import Removal
-    >>> round(Removal(epsilon=1.0, delta=1e-4, sigma=10.0).allowed, 3)
+    >>> from core.kprior import CertifiedRemoval
+    >>> round(CertifiedRemoval(epsilon=1.0, delta=1e-4, sigma=10.0).allowed, 3)
     2.28
-    >>> round(Removal(epsilon=0.5, delta=1e-4, sigma=10.0).allowed, 3)  # half the privacy budget, half the residual
+    >>> round(CertifiedRemoval(epsilon=0.5, delta=1e-4, sigma=10.0).allowed, 3)  # half the budget, half the residual
     1.14
     """
 
@@ -42,7 +42,7 @@ class Removal:
         """The largest residual gradient for which the promise holds."""
         return self.sigma * self.epsilon / math.sqrt(2 * math.log(1.5 / self.delta))
 
-    def draw(self, predictor: Predictor) -> Tensor:
+    def draw_noise(self, predictor: Predictor) -> Tensor:
         """A new b: from the system's randomness, since whoever knows the seed knows b.
 
         Returns

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from core.kprior.adaptation.dense import Anchored, hessian_of
+from core.kprior.adaptation.dense import AnchoredModel, hessian_of
 from core.kprior.certificate.anchored_bound import AnchoredBound, bound_from, hessian_blur
 from core.kprior.certificate.bounds import prediction_bound
-from core.kprior.certificate.certificate import Certificate, Measurement, check_count, within
+from core.kprior.certificate.certificate import Certificate, Measurement, check_count
 from core.kprior.cost import Cost
 from core.kprior.curvature import Full
 from core.kprior.data.examples import Data, Examples
@@ -31,24 +31,26 @@ def is_dense(state: State) -> bool:
     return state.predictor.linear and isinstance(state.curvature, Full)
 
 
-def certify_anchored(state: State, memory: Examples, look_at: Data = ()) -> Certificate:
+def certify_anchored(state: State, memory: Examples, holdout: Data = ()) -> Certificate:
     """The certificate of a dense GLM without a pass: its relative bound is infinite where none can be given."""
-    here = Anchored.of(state, memory)
-    return certificate_of(here, here.bound(state.w), state.w, 0, look_at)
+    here = AnchoredModel.of(state, memory)
+    return certificate_of(here, here.bound(state.w), state.w, 0, holdout)
 
 
-def certificate_of(here: Anchored, bound: AnchoredBound, w: Tensor, passes: int, look_at: Data = ()) -> Certificate:
+def certificate_of(
+    here: AnchoredModel, bound: AnchoredBound, w: Tensor, passes: int, holdout: Data = ()
+) -> Certificate:
     """A dense GLM's bound in all the ways that people ask for it."""
     prediction = None
     if math.isfinite(bound.radius):
-        prediction = prediction_bound(here.predictor, w, bound.step, bound.radius, here.factor, look_at)
+        prediction = prediction_bound(here.predictor, w, bound.step, bound.radius, here.factor, holdout)
     size = float(w.norm())
     relative = bound.distance / size if size > 0 else (0.0 if bound.distance == 0 else math.inf)
     return Certificate("bound", bound.gradient_norm, passes, bound.distance, relative, prediction)
 
 
 def certify_by_gradients(
-    state: State, memory: Examples, data: Data, tolerance: float, rounds: int, look_at: Data
+    state: State, memory: Examples, data: Data, tolerance: float, rounds: int, holdout: Data
 ) -> Measurement:
     """Passes that gather the gradient alone, and steps by the anchor's Hessian, which stays where it is.
 
@@ -57,7 +59,7 @@ def certify_by_gradients(
     """
     cost, predictor = Cost(), state.predictor
     with cost.timed():
-        here = Anchored.of(state, memory)
+        here = AnchoredModel.of(state, memory)
         regularizer, anchor, c = here.regularizer, here.anchor, predictor.family.self_concordance
         w, certificate = state.w, Certificate("bound", math.inf, 0, math.inf, math.inf)
         near = here.spread(w) <= SPREAD  # where examples at hand have moved further, so have others
@@ -69,8 +71,8 @@ def certify_by_gradients(
             k = seen.gradient + regularizer.gradient(w)
             error = 4 * EPSILON * (seen.rounding + float((regularizer.delta * w).abs().sum()))
             bound = bound_from(anchor, regularizer, c, here.factor, k, c * seen.spread, error=error)
-            certificate = certificate_of(here, bound, w, cost.data_passes, look_at)
-            if within(certificate, tolerance) or not seen.spread <= SPREAD:
+            certificate = certificate_of(here, bound, w, cost.data_passes, holdout)
+            if certificate.meets(tolerance) or not seen.spread <= SPREAD:
                 break
             # after the step the gradient is what curvature changed on the way: no pass is needed to bound that
             size = float((here.factor.T @ bound.step).norm())
@@ -83,8 +85,8 @@ def certify_by_gradients(
             scale = anchor.mass + float(regularizer.delta.sum())
             error = 2 * error + matrix_rounding(scale, predictor.size) * float(bound.step.norm())
             bound = bound_from(anchor, regularizer, c, here.factor, 0 * k, spread, rest=rest, error=error)
-            certificate = certificate_of(here, bound, w, cost.data_passes, look_at)
-            if within(certificate, tolerance):
+            certificate = certificate_of(here, bound, w, cost.data_passes, holdout)
+            if certificate.meets(tolerance):
                 break
     return Measurement(certificate, replace(state, w=w), memory, None, None, cost)
 
@@ -93,7 +95,7 @@ def certify_dense(
     state: State,
     memory: Examples,
     data: Data,
-    look_at: Data,
+    holdout: Data,
     passes: int,
     cost: Cost,
     policy: MemoryPolicy | None,
@@ -129,12 +131,12 @@ def certify_dense(
     if measured.anchor.smallest == 0:
         certificate = replace(unknown, gradient_norm=float(exact.gradient.norm()))
         return Measurement(certificate, exact, measured.rows, None, None, cost, value)
-    here = Anchored.of(exact, measured.rows)
+    here = AnchoredModel.of(exact, measured.rows)
     bound = here.bound(w)
-    certificate = certificate_of(here, bound, w, passes, look_at)
+    certificate = certificate_of(here, bound, w, passes, holdout)
     try:
         there = here.solve(w, Training(), Cost())
     except ArithmeticError:
         there = w + 0.01 * bound.step  # a direction of descent: the next pass will tell
-    refined = certificate_of(here, here.bound(there), there, passes, look_at)
+    refined = certificate_of(here, here.bound(there), there, passes, holdout)
     return Measurement(certificate, exact, measured.rows, replace(exact, w=there), refined, cost, value)

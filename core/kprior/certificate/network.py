@@ -160,7 +160,7 @@ class Judgement:
         uninformed = uninformed_loss(predictor.family, unseen.y)
         return cls(percentile, hits, fresh.accuracy, level, float(mine.mean()), uninformed)
 
-    def fit(self, before: Tensor) -> bool:
+    def is_fit(self, before: Tensor) -> bool:
         """Whether the judge's word counts: it has learnt half of what the old network knew of unseen rows."""
         old = float(before.mean())
         return self.loss <= max(1.1 * old, (old + self.uninformed) / 2)
@@ -189,11 +189,11 @@ class Yardstick:
         figures = {
             "visits": cost.backward_passes,
             "unseen": len(self.unseen),
-            "unseen_loss": mean(after),
-            "unseen_loss_before": mean(self.before),
-            "unseen_error": error(after - self.before),
-            "kept_loss": mean(kept),
-            "kept_loss_before": mean(self.kept_before),
+            "unseen_loss": finite_mean(after),
+            "unseen_loss_before": finite_mean(self.before),
+            "unseen_error": standard_error(after - self.before),
+            "kept_loss": finite_mean(kept),
+            "kept_loss_before": finite_mean(self.kept_before),
             "holdout": self.holdout,
             "altered": self.altered,
             "shrunk": self.shrunk,
@@ -205,12 +205,12 @@ class Yardstick:
         percentile = percentiles(removed.losses, after)
         figures |= {
             "removed": len(self.removed),
-            "removed_loss": mean(removed.losses),
-            "expected_loss": mean(judged.level),
+            "removed_loss": finite_mean(removed.losses),
+            "expected_loss": finite_mean(judged.level),
             "membership_auc": 1 - float(percentile.mean()),
             "expected_auc": 1 - float(judged.percentile.mean()),
-            "auc_error": error(percentile - judged.percentile),
-            "fit": judged.fit(self.before) or not self.holdout,
+            "auc_error": standard_error(percentile - judged.percentile),
+            "fit": judged.is_fit(self.before) or not self.holdout,
         }
         if predictor.family.name in ("categorical", "bernoulli"):
             # the judge is small: of what it would name, a better network names more
@@ -220,13 +220,13 @@ class Yardstick:
         return Audit(**figures)  # type: ignore[arg-type]
 
 
-def mean(values: Tensor) -> float | None:
+def finite_mean(values: Tensor) -> float | None:
     """The mean; None of nothing, or if it is not a finite number."""
     value = float(values.mean()) if len(values) else math.nan
     return value if math.isfinite(value) else None
 
 
-def error(values: Tensor) -> float | None:
+def standard_error(values: Tensor) -> float | None:
     """The standard error of a mean."""
     value = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     return value if math.isfinite(value) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.kprior.certificate.certificate import Measurement, within
+from core.kprior.certificate.certificate import Measurement
 from core.kprior.certificate.dense import certify_anchored, certify_by_gradients, certify_dense, is_dense
 from core.kprior.certificate.wide import certify_wide
 from core.kprior.cost import Cost
@@ -24,7 +24,7 @@ def certify(
     memory: Examples,
     data: Data,
     *,
-    look_at: Data = (),
+    holdout: Data = (),
     passes: int = 1,
     policy: MemoryPolicy | None = None,
     afresh: bool = False,
@@ -40,8 +40,8 @@ def certify(
         The rows that the state's memory refers to. A dense GLM's is chosen anew, by the `policy`.
     data
         All examples that the state stands for.
-    look_at
-        Examples (the holdout) whose predictions are bounded, too.
+    holdout
+        Examples whose predictions are bounded, too.
     passes
         What the certificate calls the number of passes so far.
     policy
@@ -81,9 +81,9 @@ def certify(
     cost = Cost()
     with cost.timed():
         if is_wide(state.predictor):
-            result = certify_wide(state, memory, data, look_at, cost)
+            result = certify_wide(state, memory, data, holdout, cost)
         else:
-            result = certify_dense(state, memory, data, look_at, passes, cost, policy, afresh, seed)
+            result = certify_dense(state, memory, data, holdout, passes, cost, policy, afresh, seed)
     return replace(result, cost=cost)
 
 
@@ -94,7 +94,7 @@ def refine(
     *,
     tolerance: float,
     rounds: int = 3,
-    look_at: Data = (),
+    holdout: Data = (),
     policy: MemoryPolicy | None = None,
     forced: bool = False,
     afresh: bool = False,
@@ -110,8 +110,8 @@ def refine(
         Of bound / |w|.
     rounds
         Passes at most; a wide model may take more, since its passes cost less.
-    look_at
-        Examples (the holdout) whose predictions are bounded, too.
+    holdout
+        Examples whose predictions are bounded, too.
     policy
         Of the new memory; without one it stays as large as it was.
     forced
@@ -152,21 +152,21 @@ def refine(
     if is_wide(state.predictor):
         with cost.timed():
             most = max(rounds, WIDE_PASSES)
-            return certify_wide(state, memory, data, look_at, cost, tolerance=tolerance, rounds=most)
+            return certify_wide(state, memory, data, holdout, cost, tolerance=tolerance, rounds=most)
     if is_dense(state) and not forced:
         with cost.timed():
-            free = certify_anchored(state, memory, look_at)
-        if within(free, tolerance):
+            free = certify_anchored(state, memory, holdout)
+        if free.meets(tolerance):
             return Measurement(free, state, memory, None, None, cost)
     spent = 0
     if is_dense(state) and state.anchor.exact and not forced and state.predictor.size >= GRADIENT_SIZE and rounds > 1:
-        nearer = certify_by_gradients(state, memory, data, tolerance, rounds - 1, look_at)
+        nearer = certify_by_gradients(state, memory, data, tolerance, rounds - 1, holdout)
         cost, spent, state = cost + nearer.cost, nearer.cost.data_passes, nearer.state
-        if within(nearer.certificate, tolerance):
+        if nearer.certificate.meets(tolerance):
             return replace(nearer, cost=cost)
     for passes in range(spent + 1, rounds + 1):
         first = afresh and passes == 1
-        asked = {"look_at": look_at, "passes": passes, "policy": policy, "afresh": first, "seed": seed}
+        asked = {"holdout": holdout, "passes": passes, "policy": policy, "afresh": first, "seed": seed}
         measured = certify(state, memory, data, **asked)  # type: ignore[arg-type]
         cost = cost + measured.cost
         if best is not None and not measured.value <= best.value + 1e-9 * abs(best.value):
@@ -177,8 +177,8 @@ def refine(
         refined, there = measured.refined, measured.refined_certificate
         if refined is None or there is None:
             return replace(measured, cost=cost)
-        if within(there, tolerance) or passes == rounds:
-            if within(measured.certificate, tolerance) and not within(there, tolerance):
+        if there.meets(tolerance) or passes == rounds:
+            if measured.certificate.meets(tolerance) and not there.meets(tolerance):
                 return replace(measured, refined=None, refined_certificate=None, cost=cost)
             return Measurement(there, refined, measured.memory, None, None, cost)
         state, memory = refined, measured.memory

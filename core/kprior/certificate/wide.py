@@ -15,11 +15,9 @@ from core.kprior.curvature import Blocks
 from core.kprior.curvature.estimate import estimate_curvature, sample_fraction
 from core.kprior.data.encoded import EncodedData
 from core.kprior.data.examples import Data, Examples
-from core.kprior.memory.memory import remember
-from core.kprior.objective.surrogate import move_surrogate
 from core.kprior.objective.wide import WideObjective, WideSolution, descent_reporter
 from core.kprior.solvers import Progress
-from core.kprior.state import State, align
+from core.kprior.state import State, align, move_anchor
 
 STAGE = 20
 """Passes after which a refinement that has not come near enough estimates curvature anew."""
@@ -64,18 +62,14 @@ def refine_wide(
     measured = objective.measure(descent)
     gradient = measured.seen.gradient.reshape(-1)
     moved = Anchor(measured.w, gradient, curvature, exact=True, rounding=measured.seen.rounding)
-    rows = align(state, memory)
-    old = state.memory
-    fresh = remember(predictor, measured.w, rows, old.weight, old.generation)
-    surrogate = move_surrogate(state.surrogate, predictor, anchor.w, measured.w, rows, old.weight)
-    return replace(state, w=measured.w, anchor=moved, memory=fresh, surrogate=surrogate), measured
+    return replace(move_anchor(state, moved, align(state, memory)), w=measured.w), measured
 
 
 def certify_wide(
     state: State,
     memory: Examples,
     data: Data,
-    look_at: Data,
+    holdout: Data,
     cost: Cost,
     *,
     tolerance: float = math.inf,
@@ -83,7 +77,7 @@ def certify_wide(
 ) -> Measurement:
     """Passes for the gradient alone, until the bound is within the tolerance or the rounds are spent."""
     moved, found = refine_wide(state, memory, data, tolerance, rounds, cost)
-    prediction = prediction_bound_by_length(state.predictor, found.w, found.bound, look_at)
+    prediction = prediction_bound_by_length(state.predictor, found.w, found.bound, holdout)
     relative = found.relative
     certificate = Certificate("bound", found.gradient_norm, found.passes, found.bound, relative, prediction)
     return Measurement(certificate, moved, memory, None, None, cost)

@@ -36,7 +36,7 @@ TRUST = 1e-10
 """What rounding can do to an eigenvalue of B, as a share of the largest."""
 
 
-def free_bias(regularizer: L2, outputs: int) -> bool | None:
+def has_free_bias(regularizer: L2, outputs: int) -> bool | None:
     """Whether just the biases have no penalty; False if every weight has one; None if others have none."""
     free = regularizer.delta.view(outputs, -1) == 0
     if not bool(free.any()):
@@ -53,7 +53,7 @@ def distance_bound(regularizer: L2, seen: Gradient) -> float:
     """An upper bound of |w - w^|, from a careful pass at w; infinite where none can be given."""
     family, K = seen.predictor.family, seen.predictor.family.outputs
     gradient = (seen.gradient.reshape(-1) + regularizer.gradient(seen.w)).view(K, -1)
-    error, free = gradient_error(regularizer, seen, gradient), free_bias(regularizer, K)
+    error, free = gradient_error(regularizer, seen, gradient), has_free_bias(regularizer, K)
     if not math.isfinite(seen.value) or not bool(gradient.isfinite().all()) or free is None:
         return math.inf
     delta = float(regularizer.delta[regularizer.delta > 0].min()) if bool((regularizer.delta > 0).any()) else 0.0

@@ -98,11 +98,11 @@ class Blocks(Curvature):
         K = len(self.matrices)
         self.count += len(key)
         variance = predictor.family.variance(phi @ w.view(K, -1).T).to(self.matrices)
-        few = (variance.sum(1) * (phi**2).sum(1).to(variance)).topk(min(len(key), LEARNT)).indices
-        rows, variance = phi[few].to(self.matrices), variance[few]
+        chosen = (variance.sum(1) * (phi**2).sum(1).to(variance)).topk(min(len(key), LEARNT)).indices
+        rows, variance = phi[chosen].to(self.matrices), variance[chosen]
         for k in range(K):
             self.matrices[k] += (rows * variance[:, k, None]).T @ rows
-        self.drawn = torch.cat([self.drawn, key[few.to(key.device)].cpu().expand(K, -1)], 1)
+        self.drawn = torch.cat([self.drawn, key[chosen.to(key.device)].cpu().expand(K, -1)], 1)
         self.weight = torch.cat([self.weight, variance.T], 1)
 
     def add(self, predictor: Predictor, w: Tensor, x: Tensor, weight: Tensor | None = None) -> None:

@@ -30,6 +30,6 @@ def estimate_curvature(
         generator = torch.Generator().manual_seed(seed)
         return Blocks.estimate(predictor, w, rows, count, max(1_000, 2 * D), generator)
     curvature = Kronecker.zeros(predictor) if kind == "kronecker" else Diagonal.zeros(predictor)
-    few = rows.take(torch.arange(min(len(rows), max(2_000, 2 * D) if kind == "kronecker" else 2_000)))
-    curvature.add_features(predictor, w, few.x.to(predictor.dtype), count / max(1, len(few)))
+    taken = rows.take(torch.arange(min(len(rows), max(2_000, 2 * D) if kind == "kronecker" else 2_000)))
+    curvature.add_features(predictor, w, taken.x.to(predictor.dtype), count / max(1, len(taken)))
     return curvature

@@ -142,10 +142,10 @@ class Minibatches:
         """`left` rows are retained, `new` ones added."""
         self._kept, self._added = kept, added if new else None
         natural = new / max(1, left + new)
-        few = 0 if self._added is None else min(len(self._added), round(size * max(natural, share)))
-        self.kept = max(1, size - few) if len(kept) else 0
+        fresh = 0 if self._added is None else min(len(self._added), round(size * max(natural, share)))
+        self.kept = max(1, size - fresh) if len(kept) else 0
         """The first so many of each are retained rows."""
-        self.added = few if self.kept else size
+        self.added = fresh if self.kept else size
         if self.kept == 0:
             natural = 1.0
         weight = [torch.full((self.kept,), (1 - natural) * len(self) / max(1, self.kept))]

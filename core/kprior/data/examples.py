@@ -85,7 +85,7 @@ class EncodedExamples(Examples):
 Data = Iterable[Examples]
 
 
-def rereadable(data: Data) -> Data:
+def require_rereadable(data: Data) -> Data:
     """The same data, unless it can be read only once: passes after the first would then see nothing.
 
     Raises
@@ -101,6 +101,12 @@ def rereadable(data: Data) -> Data:
 def chunks_of(sources: Iterable[Data]) -> Iterator[Examples]:
     """The chunks of several data, one after the other, without those that are empty."""
     return (chunk for data in sources for chunk in data if len(chunk))
+
+
+def keys_of(sources: Iterable[Data]) -> Tensor:
+    """The keys of all rows of several data: (n,)."""
+    chunks = chunks_of(require_rereadable(data) for data in sources)
+    return torch.cat([torch.zeros(0, dtype=torch.long), *(chunk.key.cpu() for chunk in chunks)])
 
 
 def concatenate(chunks: Sequence[Examples]) -> Examples:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
-from core.kprior.data.examples import Data, Examples, rereadable
+from core.kprior.data.examples import Data, Examples, require_rereadable
 from core.kprior.passes.accumulator import A, Accumulator, add_shards
 
 
@@ -50,7 +50,7 @@ class PartitionedData(ABC):
 
 def shards_of(data: Data) -> Sequence[Data]:
     """The shards of data; data that knows none is one."""
-    return data.shards() if isinstance(data, PartitionedData) else [rereadable(data)]
+    return data.shards() if isinstance(data, PartitionedData) else [require_rereadable(data)]
 
 
 def accumulate(data: Data, total: A) -> A:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any, Self
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from core.kprior.data.codec import Tensors, join_groups, take_group
-from core.kprior.data.examples import Examples, concatenate
+from core.kprior.data.examples import Data, Examples, chunks_of, concatenate
 from core.kprior.memory.memory import Memory, MemoryPolicy, Select, remember
 from core.kprior.memory.sampling import PrioritySampler, uniform
 from core.kprior.model.families import classes_of
@@ -167,6 +167,21 @@ class MemorySelection(Accumulator):
         if len(rows):
             weight = torch.full_like(weight, max(1.0, others / len(rows)))
         return rows, weight
+
+
+def select_again(
+    selection: MemorySelection, kept: Examples, weight: Tensor, added: Iterable[Data], generation: int
+) -> tuple[Memory, Examples]:
+    """A memory of the rows that stay of an old one, each for what it stands for, and of added ones."""
+    if len(kept):
+        selection.offer(kept, weight)
+    some = len(kept) > 0
+    for chunk in chunks_of(added):
+        selection.offer(chunk)
+        some = True
+    if some:
+        return selection.take(generation)
+    return remember(selection.predictor, selection.w, kept, weight.cpu(), generation), kept
 
 
 def medoids(

@@ -21,19 +21,19 @@ from torch import Tensor
 
 from core.kprior.cost import Cost
 from core.kprior.curvature import Curvature
-from core.kprior.data.examples import Data, Examples, rereadable
+from core.kprior.data.examples import Examples, keys_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.objective.leftover import CurvatureSpace, RetainedPast
-from core.kprior.objective.methods import Method, Weights
+from core.kprior.objective.methods import Method, Weighting
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.surrogate import Surrogate
 from core.kprior.objective.tasks import Change, Task
 from core.kprior.objective.terms import InputMixer, Term
-from core.kprior.objective.transfer import new_regularizer, shared_parameters, successor
+from core.kprior.objective.transfer import new_predictor, new_regularizer, shared_parameters
 from core.kprior.passes.loss import Loss
 from core.kprior.solvers import Training
-from core.kprior.state import State, align
+from core.kprior.state import State, align, count_after
 
 
 @dataclass
@@ -80,24 +80,22 @@ def build_objective(
     """
     old, change = state.predictor, Change.of(tasks)
     past = RetainedPast.of(state, change.removed, cost)
+    count = count_after(state, past.keys, keys_of(change.added))
     stays = ~torch.isin(state.memory.key, past.keys)
     kept = align(state, memory).take(stays)
     importance = state.memory.weight[stays.to(state.memory.weight.device)]
     left = state.count - len(past.keys)
-    count = left + count_added(change.added, past.keys, state.memory.key)
     if state.curvature is None and float(importance.sum()) > left:
         importance = importance * (left / float(importance.sum()))  # what was removed outside memory stood for itself
-    if count <= 0:
-        raise ValueError("no examples are left: there is nothing a model could stand for")
 
-    new = old if change.architecture is None else successor(old, change.architecture, training.seed)
+    new = old if change.architecture is None else new_predictor(old, change.architecture, training.seed)
     regularizer = new_regularizer(state, change, new)
     shared = shared_parameters(old, new)
     same = new is old
 
     f_star = old.outputs(state.w, kept.x)
     space = CurvatureSpace.of(state, past, new, method, same, shared, kept, f_star)
-    v = weights_of(method, importance, space)
+    v = memory_weights(method, importance, space)
     delta = regularizer.delta * (method.tau if method.anchor and shared is not None else 1.0)
     linear = linear_term(state, new, shared, past, kept, f_star, importance, method)
     if regularizer.linear is not None:
@@ -179,15 +177,15 @@ def memory_terms(
     return terms
 
 
-def weights_of(method: Method, importance: Tensor, space: CurvatureSpace) -> Tensor:
+def memory_weights(method: Method, importance: Tensor, space: CurvatureSpace) -> Tensor:
     """v: what each memory example counts."""
-    weights = method.weights
-    if weights is Weights.AUTO:
+    weighting = method.weighting
+    if weighting is Weighting.AUTO:
         known = space.total is not None or space.surrogate is not None
-        weights = Weights.BALANCED if space.dense else Weights.ONE if known else Weights.IMPORTANCE
-    if weights is Weights.ONE:
+        weighting = Weighting.BALANCED if space.dense else Weighting.ONE if known else Weighting.IMPORTANCE
+    if weighting is Weighting.ONE:
         return torch.ones_like(importance)
-    if weights is Weights.IMPORTANCE:
+    if weighting is Weighting.IMPORTANCE:
         return importance
     if not space.dense:
         raise ValueError("balanced weights need a full curvature")
@@ -200,15 +198,3 @@ def data_gradient(predictor: Predictor, w: Tensor, examples: Examples, weight: T
     z = predictor.features(examples.x) if predictor.linear else predictor.encode(examples.x)
     seen.add_encoded(z, examples.y.to(z), weight)
     return seen.gradient
-
-
-def count_added(added: Sequence[Data], removed: Tensor, remembered: Tensor) -> int:
-    """How many rows are added; one that is removed as well, or there already, is a mistake of the caller's."""
-    count = 0
-    for chunk in (c for data in added for c in rereadable(data)):
-        count += len(chunk)
-        if bool(torch.isin(chunk.key.cpu(), removed).any()):
-            raise ValueError("an example is both added and removed: such changes cancel out before they come here")
-        if bool(torch.isin(chunk.key.cpu(), remembered).any()) or len(chunk.key.unique()) != len(chunk.key):
-            raise ValueError("an example is added that is there already")
-    return count

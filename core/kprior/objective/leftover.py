@@ -57,10 +57,7 @@ class RetainedPast:
             curvature.clip()
         if surrogate is not None and len(keys) > 1:
             surrogate.clip()
-        all_keys = torch.cat(keys)
-        if len(all_keys.unique()) != len(all_keys):
-            raise ValueError("the same example is removed twice")
-        return cls(all_keys, pull, removed_rows, curvature, surrogate)
+        return cls(torch.cat(keys), pull, removed_rows, curvature, surrogate)
 
 
 @dataclass
@@ -123,10 +120,10 @@ class CurvatureSpace:
             assert self.f_star is not None
             f = self.f_star.double()
             f = f - f.mean(1, keepdim=True) if f.shape[1] > 1 else f
-            part = Surrogate(*(torch.zeros_like(t) for t in vars(self.surrogate).values()))
+            own = Surrogate(*(torch.zeros_like(t) for t in vars(self.surrogate).values()))
             assert self.state is not None
-            part.add(self.state.predictor, self.state.w, kept.x, v)
-            return part.gram[self.features][:, self.features], part.cross[self.features]
+            own.add(self.state.predictor, self.state.w, kept.x, v)
+            return own.gram[self.features][:, self.features], own.cross[self.features]
         assert self.centre is not None
         out = Full.zeros(new)
         if self.offset is None:
@@ -150,13 +147,13 @@ class CurvatureSpace:
         """c v with the largest c <= 1 for which G - c sum_M v J'LJ stays positive semi-definite."""
         if len(importance) == 0:
             return importance
-        part, _ = self.memory_curvature(importance)
+        own, _ = self.memory_curvature(importance)
         if self.surrogate is not None:
             total = self.surrogate.gram[self.features][:, self.features]
         else:
             assert isinstance(self.total, Full)
             total = self.total.matrix
-        return importance * balance(total, part)
+        return importance * balance(total, own)
 
     def leftover(self, v: Tensor) -> tuple[Curvature, Tensor, Tensor] | None:
         """Q, the point it is centred at, and a linear term that goes with it; None where nothing is known."""
@@ -172,9 +169,9 @@ class CurvatureSpace:
         if self.total is None or self.centre is None:
             return None
         if isinstance(self.total, Full) and self.new.linear:
-            part, pull = self.memory_curvature(v)
+            own, pull = self.memory_curvature(v)
             offset = zero if self.offset is None or pull is None else self.offset - pull
-            return Full(self.total.matrix - part), self.centre, offset
+            return Full(self.total.matrix - own), self.centre, offset
         left = self.total.copy(self.new)
         if len(v):
             left.add(self.new, self.centre, self.kept.x, -v)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Weights(StrEnum):
+class Weighting(StrEnum):
     """How much each memory example counts.
 
     Examples
     --------
-    >>> from core.kprior import Weights
-    >>> [rule.value for rule in Weights]
+    >>> from core.kprior import Weighting
+    >>> [rule.value for rule in Weighting]
     ['auto', 'one', 'importance', 'balanced']
     """
 
@@ -53,7 +53,7 @@ class Method:
     """g*: what the base had not converged."""
     anchor: bool = True
     """The weight-space term and all that refers to w*; off: the new regularizer alone."""
-    weights: Weights = Weights.AUTO
+    weighting: Weighting = Weighting.AUTO
     mixing: bool = True
     """Networks: mix memory inputs afresh in every step and let the old model label them."""
     temperature: float = 1.0
@@ -69,9 +69,9 @@ class Method:
 
 
 OURS = Method()
-PAPER = Method(curvature=False, gradient=False, weights=Weights.ONE, mixing=False)
+PAPER = Method(curvature=False, gradient=False, weighting=Weighting.ONE, mixing=False)
 """mode="paper": v = 1, Q = 0, g* = 0, tau = 1; memory is chosen by h' (Select.CURVATURE)."""
-REPLAY = Method(curvature=False, gradient=False, anchor=False, weights=Weights.ONE, mixing=False, labels=1.0)
+REPLAY = Method(curvature=False, gradient=False, anchor=False, weighting=Weighting.ONE, mixing=False, labels=1.0)
 WEIGHT_PRIOR = Method(memory=False)
 """The quadratic around w* with the GGN of all past data (paper, Sec. 4.1)."""
 
@@ -96,7 +96,7 @@ def distillation(temperature: float = 5.0, labels: float = 0.5) -> Method:
         curvature=False,
         gradient=False,
         anchor=False,
-        weights=Weights.IMPORTANCE,
+        weighting=Weighting.IMPORTANCE,
         mixing=False,
         temperature=temperature,
         labels=labels,

@@ -81,9 +81,9 @@ class Surrogate:
         """
         if len(x) == 0:
             return
-        part = Surrogate(*(torch.zeros_like(t) for t in vars(self).values()))
-        part.add(predictor, old, x, weight)
-        weight = weight * balance(self.gram, part.gram)
+        own = Surrogate(*(torch.zeros_like(t) for t in vars(self).values()))
+        own.add(predictor, old, x, weight)
+        weight = weight * balance(self.gram, own.gram)
         moment = self.moment
         self.add(predictor, old, x, -weight)
         self.add(predictor, new, x, weight)

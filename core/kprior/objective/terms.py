@@ -9,7 +9,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from core.kprior.data.examples import Data, EncodedExamples, chunks_of, concatenate, rereadable
+from core.kprior.data.examples import Data, EncodedExamples, chunks_of, concatenate, require_rereadable
 from core.kprior.data.partitioned import PartitionedData, shards_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import Accumulator, add_shards
@@ -60,7 +60,7 @@ class Term:
         mixer
             Labels mixed inputs afresh in every minibatch.
         """
-        self.predictor, self._data, self._targets, self._weight = predictor, rereadable(data), targets, weight
+        self.predictor, self._data, self._targets, self._weight = predictor, require_rereadable(data), targets, weight
         self.past, self.scale, self.temperature, self.mixer = past, scale, temperature, mixer
         self._cache: list[list[EncodedExamples]] | None = None
         self.count: int | None = None

@@ -15,7 +15,7 @@ from core.kprior.objective.tasks import Change
 from core.kprior.state import State
 
 
-def successor(old: Predictor, architecture: Architecture, seed: int) -> Predictor:
+def new_predictor(old: Predictor, architecture: Architecture, seed: int) -> Predictor:
     """The same inputs and targets behind another architecture; the encoder is taken over."""
     new = Predictor({**old.spec, "architecture": architecture}, seed, old.device)
     if isinstance(old.body, Linear) and isinstance(new.body, Linear) and old.body.monomials == new.body.monomials:

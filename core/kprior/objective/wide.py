@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from core.kprior.certificate.wide_bound import distance_bound, free_bias, gradient_error
+from core.kprior.certificate.wide_bound import distance_bound, gradient_error, has_free_bias
 from core.kprior.cost import Cost
 from core.kprior.data.encoded import EncodedData
 from core.kprior.model.families import Categorical
@@ -60,7 +60,8 @@ class WideObjective:
 
     def evaluate(self, w: Tensor, careful: bool) -> ValueAndGradient:
         """One pass."""
-        centre = self._find_centre() if careful and free_bias(self.regularizer, self.predictor.family.outputs) else None
+        free = careful and has_free_bias(self.regularizer, self.predictor.family.outputs)
+        centre = self._find_centre() if free else None
         seen = self.data.accumulate(Gradient(self.predictor, w, careful, centre), careful)
         if self.count is not None and seen.count != self.count:
             raise ValueError(f"the state stands for {self.count} examples, but {seen.count} were given to certify it")

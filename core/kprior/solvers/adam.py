@@ -86,9 +86,9 @@ def adam(
                 optimizer.step()
                 total += float(value)
                 if watch and watch(cost.backward_passes, w.detach()):
-                    return Solution(finite(w.detach().clone()), False)
+                    return Solution(require_finite(w.detach().clone()), False)
             cost.data_passes += sum(term.past for term in terms)
-            finite(torch.cat([w.detach(), w.detach().new_tensor([total])]))
+            require_finite(torch.cat([w.detach(), w.detach().new_tensor([total])]))
             if progress:
                 progress((epoch + 1) / training.max_epochs, f"epoch {epoch + 1} of at most {training.max_epochs}")
             if schedule.over(epoch, total / steps):
@@ -104,7 +104,7 @@ def split_batch(batch: Batch, rank: int, world: int) -> Batch:
     return z[rank::world], targets[rank::world], None if weight is None else weight[rank::world]
 
 
-def finite(values: Tensor) -> Tensor:
+def require_finite(values: Tensor) -> Tensor:
     """The values, if all are finite."""
     if not bool(values.isfinite().all()):
         raise SolverError("training diverged: nothing finite is left; lower the learning rate or check the examples")

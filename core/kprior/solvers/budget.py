@@ -11,7 +11,7 @@ from core.kprior.cost import Cost
 from core.kprior.model.regularizers import L2
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.terms import Batch
-from core.kprior.solvers.adam import finite
+from core.kprior.solvers.adam import require_finite
 from core.kprior.solvers.base import Progress, Solution, Training, Watch
 
 RATE = 2e-3
@@ -78,8 +78,8 @@ def descend(
         if progress is not None and step % 16 == 15:
             progress((step + 1) / steps)
         if watch is not None and watch(cost.backward_passes, w.detach()):
-            return Solution(finite(w.detach().clone()), False)
-    return Solution(finite(w.detach().clone()), True)
+            return Solution(require_finite(w.detach().clone()), False)
+    return Solution(require_finite(w.detach().clone()), True)
 
 
 def warm_visits(count: int) -> int:
@@ -117,11 +117,13 @@ def descend_warm(
         f = objective.predictor.outputs_of_encoded(w, z, training=True)
         return objective.predictor.family.loss(targets, f).mean(), len(z)
 
-    def tell(share: float) -> None:
+    def report(share: float) -> None:
         if progress is not None:
             progress(share, f"warm descent: {share:.0%} of {steps * BATCH} examples")
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(training.seed)  # dropout draws from the global generator
         regularizer = L2(objective.delta, objective.linear)
-        return descend(start, step_loss, steps, cost, regularizer=regularizer, count=count, progress=tell, watch=watch)
+        return descend(
+            start, step_loss, steps, cost, regularizer=regularizer, count=count, progress=report, watch=watch
+        )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from core.kprior.adaptation.dense import hessian_of
-from core.kprior.certificate.certified_removal import Removal
+from core.kprior.certificate.certified_removal import CertifiedRemoval
 from core.kprior.certificate.dense import certify_anchored, is_dense
 from core.kprior.cost import Cost
 from core.kprior.curvature import backend_for, is_wide
@@ -38,7 +38,7 @@ def train(
     curvature: str | None = "auto",
     encoder_of: State | None = None,
     start: State | None = None,
-    removal: Removal | None = None,
+    certified_removal: CertifiedRemoval | None = None,
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
     watch: Watch | None = None,
@@ -63,7 +63,7 @@ def train(
         An earlier state whose encoder is taken over, and its perturbation, so that both mean the same by a weight.
     start
         A network from which a shorter descent goes on, with its encoder.
-    removal
+    certified_removal
         With it the objective is perturbed, so that removals from it can be certified (GLMs).
     device
         Where the model lives.
@@ -108,10 +108,10 @@ def train(
         else:
             predictor.encoder.load_state_dict(encoder_of.predictor.encoder.state_dict())
         regularizer = regularizer_of(spec["regularizer"], predictor)
-        if removal is not None:
+        if certified_removal is not None:
             before = None if encoder_of is None else encoder_of.regularizer.linear
             same = before is not None and before.shape == (predictor.size,)
-            regularizer = replace(regularizer, linear=before if same else removal.draw(predictor))
+            regularizer = replace(regularizer, linear=before if same else certified_removal.draw_noise(predictor))
         if descends_by_gradients(predictor, regularizer, curvature):
             encoded = EncodedData(predictor, data)
             if is_wide(predictor) or encoded.count_rows() * predictor.size**2 > NEWTON_WORK:

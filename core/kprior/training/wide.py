@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import torch
 
-from core.kprior.adaptation.dense import Anchored
+from core.kprior.adaptation.dense import AnchoredModel
 from core.kprior.anchor import Anchor
-from core.kprior.certificate.certificate import Certificate, within
+from core.kprior.certificate.certificate import Certificate
 from core.kprior.certificate.dense import certificate_of
 from core.kprior.cost import Cost
 from core.kprior.curvature import Curvature, glm_hessian, is_wide
@@ -75,13 +75,13 @@ def train_by_gradients(
     state = State(predictor, regularizer, regularizer_spec, found.w, *parts)
     if measured.anchor.smallest == 0:
         return Result(state, measured.rows, cost, False)
-    here = Anchored.of(state, measured.rows)
+    here = AnchoredModel.of(state, measured.rows)
     try:
         w = here.solve(found.w, training, cost)
     except ArithmeticError:
         return Result(state, measured.rows, cost, False)
     certificate = certificate_of(here, here.bound(w), w, 0)
-    near_enough = within(certificate, TOLERANCE)
+    near_enough = certificate.meets(TOLERANCE)
     return Result(replace(state, w=w), measured.rows, cost, near_enough, certificate)
 
 

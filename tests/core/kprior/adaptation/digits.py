@@ -74,8 +74,8 @@ def adapt_digits(
 ) -> tuple[State, Audit]:
     """The adapted network and its audit."""
     training = Training(seed=seed, **options)
-    look_at = [digits()[1]]
-    found = adapt(before.state, before.memory, tasks, draw=draw_from(kept), look_at=look_at, training=training)
+    holdout = [digits()[1]]
+    found = adapt(before.state, before.memory, tasks, draw=draw_from(kept), holdout=holdout, training=training)
     assert found.certificate is not None
     assert (found.certificate.kind, found.certificate.bound, found.cost.data_passes) == ("measured", None, 0)
     assert found.certificate.audit is not None

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from core.kprior import (
+    CertifiedRemoval,
     Examples,
     Measurement,
     MemoryPolicy,
-    Removal,
     RemoveData,
     Result,
     State,
@@ -98,7 +98,7 @@ def test_cost_is_a_few_passes_and_the_certificate_says_how_many() -> None:
 def test_perturbation_of_certified_removal_stays_what_it_was() -> None:
     spec, others = spec_of("binary", 5, regularizer=l2(1.0, True)), rows(examples_of("binary", 400, 5), 3, 400)
     person = strangers("binary", 5, 1)[0]
-    trained = train(spec, concatenate([person, others]).chunks(64), removal=Removal(1.0, 1e-4, 0.1))
+    trained = train(spec, concatenate([person, others]).chunks(64), certified_removal=CertifiedRemoval(1.0, 1e-4, 0.1))
     adapted = adapt(trained.state, trained.memory, [RemoveData([person])])
     found = refine_for_erasure(adapted.state, adapted.memory, others.chunks(64), tolerance=0.01)
     assert found is not None

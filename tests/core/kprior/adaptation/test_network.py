@@ -89,7 +89,7 @@ def test_the_budget_is_kept_and_does_not_grow_with_the_data() -> None:
         tasks: list[Task] = [RemoveData([gone])]
         asked.clear()
         few = Training(budget=5_000)
-        found = adapt(before, base(0).memory, tasks, draw=counted(many), look_at=[holdout], training=few)
+        found = adapt(before, base(0).memory, tasks, draw=counted(many), holdout=[holdout], training=few)
         assert found.cost.backward_passes <= 5_000
         assert found.certificate is not None
         assert found.certificate.audit is not None
@@ -156,9 +156,9 @@ def test_a_linear_model_becomes_a_network_and_a_wider_one_begins_where_the_old_o
     state, _ = adapt_digits(linear, [ChangeModel(MLP)], data)
     assert not state.predictor.linear
     assert accuracy(state, test) > 0.9
-    from core.kprior.objective.transfer import successor, transplant
+    from core.kprior.objective.transfer import new_predictor, transplant
 
-    wider = successor(base(0).state.predictor, {"kind": "mlp", "hidden": [70]}, 0)
+    wider = new_predictor(base(0).state.predictor, {"kind": "mlp", "hidden": [70]}, 0)
     outputs = wider.outputs(transplant(base(0).state, wider), test.x)
     torch.testing.assert_close(outputs, base(0).state.predictor.outputs(base(0).state.w, test.x), rtol=1e-4, atol=1e-4)
 

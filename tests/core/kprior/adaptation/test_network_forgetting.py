@@ -99,11 +99,11 @@ def test_what_forgot_nothing_is_objected_to() -> None:
     data, holdout, _ = digits()
     gone = of_class(data, 8)
     before = base(0).state
-    known = survey_change(before, [RemoveData([gone])], draw_from(without(data, gone)), look_at=[holdout])
+    known = survey_change(before, [RemoveData([gone])], draw_from(without(data, gone)), holdout=[holdout])
     audit = known.yardstick.measure(before.predictor, before.w, known.cost)
     assert "still known" in audit.objection
     noise = before.w + 0.5 * torch.randn(before.w.shape, generator=torch.Generator().manual_seed(0))
-    plain = survey_change(before, [ChangeRegularizer(l2(0.2))], draw_from(data), look_at=[holdout])
+    plain = survey_change(before, [ChangeRegularizer(l2(0.2))], draw_from(data), holdout=[holdout])
     assert "lost more on the holdout" in plain.yardstick.measure(before.predictor, noise, known.cost).objection
 
 
@@ -116,7 +116,7 @@ def test_every_family_forgets_and_every_change_at_once_runs(kind: str) -> None:
     before = train(spec, [first], training=by_heart, policy=FEW)
     kept = without(first, gone)
     unseen = examples_of(kind, 200, 3, seed=2, first_key=1000)
-    plain = adapt(before.state, before.memory, [RemoveData([gone])], draw=draw_from(kept), look_at=[unseen])
+    plain = adapt(before.state, before.memory, [RemoveData([gone])], draw=draw_from(kept), holdout=[unseen])
     assert plain.certificate is not None
     audit = plain.certificate.audit
     assert audit is not None
@@ -126,13 +126,13 @@ def test_every_family_forgets_and_every_change_at_once_runs(kind: str) -> None:
     assert (audit.still_named is None) == (kind in ("number", "count"))
     tasks: list[Task] = [AddData([new]), RemoveData([gone]), ChangeRegularizer(l2(0.1))]
     for more in ([], [ChangeModel({"kind": "mlp", "hidden": [20, 10]})]):
-        for look_at in ([], [unseen]):  # with and without a holdout
-            found = adapt(before.state, before.memory, tasks + more, draw=draw_from(kept), look_at=look_at)
+        for holdout in ([], [unseen]):  # with and without a holdout
+            found = adapt(before.state, before.memory, tasks + more, draw=draw_from(kept), holdout=holdout)
             assert found.state.count == 230
             assert bool(found.state.w.isfinite().all())
             assert found.certificate is not None
             assert found.certificate.audit is not None
-            assert found.certificate.audit.holdout == bool(look_at)
+            assert found.certificate.audit.holdout == bool(holdout)
             State.from_bytes(found.state.to_bytes())
 
 

@@ -235,7 +235,7 @@ def test_networks_are_measured_not_bounded() -> None:
             ask(base.state, base.memory, retained.chunks(200))
     gone = rows(data, 0, 20)
     draw = draw_from(without(retained, gone))
-    found = adapt(base.state, base.memory, [RemoveData([gone])], draw=draw, look_at=[holdout])
+    found = adapt(base.state, base.memory, [RemoveData([gone])], draw=draw, holdout=[holdout])
     certificate = found.certificate
     assert certificate is not None
     assert (certificate.kind, certificate.passes) == ("measured", 0)

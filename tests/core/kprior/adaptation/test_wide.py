@@ -82,7 +82,7 @@ def test_changes_are_refined_to_within_the_tolerance(kind: str, penalize_bias: b
     assert adapted.cost.data_passes == 0
     assert adapted.state.count == len(left)
     for tolerance in (1e-2, 1e-6):
-        measured = refine(adapted.state, adapted.memory, left.chunks(64), tolerance=tolerance, look_at=[left])
+        measured = refine(adapted.state, adapted.memory, left.chunks(64), tolerance=tolerance, holdout=[left])
         assert measured.certificate.relative is not None
         assert measured.certificate.relative <= tolerance
         assert distance(measured.state, truth) <= (measured.certificate.bound or 0)

@@ -24,7 +24,7 @@ def test_bounds_are_the_truth_for_one_rate(step: float) -> None:
     truth = math.log(float(data.y.mean()))
     assert float(state.w[1]) == pytest.approx(truth, rel=1e-6)
     there, memory = stop_at(state, data, torch.tensor([0.0, truth + step]).double(), ONE)
-    measured = certify(there, memory, [data], look_at=[data])
+    measured = certify(there, memory, [data], holdout=[data])
     refined, after = measured.refined, measured.refined_certificate
     assert refined is not None
     assert after is not None

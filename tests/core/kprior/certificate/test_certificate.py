@@ -70,7 +70,7 @@ def test_bound_is_within_twice_the_truth_for_two_classes(penalize_bias: bool, se
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_bounds_are_finite_and_useful_after_an_ordinary_adaptation(kind: str, penalize_bias: bool) -> None:
     state, memory, left = adapted_after_removal(kind, penalize_bias)
-    measured = certify(state, memory, left.chunks(64), look_at=left.chunks(50))
+    measured = certify(state, memory, left.chunks(64), holdout=left.chunks(50))
     certificate, there = measured.certificate, measured.refined_certificate
     assert certificate.kind == "bound"
     assert certificate.bound is not None
@@ -124,7 +124,7 @@ def test_shift_of_all_logits_changes_no_certificate() -> None:
     shifts = shift_directions(state.predictor, state.regularizer.delta)
     assert shifts is not None
     other, _ = stop_at(state, data, state.w + 7 * shifts[:, 0], TENTH)
-    plain, shifted = (certify(s, memory, data.chunks(64), look_at=[data]).certificate for s in (state, other))
+    plain, shifted = (certify(s, memory, data.chunks(64), holdout=[data]).certificate for s in (state, other))
     assert plain.bound == pytest.approx(shifted.bound, rel=1e-6)
     assert plain.prediction_bound == pytest.approx(shifted.prediction_bound, rel=1e-6)
 
@@ -132,7 +132,7 @@ def test_shift_of_all_logits_changes_no_certificate() -> None:
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_refine_reaches_its_tolerance_in_few_passes(kind: str) -> None:
     state, memory, left = adapted_after_removal(kind)
-    measured = refine(state, memory, left.chunks(64), tolerance=1e-9, rounds=4, look_at=[left])
+    measured = refine(state, memory, left.chunks(64), tolerance=1e-9, rounds=4, holdout=[left])
     assert measured.certificate.relative is not None
     assert measured.certificate.relative <= 1e-9
     assert measured.cost.data_passes <= 3
@@ -199,7 +199,7 @@ def test_unreachable_optimum_has_an_infinite_bound(kind: str, seed: int) -> None
     state = train(spec_of(kind, 3), data.chunks(64), policy=TENTH)
     for away in (0.0, 1.0):
         there, memory = stop_at(state.state, data, state.state.w * (1 - away / 2), TENTH)
-        measured = certify(there, memory, data.chunks(64), look_at=[data])
+        measured = certify(there, memory, data.chunks(64), holdout=[data])
         assert measured.certificate.bound == math.inf
         assert measured.refined_certificate is None or measured.refined_certificate.bound == math.inf
         refined = refine(there, memory, data.chunks(64), tolerance=1e-3, rounds=3)
@@ -222,7 +222,7 @@ def test_overflowing_predictions_have_an_infinite_bound(size: float) -> None:
     state = train(spec_of("count", 2), [data], policy=EVERYTHING).state
     far = replace(state, w=torch.tensor([size, size, size]).double() * 10)
     memory = replace(state.memory, key=state.memory.key[:0], weight=state.memory.weight[:0], soft=state.memory.soft[:0])
-    measured = certify(replace(far, memory=memory), rows(data, 0, 0), [data], look_at=[data])
+    measured = certify(replace(far, memory=memory), rows(data, 0, 0), [data], holdout=[data])
     assert measured.certificate.bound == math.inf
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from core.kprior import AddData, ChangeRegularizer, MemoryPolicy, RemoveData, adapt, certify, train
-from core.kprior.certificate.wide_bound import distance_bound, free_bias
+from core.kprior.certificate.wide_bound import distance_bound, has_free_bias
 from core.kprior.data.partitioned import accumulate
 from core.kprior.passes.gradient import Gradient
 from tests.core.kprior import oracles
@@ -63,7 +63,7 @@ def grain(w: Tensor) -> float:
 def test_bounds_cover_the_true_distance_and_every_change_of_a_mean(problem: IllConditionedProblem) -> None:
     """Of a state, and of the refined one."""
     state, memory = problem.state()
-    measured = certify(state, memory, problem.data.chunks(11), look_at=problem.data.chunks(13))
+    measured = certify(state, memory, problem.data.chunks(11), holdout=problem.data.chunks(13))
     # a prediction itself is rounded: one unit in the last place of each product
     products = np.abs(problem.phi) @ np.abs(state.w.numpy()).reshape(-1, problem.dim + 1).T
     blur = 4 * ULP * float((products * np.abs(problem.means(state.w.numpy())) + 1).max())
@@ -85,7 +85,7 @@ def test_bound_of_wide_models_covers_the_true_distance(problem: IllConditionedPr
     state, _ = problem.state()
     regularizer, K = state.regularizer, state.predictor.family.outputs
     centre = problem.data.x.mean(0) if centred else 3 * problem.data.x[0] + 1
-    asked = Gradient(state.predictor, state.w, True, centre if free_bias(regularizer, K) else None)
+    asked = Gradient(state.predictor, state.w, True, centre if has_free_bias(regularizer, K) else None)
     bound = distance_bound(regularizer, accumulate(problem.data.chunks(11), asked))
     assert problem.distance(state.w) <= bound + grain(state.w)
 
@@ -121,7 +121,7 @@ def test_bound_covers_after_a_biased_removal(
         truth = oracles.retrain(spec_of(kind, 3, regularizer=regularizer), left)
     except (ArithmeticError, ValueError):
         return  # one class alone is left: there is nothing to cover, and test_certificate.py says what then holds
-    measured = certify(adapted.state, adapted.memory, left.chunks(50), look_at=[data])
+    measured = certify(adapted.state, adapted.memory, left.chunks(50), holdout=[data])
     assert measured.certificate.bound is not None
     assert distance(adapted.state, truth) <= measured.certificate.bound + 1e-12
     if measured.refined is not None and measured.refined_certificate is not None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from core.kprior import AddData, ChangeRegularizer, Examples, Removal, RemoveData, State, adapt, refine, train
+from core.kprior import AddData, CertifiedRemoval, ChangeRegularizer, Examples, RemoveData, State, adapt, refine, train
 
 SPEC = {
     "input": {"kind": "vector", "dim": 3},
@@ -17,7 +17,7 @@ SPEC = {
     "architecture": {"kind": "linear", "degree": 1},
     "regularizer": {"kind": "l2", "delta": 2.0, "penalize_bias": True},
 }
-REMOVAL = Removal(epsilon=1.0, delta=1e-4, sigma=3.0)
+REMOVAL = CertifiedRemoval(epsilon=1.0, delta=1e-4, sigma=3.0)
 
 
 def examples(n: int = 400) -> Examples:
@@ -43,7 +43,7 @@ def optimum(data: Examples, delta: float, b: np.ndarray) -> np.ndarray:
 def test_training_adapting_and_refining_solve_the_perturbed_problem() -> None:
     data = examples()
     past, new = data.take(torch.arange(300)), data.take(torch.arange(300, 400))
-    base = train(SPEC, [past], removal=REMOVAL)
+    base = train(SPEC, [past], certified_removal=REMOVAL)
     b = base.state.regularizer.linear
     assert b is not None
     np.testing.assert_allclose(base.state.w.numpy(), optimum(past, 2.0, b.numpy()), atol=1e-6)
@@ -60,7 +60,7 @@ def test_training_adapting_and_refining_solve_the_perturbed_problem() -> None:
 
 def test_the_perturbation_is_part_of_the_state_and_never_the_same_twice() -> None:
     data = examples(50)
-    first, second = (train(SPEC, [data], removal=REMOVAL).state for _ in range(2))
+    first, second = (train(SPEC, [data], certified_removal=REMOVAL).state for _ in range(2))
     assert first.regularizer.linear is not None
     assert second.regularizer.linear is not None
     assert not torch.equal(first.regularizer.linear, second.regularizer.linear)
@@ -73,10 +73,10 @@ def test_the_perturbation_is_part_of_the_state_and_never_the_same_twice() -> Non
 def test_the_allowance_is_that_of_the_theorem() -> None:
     c = 2.5
     delta = 1.5 * math.exp(-(c**2) / 2)
-    assert Removal(epsilon=0.7, delta=delta, sigma=2.0).allowed == pytest.approx(2.0 * 0.7 / c)
+    assert CertifiedRemoval(epsilon=0.7, delta=delta, sigma=2.0).allowed == pytest.approx(2.0 * 0.7 / c)
 
 
 def test_networks_have_no_certified_removal() -> None:
     spec = {**SPEC, "architecture": {"kind": "mlp", "hidden": [4]}}
     with pytest.raises(ValueError, match="linear models only"):
-        train(spec, [examples(20)], removal=REMOVAL)
+        train(spec, [examples(20)], certified_removal=REMOVAL)

@@ -66,7 +66,7 @@ def run_all(spec: dict[str, Any], data: ShardedExamples, **options: Any) -> list
     figures: list[Any] = []
     states: list[State | None] = [trained.state, again.state]
     if trained.state.predictor.linear:
-        measured = certify(trained.state, trained.memory, data, look_at=[next(iter(data))])
+        measured = certify(trained.state, trained.memory, data, holdout=[next(iter(data))])
         figures += [vars(measured.certificate), measured.value]
         states += [measured.state, measured.refined]
     figures += [None if state is None else state.to_bytes() for state in states]

@@ -22,7 +22,7 @@ from core.kprior import (
     Result,
     Select,
     Training,
-    Weights,
+    Weighting,
     adapt,
     distillation,
     train,
@@ -145,17 +145,17 @@ def test_ours_is_nearer_to_the_retrain_than_its_rivals(kind: str) -> None:
     assert ours < error(REPLAY, Select.RANDOM)
 
 
-@pytest.mark.parametrize("weights", list(Weights))
-def test_every_rule_of_weights_runs_and_is_exact_with_all_in_memory(weights: Weights) -> None:
+@pytest.mark.parametrize("weighting", list(Weighting))
+def test_every_rule_of_weights_runs_and_is_exact_with_all_in_memory(weighting: Weighting) -> None:
     base = base_of("binary", EVERYTHING)
     new = rows(DATA["binary"], 120, 140)
-    adapted = adapt(base.state, base.memory, [AddData([new])], method=Method(weights=weights), policy=EVERYTHING)
+    adapted = adapt(base.state, base.memory, [AddData([new])], method=Method(weighting=weighting), policy=EVERYTHING)
     assert relative_distance(adapted.state, oracles.retrain(spec_of("binary", 3), DATA["binary"])) < 1e-6
 
 
 def test_balanced_weights_leave_a_positive_rest() -> None:
     base = base_of("classes", TENTH)
-    problem = build_objective(base.state, base.memory, [], Method(weights=Weights.BALANCED), Training(), Cost())
+    problem = build_objective(base.state, base.memory, [], Method(weighting=Weighting.BALANCED), Training(), Cost())
     assert problem.objective.curvature is not None
     rest = problem.objective.curvature.dense(base.state.predictor.size)
     values = torch.linalg.eigvalsh(rest)
@@ -167,7 +167,7 @@ def test_balanced_weights_need_a_full_curvature() -> None:
     data: Examples = DATA["binary"]
     base = train(spec_of("binary", 3), [data], policy=TENTH, curvature=None)
     with pytest.raises(ValueError, match="full curvature"):
-        adapt(base.state, base.memory, [], method=Method(weights=Weights.BALANCED))
+        adapt(base.state, base.memory, [], method=Method(weighting=Weighting.BALANCED))
 
 
 @pytest.mark.parametrize(
