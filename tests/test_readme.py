@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 import re
 import subprocess
 import uuid
@@ -79,3 +80,11 @@ def test_the_guide_names_every_error_code() -> None:
     # told on the console or in the log, not over REST
     of_operators = {"settings_invalid", "mlflow_unavailable", "mlflow_busy"}
     assert raised - named - of_operators == set()
+
+
+def test_the_walks_pass_functions_that_are_there() -> None:
+    page = (ROOT / "docs" / "life-of-a-request.md").read_text()
+    names = re.findall(r"`((?:core|service|worker)\.[\w.]+)`", page)
+    assert len(names) > 40
+    for name in names:
+        pkgutil.resolve_name(name)
