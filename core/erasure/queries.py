@@ -6,14 +6,15 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
 import sqlalchemy as sa
-from sqlalchemy import Select, exists, func, select, tuple_
+from sqlalchemy import Select, exists, func, select
 from sqlalchemy.orm import Session
 
 from core.database import now, utc_text
 from core.erasure.report import Stay, VersionFates
 from core.erasure.words import Why
-from core.errors import Invalid, NotFound
+from core.errors import NotFound
 from core.ledger.queries import batched
+from core.paging import invalid_cursor, page_after
 from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, Event, EventKind, Part, Receipt
 from core.tables.ledger import Example
 from core.tables.models import Model
@@ -48,13 +49,12 @@ def page_erasures(
     if overdue is not None:
         late = Erasure.state.in_(PENDING) & (Erasure.due_at < now())
         query = query.where(late if overdue else ~late)
-    if after is not None:
-        try:
-            last = find(session, after)
-        except NotFound:
-            raise Invalid.at(("query", "after"), "cursor_invalid", "is not a cursor of this list") from None
-        query = query.where(tuple_(Erasure.created_at, Erasure.id) < tuple_(last.created_at, last.id))
-    return session.scalars(query.order_by(Erasure.created_at.desc(), Erasure.id.desc()).limit(most)).all()
+    try:
+        last = None if after is None else find(session, after)
+    except NotFound:
+        raise invalid_cursor() from None
+    key = (last.created_at, last.id) if last is not None else None
+    return session.scalars(page_after(query, (Erasure.created_at, Erasure.id), key, most)).all()
 
 
 def count_erasures(session: Session) -> list[tuple[ErasureState, int]]:

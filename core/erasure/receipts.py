@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -28,21 +27,21 @@ START = "0" * 64
 """What the first receipt is chained to."""
 
 
-def hash_of(body: dict[str, Any]) -> str:
+def hash_of(body: Mapping[str, object]) -> str:
     """The hash of a receipt's text, the hash itself left out."""
     plain = {name: value for name, value in body.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def append(session: Session, erasure_id: str, content: dict[str, Any]) -> Receipt:
+def append(session: Session, erasure_id: str, content: Mapping[str, object]) -> Receipt:
     """The next receipt of the chain."""
     # whoever writes a receipt waits here for whoever writes one already
     session.get_one(Metadata, "receipts", with_for_update=True)
     last = session.scalar(select(Receipt).order_by(Receipt.number.desc()).limit(1))
     number = last.number + 1 if last else 1
     body = {"number": number, "erasure": erasure_id, **content, "previous": last.sha256 if last else START}
-    body["sha256"] = hash_of(body)
-    receipt = Receipt(number=number, erasure_id=erasure_id, body=body, sha256=body["sha256"])
+    sha256 = hash_of(body)
+    receipt = Receipt(number=number, erasure_id=erasure_id, body={**body, "sha256": sha256}, sha256=sha256)
     session.add(receipt)
     session.flush()
     return receipt
@@ -56,7 +55,7 @@ class Flaw:
     problem: str
 
 
-def flaws(bodies: Iterable[dict[str, Any]]) -> list[Flaw]:
+def flaws(bodies: Iterable[Mapping[str, object]]) -> list[Flaw]:
     """What is wrong with receipts, in the order of their numbers; nothing, if they are all there as they were made."""
     found, expected, previous = [], 1, START
     for body in bodies:
@@ -74,7 +73,7 @@ def flaws(bodies: Iterable[dict[str, Any]]) -> list[Flaw]:
     return found
 
 
-def chain(session: Session) -> list[dict[str, Any]]:
+def chain(session: Session) -> list[dict[str, object]]:
     """All receipts, in order."""
     return [dict(row) for row in session.scalars(select(Receipt.body).order_by(Receipt.number))]
 
@@ -98,12 +97,10 @@ def verify(session: Session, store: Store) -> list[Flaw]:
     return sorted(found, key=lambda flaw: flaw.number)
 
 
-def genuine(name: str, body: dict[str, Any]) -> bool:
+def genuine(name: str, body: Mapping[str, object]) -> bool:
     """Whether a file holds the receipt that its name promises."""
-    try:
-        return hash_of(body) == body.get("sha256") and name_of(int(body["number"]), str(body["sha256"])) == name
-    except (LookupError, TypeError, ValueError):
-        return False
+    number = body.get("number")
+    return hash_of(body) == body.get("sha256") and isinstance(number, int) and name_of(number, hash_of(body)) == name
 
 
 def require_all(session: Session, store: Store) -> None:
@@ -132,9 +129,9 @@ def number_in(name: str) -> int:
     return int(digits) if digits.isdecimal() else 0
 
 
-def read_files(store: Store) -> dict[str, dict[str, Any]]:
+def read_files(store: Store) -> dict[str, dict[str, object]]:
     """The receipts in the store by the names of their files, in order; one that cannot be read is empty."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, object]] = {}
     for name in filed(store):
         try:
             body = json.loads(store.get(name))

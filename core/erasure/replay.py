@@ -33,7 +33,7 @@ def replay(
         last = session.scalar(select(Receipt).order_by(Receipt.number.desc()).limit(1))
         follows = (last.number + 1, last.sha256) if last else (1, receipts.START)
         if (body["number"], body["previous"]) == follows:
-            row = Receipt(number=body["number"], erasure_id=body["erasure"], body=body, sha256=body["sha256"])
+            row = Receipt(number=follows[0], erasure_id=str(body["erasure"]), body=body, sha256=str(body["sha256"]))
             session.add(row)
             session.flush()
     wanted = {str(body["subject_token"]) for body in missing}

@@ -217,30 +217,30 @@ def report_from(body: Mapping[str, Any]) -> ErasureReport:
     )
 
 
-def model_from(told: Mapping[str, Any]) -> ModelReport:
+def model_from(body: Mapping[str, Any]) -> ModelReport:
     """A model's part, from a receipt or from the row where it is kept."""
     deleted = versions = None
-    if (counts := told.get("deleted")) is not None:
+    if (counts := body.get("deleted")) is not None:
         deleted = Deleted(counts.get("examples"), counts.get(FILES), counts.get("versions"))
-    if (fates := told.get("versions")) is not None:
+    if (fates := body.get("versions")) is not None:
         versions = VersionFates(fates["purged"], [Stay(**entry) for entry in fates["stay"]])
     return ModelReport(
-        model=told["model"],
-        examples=told["examples"],
-        outcome=outcome_from(told) if "method" in told else None,
-        audit=Familiarity(**told["audit"]) if told.get("audit") else None,
+        model=body["model"],
+        examples=body["examples"],
+        outcome=outcome_from(body) if "method" in body else None,
+        audit=Familiarity(**body["audit"]) if body.get("audit") else None,
         deleted=deleted,
         versions=versions,
-        **{name: told.get(name) for name in ("checked", "database", "caches", "kept_until", "in_mlflow")},
+        **{name: body.get(name) for name in ("checked", "database", "caches", "kept_until", "in_mlflow")},
     )
 
 
-def outcome_from(told: Mapping[str, Any]) -> Outcome:
+def outcome_from(body: Mapping[str, Any]) -> Outcome:
     return Outcome(
-        Method(told["method"]),
-        told.get("words", ""),
-        compared=Compared(told["disagreement"]) if "disagreement" in told else None,
-        **{name: told.get(name) for name in ("version", "sha256", "certificate", "tolerance")},
+        Method(body["method"]),
+        body.get("words", ""),
+        compared=Compared(body["disagreement"]) if "disagreement" in body else None,
+        **{name: body.get(name) for name in ("version", "sha256", "certificate", "tolerance")},
     )
 
 

@@ -167,28 +167,28 @@ def describe_nearness(model: ModelReport) -> dict[str, str]:
         bound = bound.replace("exact optimum", "optimum of the same perturbed objective")
     if model.outcome and model.outcome.tolerance:
         bound += f" (tolerated: {percent(model.outcome.tolerance)})"
-    told = {"Bound": bound}
+    rows = {"Bound": bound}
     if removal:
         promise = f"epsilon {removal['epsilon']:g}, delta {removal['delta']:g}"
-        told["Certified removal"] = f"{promise}: residual {removal['spent']:.3g} of {removal['allowed']:.3g} allowed"
+        rows["Certified removal"] = f"{promise}: residual {removal['spent']:.3g} of {removal['allowed']:.3g} allowed"
     if (most := certificate.get("prediction_bound")) is not None:
-        told["Predictions"] = f"none on the holdout would differ by more than {most:.3g}"
-    return told
+        rows["Predictions"] = f"none on the holdout would differ by more than {most:.3g}"
+    return rows
 
 
 def describe_measurement(audit: MeasuredFigures) -> dict[str, str]:
     """What was measured of a network, for which there is no bound."""
-    told = {}
+    rows = {}
     after, before = audit.get("unseen_loss"), audit.get("unseen_loss_before")
     if after is not None and before is not None:
-        told["Measured"] = f"loss of {after:.3g} on examples never seen, {before:.3g} before"
+        rows["Measured"] = f"loss of {after:.3g} on examples never seen, {before:.3g} before"
     if (loss := audit.get("removed_loss")) is not None:
-        told["Forgotten"] = f"loss of {loss:.3g} on the {audit['removed']} examples that were removed"
+        rows["Forgotten"] = f"loss of {loss:.3g} on the {audit['removed']} examples that were removed"
         if (named := audit.get("still_named")) is not None:
-            told["Forgotten"] += f"; {named:.1%} are still predicted as they were labelled"
+            rows["Forgotten"] += f"; {named:.1%} are still predicted as they were labelled"
             if (expected := audit.get("expected_named")) is not None:
-                told["Forgotten"] += f" ({expected:.1%} would be, had they never been seen)"
-    return told
+                rows["Forgotten"] += f" ({expected:.1%} would be, had they never been seen)"
+    return rows
 
 
 def describe_deletions(model: ModelReport) -> str:

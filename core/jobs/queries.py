@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, exists, func, select, tuple_
+from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
 from core.database import now
-from core.errors import Invalid, NotFound
+from core.errors import NotFound
+from core.paging import invalid_cursor, page_after
 from core.tables.jobs import Job, JobKind, JobState, Outbox, Worker, in_state
 from core.tables.models import Model
 
@@ -44,13 +45,12 @@ def page_jobs(
         query = query.where(Job.state == state)
     if kind is not None:
         query = query.where(Job.kind == kind)
-    if after is not None:
-        try:
-            last, _ = find_job(session, after, visible)
-        except NotFound:  # or a job that the caller cannot see: nothing tells which
-            raise Invalid.at(("query", "after"), "cursor_invalid", "is not a cursor of this list") from None
-        query = query.where(tuple_(Job.created_at, Job.id) < tuple_(last.created_at, last.id))
-    found = session.execute(query.order_by(Job.created_at.desc(), Job.id.desc()).limit(most))
+    try:
+        last = None if after is None else find_job(session, after, visible)[0]
+    except NotFound:  # or a job that the caller cannot see: nothing tells which
+        raise invalid_cursor() from None
+    key = (last.created_at, last.id) if last is not None else None
+    found = session.execute(page_after(query, (Job.created_at, Job.id), key, most))
     return [(job, name) for job, name in found]
 
 

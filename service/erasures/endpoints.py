@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -212,7 +212,7 @@ def show_receipt(
     require_unrestricted(caller)
     with context.database.read() as session:
         body = queries.receipt_of(session, queries.find(session, id)).body
-    return answer_printable(body, accept, page.render_receipt)
+    return answer_printable(body, accept, lambda: page.render_receipt(body))
 
 
 @router.get(
@@ -232,13 +232,13 @@ def show_refusal(
         erasure = queries.find(session, id)
         if erasure.state is not ErasureState.REFUSED:
             raise NotFound("refusal_not_found", f"The request was not refused: it is {erasure.state}.")
-        refusal = refusal_of(erasure, queries.parts_of(session, erasure), RIGHTS)
-    return answer_printable(refusal.model_dump(mode="json"), accept, page.render_refusal)
+        refusal = refusal_of(erasure, queries.parts_of(session, erasure), RIGHTS).model_dump(mode="json")
+    return answer_printable(refusal, accept, lambda: page.render_refusal(refusal))
 
 
-def answer_printable(body: dict[str, Any], accept: str, render: Callable[[dict[str, Any]], str]) -> Response:
+def answer_printable(body: Mapping[str, object], accept: str, render: Callable[[], str]) -> Response:
     """JSON, or a page for who asks for one."""
-    return HTMLResponse(render(body)) if "text/html" in accept.lower() else JSONResponse(body)
+    return HTMLResponse(render()) if "text/html" in accept.lower() else JSONResponse(body)
 
 
 @router.get("/receipts/verify", response_model=ChainAnswer, responses=documented())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -29,12 +29,12 @@ TEMPLATES.filters["minute"] = show_minute
 TEMPLATES.globals["words"] = words
 
 
-def render_receipt(body: dict[str, Any]) -> str:
+def render_receipt(body: Mapping[str, object]) -> str:
     """The page of a receipt."""
     chain = {name: body[name] for name in ("number", "erasure", "sha256", "previous")}
     return TEMPLATES.get_template("receipt.html").render(report=report_from(body), **chain)
 
 
-def render_refusal(body: dict[str, Any]) -> str:
+def render_refusal(body: Mapping[str, object]) -> str:
     """The page of a refusal: what a person must be told of it (GDPR Art. 12(4))."""
     return TEMPLATES.get_template("refusal.html").render(body)

@@ -8,7 +8,7 @@ from typing import Annotated, Generic, TypeVar
 from fastapi import Query
 from pydantic import BaseModel, Field
 
-from core.errors import Invalid
+from core.paging import invalid_cursor
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -35,5 +35,5 @@ def number(after: str | None, default: int) -> int:
     if after is None:
         return default
     if not (after.isascii() and after.isdecimal() and len(after) < 19):
-        raise Invalid.at(("query", "after"), "cursor_invalid", "is not a cursor of this list")
+        raise invalid_cursor()
     return int(after)

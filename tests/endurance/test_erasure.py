@@ -20,7 +20,7 @@ from tests.endurance.fleet import Fleet
 from tests.endurance.many_people import EACH, PEOPLE, bodies, crowd, ids_of, left_of, near_without, places, started
 from tests.endurance.traces import found, traces_of
 from tests.worker.deployment import DIM
-from tests.worker.erasure_helpers import ask, ended
+from tests.worker.erasure_helpers import ask, wait_for_end
 
 ERASED = (3, 77, 200, 399)
 BURST, ASKING = 50, 70
@@ -56,16 +56,16 @@ def test_a_database_that_was_restored_forgets_again(fleet: Fleet) -> None:
     name, older = fleet.new_model(), fleet.get("/v1/receipts/verify")["receipts"]
     fleet.post(f"/v1/models/{name}/examples", {"examples": bodies(names, x, y, range(100))})
     fleet.adapted(name)
-    first = ended(fleet, ask(fleet, names[0]))
+    first = wait_for_end(fleet, ask(fleet, names[0]))
     with backup(fleet):
-        second = [ended(fleet, ask(fleet, names[p])) for p in (1, 2)]
+        second = [wait_for_end(fleet, ask(fleet, names[p])) for p in (1, 2)]
         assert [e["state"] for e in second] == ["completed"] * 2
         before = fleet.get("/v1/receipts/verify")
         assert (before["valid"], before["receipts"] - older) == (True, 3)
     assert not fleet.get("/v1/receipts/verify")["valid"], "the store knows receipts that the database does not"
     answer = fleet.post("/v1/erasures/replay")
     assert (answer["receipts"], len(answer["erasures"])) == (2, 2)
-    again = [ended(fleet, id) for id in answer["erasures"]]
+    again = [wait_for_end(fleet, id) for id in answer["erasures"]]
     assert [e["state"] for e in again] == ["completed"] * 2, again[0]["models"]
     chain = fleet.get("/v1/receipts/verify")
     assert (chain["valid"], chain["receipts"] - older) == (True, 5), chain
@@ -86,13 +86,13 @@ def test_a_backup_with_an_open_erasure_carries_it_out_and_the_chain_is_whole(fle
         with fleet.worker_held():
             open_one = ask(fleet, names[100])
             restored.enter_context(backup(fleet))
-        assert ended(fleet, open_one)["state"] == "completed"
-        assert ended(fleet, ask(fleet, names[101]))["state"] == "completed"
+        assert wait_for_end(fleet, open_one)["state"] == "completed"
+        assert wait_for_end(fleet, ask(fleet, names[101]))["state"] == "completed"
     # the workers go on, but write no receipt that would fork the chain
     assert fleet.get(f"/v1/erasures/{open_one}")["state"] != "completed"
     answer = fleet.post("/v1/erasures/replay")
-    assert ended(fleet, open_one)["state"] == "completed"
-    assert all(ended(fleet, id)["state"] == "completed" for id in answer["erasures"])
+    assert wait_for_end(fleet, open_one)["state"] == "completed"
+    assert all(wait_for_end(fleet, id)["state"] == "completed" for id in answer["erasures"])
     assert left_of(fleet, (100, 101)) == []
     chain = fleet.get("/v1/receipts/verify")
     assert chain["valid"], chain
@@ -120,7 +120,7 @@ def test_after_an_erasure_no_byte_tells_of_the_person(fleet: Fleet) -> None:
     assert seen >= {"hash of the subject", f"id {ids_of(4)[0]}", "input 0"}, "who is there is found"
     assert not seen & {"subject", "a number of input 0"}
     for id in [ask(fleet, names[p]) for p in ERASED]:
-        erasure = ended(fleet, id)
+        erasure = wait_for_end(fleet, id)
         assert erasure["state"] == "completed", erasure
     assert left_of(fleet, ERASED) == []
     with fleet.client() as client:  # all others are still there
@@ -184,7 +184,7 @@ def test_copies_that_the_database_has_forgotten_are_gone_too(fleet: Fleet) -> No
     most = [int(number) for number, _ in copies.most_common(5)]
     assert copies.most_common(1)[0][1] > 2, "the row and its place in the index would be two"
     for id in [ask(fleet, f"somebody-{i:06d}") for i in most]:
-        assert ended(fleet, id)["state"] == "completed"
+        assert wait_for_end(fleet, id)["state"] == "completed"
     secret = fleet.settings.secret
     people = [traces_of(f"somebody-{i:06d}", [f"number-{i:06d}"], x[i : i + 1], secret) for i in most]
     assert [trace for person in people for trace in found(person, places(fleet))] == []

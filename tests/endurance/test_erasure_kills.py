@@ -19,7 +19,7 @@ from tests.endurance.fleet import Fleet, children, kill
 from tests.endurance.many_people import PEOPLE, bodies, crowd, ids_of, left_of, near_without, started
 from tests.endurance.traces import files, found, traces_of
 from tests.mlflow_server import PASSWORD, MlflowServer, mlflow_server
-from tests.worker.erasure_helpers import ended
+from tests.worker.erasure_helpers import wait_for_end
 
 ASKED = 20
 
@@ -86,7 +86,7 @@ def test_whoever_is_killed_all_erasures_complete(fleet: Fleet) -> None:
         time.sleep(chance.uniform(0, 0.4))
         strike(fleet, victim)
     asked += [asked_until_answered(fleet, subject) for subject in waiting]
-    last = [ended(fleet, id, 60) for id in asked]
+    last = [wait_for_end(fleet, id, 60) for id in asked]
     assert [erasure for erasure in last if erasure["state"] != "completed"] == []
     receipts = [fleet.get(erasure["receipt"]) for erasure in last]
     assert all(not any(part["checked"].values()) and part["method"] for r in receipts for part in r["models"])
@@ -136,7 +136,7 @@ def test_mlflow_forgets_the_weights_and_keeps_the_run(shown: tuple[Fleet, Mlflow
     fleet.wait_for_ticks()
     assert fleet.get(f"/v1/erasures/{id}")["state"] not in ("completed", "failed")
     server.start()
-    erasure = ended(fleet, id)
+    erasure = wait_for_end(fleet, id)
     assert erasure["state"] == "completed", erasure
     assert kept() == []
     mlflow = httpx.Client(base_url=f"{server.url}/api/2.0/mlflow", auth=("amend", PASSWORD))

@@ -18,7 +18,7 @@ def somebody() -> str:
     return f"person-{uuid.uuid4().hex}"
 
 
-def known(stack: Stack, api: httpx.Client, person: str, count: int = 2) -> str:
+def model_with_person(stack: Stack, api: httpx.Client, person: str, count: int = 2) -> str:
     """A model with six examples, the first of them about a person."""
     name = stack.model()
     add(api, name, [{**row, "subject": person} if i < count else row for i, row in enumerate(rows(6))])
@@ -33,16 +33,16 @@ def ask(api: httpx.Client, person: str, **more: Any) -> dict[str, Any]:
     return erasure
 
 
-def opened(stack: Stack, api: httpx.Client, **more: Any) -> dict[str, Any]:
+def open_erasure(stack: Stack, api: httpx.Client, **more: Any) -> dict[str, Any]:
     """An erasure that waits for a worker."""
     person = somebody()
-    known(stack, api, person)
+    model_with_person(stack, api, person)
     return ask(api, person, **more)
 
 
-def failed(stack: Stack, api: httpx.Client) -> dict[str, Any]:
+def fail_erasure(stack: Stack, api: httpx.Client) -> dict[str, Any]:
     """An erasure whose job has failed, as far as the database can tell."""
-    erasure = opened(stack, api)
+    erasure = open_erasure(stack, api)
     with stack.database.write() as session:
         model = catalog.find(session, erasure["models"][0]["model"], None, lock=True)
         states.fail(session, model.id, {"code": "solver_failed", "detail": "no luck"})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from tests.service.erasure_helpers import act, opened, show, somebody
+from tests.service.erasure_helpers import act, open_erasure, show, somebody
 from tests.service.expect import refused
 from tests.stack import Stack
 
@@ -27,7 +27,7 @@ REQUESTS: list[Callable[[httpx.Client, str], httpx.Response]] = [
 
 @pytest.mark.parametrize("scopes", [("read",), ("ingest",), ("read", "ingest")], ids=" ".join)
 def test_other_scopes_see_and_change_nothing(stack: Stack, api: httpx.Client, scopes: tuple[str, ...]) -> None:
-    erasure = opened(stack, api)
+    erasure = open_erasure(stack, api)
     with stack.client(stack.key(*scopes)) as holder:
         for request in REQUESTS:
             refused(request(holder, erasure["id"]), 403, "scope_missing")
@@ -36,7 +36,7 @@ def test_other_scopes_see_and_change_nothing(stack: Stack, api: httpx.Client, sc
 
 @pytest.mark.parametrize("scope", ["erase", "admin"])
 def test_a_key_for_some_models_is_not_enough(stack: Stack, api: httpx.Client, scope: str) -> None:
-    erasure = opened(stack, api)
+    erasure = open_erasure(stack, api)
     with stack.client(stack.key(scope, models=[erasure["models"][0]["model"]])) as holder:
         for request in REQUESTS:
             refused(request(holder, erasure["id"]), 403, "key_limited")
@@ -44,7 +44,7 @@ def test_a_key_for_some_models_is_not_enough(stack: Stack, api: httpx.Client, sc
 
 
 def test_the_scope_erase_is_enough(stack: Stack, api: httpx.Client) -> None:
-    erasure = opened(stack, api)
+    erasure = open_erasure(stack, api)
     with stack.client(stack.key("erase")) as holder:
         for request in REQUESTS:
             answer = request(holder, erasure["id"])

@@ -17,7 +17,7 @@ from core.erasure.states import months_after
 from core.tables.jobs import JobKind
 from core.tables.ledger import Example
 from core.versions.store import Store
-from tests.service.erasure_helpers import act, ask, failed, known, opened, show, somebody
+from tests.service.erasure_helpers import act, ask, fail_erasure, model_with_person, open_erasure, show, somebody
 from tests.service.expect import JSON, add, listed, paged, place, refused, rows
 from tests.stack import Stack
 
@@ -26,7 +26,7 @@ LONG_AGO = "2020-01-31T12:00:00Z"
 
 def test_an_erasure_is_received_and_can_be_looked_up(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
-    name = known(stack, api, person)
+    name = model_with_person(stack, api, person)
     erasure = ask(api, person, reason="asked by mail", received_at=LONG_AGO)
     part = {"model": name, "examples": 2, "state": "received", "version": None, "bound": None, "method": None}
     assert erasure == {
@@ -47,7 +47,7 @@ def test_an_erasure_is_received_and_can_be_looked_up(stack: Stack, api: httpx.Cl
 
 
 def test_now_is_when_it_was_received_unless_told_otherwise(stack: Stack, api: httpx.Client) -> None:
-    erasure = opened(stack, api)
+    erasure = open_erasure(stack, api)
     received = datetime.fromisoformat(erasure["received_at"])
     assert abs(datetime.now(UTC) - received) < timedelta(minutes=1)
     assert datetime.fromisoformat(erasure["due_at"]) == months_after(received, 1)
@@ -55,13 +55,13 @@ def test_now_is_when_it_was_received_unless_told_otherwise(stack: Stack, api: ht
 
 
 def test_a_time_of_another_zone_is_told_in_utc(stack: Stack, api: httpx.Client) -> None:
-    erasure = opened(stack, api, received_at="2020-03-31T23:30:00-05:00")
+    erasure = open_erasure(stack, api, received_at="2020-03-31T23:30:00-05:00")
     assert (erasure["received_at"], erasure["due_at"][:10]) == ("2020-04-01T04:30:00Z", "2020-05-01")
 
 
 def test_the_examples_are_out_of_every_listing_at_once_and_predictions_go_on(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
-    name, other = known(stack, api, person), known(stack, api, person, 1)
+    name, other = model_with_person(stack, api, person), model_with_person(stack, api, person, 1)
     stack.train(name)
     erasure = ask(api, person)
     assert [row["id"] for row in listed(api, name)] == ["e2", "e3", "e4", "e5"]
@@ -79,7 +79,7 @@ def test_the_examples_are_out_of_every_listing_at_once_and_predictions_go_on(sta
 
 def test_a_second_request_joins_and_takes_in_what_came_since(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
-    name = known(stack, api, person)
+    name = model_with_person(stack, api, person)
     first = ask(api, person)
     add(api, name, [{**row, "subject": person} for row in rows(3, "later")])
     second = ask(api, person)
@@ -90,7 +90,7 @@ def test_a_second_request_joins_and_takes_in_what_came_since(stack: Stack, api: 
 
 def test_first_requests_at_the_same_time_are_one_erasure(stack: Stack, api: httpx.Client) -> None:
     for person in (somebody() for _ in range(3)):
-        name = known(stack, api, person)
+        name = model_with_person(stack, api, person)
         with ThreadPoolExecutor(8) as pool:
             ids = {erasure["id"] for erasure in pool.map(lambda _, p=person: ask(api, p), range(8))}
         assert len(ids) == 1
@@ -140,7 +140,7 @@ def test_nobody_has_asked_in_the_future(stack: Stack, api: httpx.Client) -> None
 
 
 def test_refused_is_the_end_and_says_why(stack: Stack, api: httpx.Client) -> None:
-    id = opened(stack, api)["id"]
+    id = open_erasure(stack, api)["id"]
     refused(act(api, id, "refuse", reason=""), 422, "request_invalid")
     nothing = refused(api.post(f"/v1/erasures/{id}/refuse"), 422, "request_invalid")
     assert nothing["detail"] == "Send a JSON body with 'reason'."
@@ -154,7 +154,7 @@ def test_refused_is_the_end_and_says_why(stack: Stack, api: httpx.Client) -> Non
 
 
 def test_the_due_date_moves_once_by_two_months(stack: Stack, api: httpx.Client) -> None:
-    asked = opened(stack, api)
+    asked = open_erasure(stack, api)
     answer = act(api, asked["id"], "extend", reason="many requests").json()
     moved = months_after(datetime.fromisoformat(asked["received_at"]), 3)
     assert (datetime.fromisoformat(answer["due_at"]), answer["extension"]) == (moved, "many requests")
@@ -162,7 +162,7 @@ def test_the_due_date_moves_once_by_two_months(stack: Stack, api: httpx.Client) 
 
 
 def test_a_request_that_is_late_stays_late(stack: Stack, api: httpx.Client) -> None:
-    late = opened(stack, api, received_at=LONG_AGO)
+    late = open_erasure(stack, api, received_at=LONG_AGO)
     refused(act(api, late["id"], "extend", reason="many"), 409, "erasure_late")
     assert show(api, late["id"]) == late
     assert act(api, late["id"], "refuse", reason="kept by law").json()["late"] is True
@@ -172,7 +172,7 @@ def test_an_extension_after_the_first_month_of_an_earlier_request_does_not_count
     stack: Stack, api: httpx.Client
 ) -> None:
     person = somebody()
-    known(stack, api, person)
+    model_with_person(stack, api, person)
     id = ask(api, person)["id"]
     act(api, id, "extend", reason="many").raise_for_status()
     joined = ask(api, person, received_at=LONG_AGO)
@@ -180,8 +180,8 @@ def test_an_extension_after_the_first_month_of_an_earlier_request_does_not_count
 
 
 def test_what_failed_says_why_and_is_tried_again(stack: Stack, api: httpx.Client) -> None:
-    refused(act(api, opened(stack, api)["id"], "retry"), 409, "erasure_not_failed")
-    erasure = failed(stack, api)
+    refused(act(api, open_erasure(stack, api)["id"], "retry"), 409, "erasure_not_failed")
+    erasure = fail_erasure(stack, api)
     assert erasure["state"] == erasure["models"][0]["state"] == "failed"
     assert erasure["models"][0]["error"] == {"code": "solver_failed", "detail": "no luck"}
     again = act(api, erasure["id"], "retry").json()
@@ -189,21 +189,21 @@ def test_what_failed_says_why_and_is_tried_again(stack: Stack, api: httpx.Client
 
 
 def test_all_that_failed_are_tried_again(stack: Stack, api: httpx.Client) -> None:
-    ids = {failed(stack, api)["id"] for _ in range(2)}
+    ids = {fail_erasure(stack, api)["id"] for _ in range(2)}
     assert set(api.post("/v1/erasures/retry").json()["retried"]) >= ids
     assert {show(api, id)["state"] for id in ids} == {"received"}
     assert api.post("/v1/erasures/retry").json() == {"retried": []}
 
 
 def test_the_job_of_an_erasure_cannot_be_cancelled(stack: Stack, api: httpx.Client) -> None:
-    erasure = opened(stack, api)
+    erasure = open_erasure(stack, api)
     of_model = {"model": erasure["models"][0]["model"], "kind": "erase"}
     [job] = api.get("/v1/jobs", params=of_model).json()["items"]
     refused(api.post(f"/v1/jobs/{job['id']}/cancel"), 409, "job_required")
 
 
 def test_a_model_that_is_deleted_meanwhile_has_forgotten_the_person_too(stack: Stack, api: httpx.Client) -> None:
-    erasure = opened(stack, api)
+    erasure = open_erasure(stack, api)
     assert api.delete(f"/v1/models/{erasure['models'][0]['model']}").status_code == 204
     assert show(api, erasure["id"])["state"] == "purging"
     complete_erasures(stack.database, Store(stack.settings.artifacts), mlflow=False)  # as the tick does
@@ -214,7 +214,7 @@ def test_a_model_that_is_deleted_meanwhile_has_forgotten_the_person_too(stack: S
 
 
 def test_lists_are_paged_filtered_and_start_with_the_newest(stack: Stack, api: httpx.Client) -> None:
-    late, early = opened(stack, api, received_at=LONG_AGO), opened(stack, api)
+    late, early = open_erasure(stack, api, received_at=LONG_AGO), open_erasure(stack, api)
     done = ask(api, somebody())
     ids = [erasure["id"] for erasure in paged(api, "/v1/erasures")]
     assert ids[:3] == [done["id"], early["id"], late["id"]]
@@ -240,7 +240,7 @@ def test_the_metrics_count_what_is_overdue(stack: Stack, api: httpx.Client) -> N
         return float(re.findall(r"^amend_erasures_overdue (\S+)$", api.get("/metrics").text, re.MULTILINE)[0])
 
     before = overdue()
-    erasure = opened(stack, api, received_at=LONG_AGO)
+    erasure = open_erasure(stack, api, received_at=LONG_AGO)
     assert overdue() == before + 1
     assert 'amend_erasures{state="received"}' in api.get("/metrics").text
     act(api, erasure["id"], "refuse", reason="no").raise_for_status()
@@ -273,7 +273,7 @@ def test_neither_the_person_nor_the_reason_nor_the_examples_are_in_the_log(stack
 
 def test_the_person_is_stored_as_a_hash_alone_and_not_beyond_the_end(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
-    known(stack, api, person)
+    model_with_person(stack, api, person)
     id = ask(api, person, reason="a private reason")["id"]
     with stack.database.read() as session:
         erasure = queries.find(session, id)

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from core.idempotency import Answer
-from tests.service.erasure_helpers import failed, opened, somebody
+from tests.service.erasure_helpers import fail_erasure, open_erasure, somebody
 from tests.service.expect import add, listed, operations, refused, rows
 from tests.stack import Stack
 
@@ -57,11 +57,11 @@ REQUESTS: dict[str, Callable[[Stack, httpx.Client], Request]] = {
     "issue_key": lambda stack, api: ("/v1/keys", {"name": "repeated", "scopes": ["read"]}),
     "ask_for_erasure": lambda stack, api: ("/v1/erasures", {"subject": somebody()}),
     "ask_for_erasures": lambda stack, api: ("/v1/erasures/batch", {"requests": [{"subject": somebody()}]}),
-    "approve_erasure": lambda stack, api: (f"/v1/erasures/{opened(stack, api, hold=True)['id']}/approve", None),
-    "extend_erasure": lambda stack, api: (f"/v1/erasures/{opened(stack, api)['id']}/extend", {"reason": "many"}),
-    "refuse_erasure": lambda stack, api: (f"/v1/erasures/{opened(stack, api)['id']}/refuse", {"reason": "no"}),
-    "retry_erasure": lambda stack, api: (f"/v1/erasures/{failed(stack, api)['id']}/retry", None),
-    "retry_failed_erasures": lambda stack, api: ("/v1/erasures/retry", failed(stack, api) and None),
+    "approve_erasure": lambda stack, api: (f"/v1/erasures/{open_erasure(stack, api, hold=True)['id']}/approve", None),
+    "extend_erasure": lambda stack, api: (f"/v1/erasures/{open_erasure(stack, api)['id']}/extend", {"reason": "many"}),
+    "refuse_erasure": lambda stack, api: (f"/v1/erasures/{open_erasure(stack, api)['id']}/refuse", {"reason": "no"}),
+    "retry_erasure": lambda stack, api: (f"/v1/erasures/{fail_erasure(stack, api)['id']}/retry", None),
+    "retry_failed_erasures": lambda stack, api: ("/v1/erasures/retry", fail_erasure(stack, api) and None),
     "replay_erasures": lambda stack, api: ("/v1/erasures/replay", None),
 }
 """A request to each POST that would answer otherwise, or do something more, a second time."""

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service.erasure_helpers import opened
+from tests.service.erasure_helpers import open_erasure
 from tests.service.expect import METHODS, Operation, add, operations, rows
 from tests.stack import Stack
 
@@ -114,7 +114,7 @@ def test_every_body_that_is_shown_works(stack: Stack, api: httpx.Client, documen
             stack.train("churn")
         path = operation.path.replace("{name}", "churn")
         if "/erasures/{id}" in path:
-            path = path.replace("{id}", opened(stack, api)["id"])
+            path = path.replace("{id}", open_erasure(stack, api)["id"])
         content = {"json": body} if kind == "application/json" else {"content": body}
         answer = api.request(operation.method, path, headers={"Content-Type": kind}, **content)
         assert answer.is_success, (operation.id, kind, answer.text)

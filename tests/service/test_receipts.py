@@ -17,7 +17,7 @@ from core.models import catalog
 from core.tables.erasures import Part, Receipt
 from core.versions.store import Store
 from service.erasures import page
-from tests.service.erasure_helpers import ask, opened, somebody
+from tests.service.erasure_helpers import ask, open_erasure, somebody
 from tests.service.expect import add, refused, rows
 from tests.stack import Stack
 
@@ -37,7 +37,7 @@ FIGURES: dict[str, Any] = {
 }
 
 
-def unknown(api: httpx.Client) -> dict[str, Any]:
+def erase_nobody(api: httpx.Client) -> dict[str, Any]:
     """An erasure of a person whom nobody knows."""
     return ask(api, somebody())
 
@@ -48,7 +48,7 @@ def chain(api: httpx.Client) -> dict[str, Any]:
 
 
 def test_a_person_whom_nobody_knows_has_a_receipt_at_once(stack: Stack, api: httpx.Client) -> None:
-    erasure = unknown(api)
+    erasure = erase_nobody(api)
     assert (erasure["state"], erasure["models"], erasure["overdue"]) == ("completed", [], False)
     assert erasure["receipt"] == f"/v1/erasures/{erasure['id']}/receipt"
     receipt = api.get(erasure["receipt"]).json()
@@ -57,7 +57,7 @@ def test_a_person_whom_nobody_knows_has_a_receipt_at_once(stack: Stack, api: htt
 
 
 def test_there_is_no_receipt_before_the_end(stack: Stack, api: httpx.Client) -> None:
-    erasure = opened(stack, api)
+    erasure = open_erasure(stack, api)
     assert erasure["receipt"] is None
     refused(api.get(f"/v1/erasures/{erasure['id']}/receipt"), 404, "receipt_not_found")
     refused(api.get(f"/v1/erasures/{erasure['id']}/receipt", headers=HTML), 404, "receipt_not_found")
@@ -112,7 +112,7 @@ SHOWN = {
 }
 
 
-def rendered(model: dict[str, Any]) -> str:
+def render(model: dict[str, Any]) -> str:
     """The page of a receipt of one model."""
     times = dict.fromkeys(("received_at", "due_at", "completed_at"), "2026-03-01T12:30:15.123456+00:00")
     body = {"number": 1, "late": False, "erasure": "e", "found": 2, "statement": "Done.", "models": [model]}
@@ -125,7 +125,7 @@ def model_of(figures: dict[str, Any]) -> ModelReport:
 
 @pytest.mark.parametrize("figures", SHOWN.values(), ids=SHOWN.keys())
 def test_the_page_shows_every_way_to_forget(figures: dict[str, Any]) -> None:
-    shown = rendered({"model": "churn", "examples": 2, **figures})
+    shown = render({"model": "churn", "examples": 2, **figures})
     assert "Model churn" in shown
     assert "None" not in shown
 
@@ -133,7 +133,7 @@ def test_the_page_shows_every_way_to_forget(figures: dict[str, Any]) -> None:
 def test_an_audit_of_a_few_examples_is_not_on_the_page() -> None:
     for examples, shown in ((9, False), (10, True)):
         model = {"model": "churn", "examples": examples, **FIGURES}
-        assert ("0.61 before" in rendered(model)) is shown
+        assert ("0.61 before" in render(model)) is shown
         assert ("Audit" in words.select_glossary([model_from(model)])) is shown
 
 
@@ -156,13 +156,13 @@ def test_the_page_says_of_a_network_what_was_measured_and_speaks_of_no_bound() -
 
 def test_an_untouched_chain_is_valid(stack: Stack, api: httpx.Client) -> None:
     before = chain(api)["receipts"]
-    last = api.get(unknown(api)["receipt"]).json()
+    last = api.get(erase_nobody(api)["receipt"]).json()
     assert chain(api) == {"valid": True, "receipts": before + 1, "last": last["sha256"], "flaws": []}
-    assert api.get(unknown(api)["receipt"]).json()["previous"] == last["sha256"]
+    assert api.get(erase_nobody(api)["receipt"]).json()["previous"] == last["sha256"]
 
 
 @contextmanager
-def touched(stack: Stack, *numbers: int) -> Iterator[dict[int, dict[str, Any]]]:
+def change_receipts(stack: Stack, *numbers: int) -> Iterator[dict[int, dict[str, Any]]]:
     """Columns of some receipts to be changed; a receipt that is taken out is deleted. All is put back at the end."""
     names = [column.key for column in Receipt.__table__.columns]
 
@@ -183,7 +183,7 @@ def touched(stack: Stack, *numbers: int) -> Iterator[dict[int, dict[str, Any]]]:
         write(kept)
 
 
-def written(stack: Stack, changed: dict[int, dict[str, Any]], *numbers: int) -> None:
+def write_receipts(stack: Stack, changed: dict[int, dict[str, Any]], *numbers: int) -> None:
     with stack.database.write() as session:
         for number in numbers:
             session.delete(session.get_one(Receipt, number))
@@ -192,7 +192,7 @@ def written(stack: Stack, changed: dict[int, dict[str, Any]], *numbers: int) -> 
 
 
 def last_three(api: httpx.Client) -> list[int]:
-    return [int(api.get(unknown(api)["receipt"]).json()["number"]) for _ in range(3)]
+    return [int(api.get(erase_nobody(api)["receipt"]).json()["number"]) for _ in range(3)]
 
 
 def numbers_of(answer: dict[str, Any]) -> set[int]:
@@ -202,53 +202,53 @@ def numbers_of(answer: dict[str, Any]) -> set[int]:
 
 def test_an_altered_text_is_found(stack: Stack, api: httpx.Client) -> None:
     _, middle, _ = last_three(api)
-    with touched(stack, middle) as rows:
+    with change_receipts(stack, middle) as rows:
         rows[middle]["body"]["statement"] = "Nothing happened."
-        written(stack, rows, middle)
+        write_receipts(stack, rows, middle)
         assert numbers_of(chain(api)) == {middle}
     assert chain(api)["valid"]
 
 
 def test_an_altered_text_with_a_hash_that_fits_breaks_the_next(stack: Stack, api: httpx.Client) -> None:
     _, middle, last = last_three(api)
-    with touched(stack, middle) as rows:
+    with change_receipts(stack, middle) as rows:
         body = rows[middle]["body"]
         body["statement"] = "Nothing happened."
         body["sha256"] = rows[middle]["sha256"] = receipts.hash_of(body)
-        written(stack, rows, middle)
+        write_receipts(stack, rows, middle)
         assert last in numbers_of(chain(api))
 
 
 def test_an_altered_hash_is_found(stack: Stack, api: httpx.Client) -> None:
     _, middle, _ = last_three(api)
-    with touched(stack, middle) as rows:
+    with change_receipts(stack, middle) as rows:
         rows[middle]["sha256"] = "0" * 64
-        written(stack, rows, middle)
+        write_receipts(stack, rows, middle)
         assert numbers_of(chain(api)) == {middle}
-    with touched(stack, middle) as rows:
+    with change_receipts(stack, middle) as rows:
         rows[middle]["body"]["sha256"] = rows[middle]["sha256"] = "0" * 64
-        written(stack, rows, middle)
+        write_receipts(stack, rows, middle)
         assert middle in numbers_of(chain(api))
 
 
 def test_a_missing_receipt_is_found(stack: Stack, api: httpx.Client) -> None:
     _, middle, _ = last_three(api)
-    with touched(stack, middle) as rows:
+    with change_receipts(stack, middle) as rows:
         rows.clear()
-        written(stack, rows, middle)
+        write_receipts(stack, rows, middle)
         assert middle in numbers_of(chain(api))
 
 
 def test_receipts_that_changed_places_are_found(stack: Stack, api: httpx.Client) -> None:
     first, middle, _ = last_three(api)
-    with touched(stack, first, middle) as rows:
+    with change_receipts(stack, first, middle) as rows:
         for name in ("body", "sha256"):
             rows[first][name], rows[middle][name] = rows[middle][name], rows[first][name]
-        written(stack, rows, first, middle)
+        write_receipts(stack, rows, first, middle)
         assert {first, middle} & numbers_of(chain(api))
 
 
-def filed(stack: Stack) -> dict[int, Path]:
+def files_of_receipts(stack: Stack) -> dict[int, Path]:
     """The receipts' files by number, all of them written."""
     store = Store(stack.settings.artifacts)
     receipts.file_missing(stack.database, store)
@@ -259,7 +259,7 @@ def filed(stack: Stack) -> dict[int, Path]:
 @pytest.mark.parametrize("content", ["altered", b"{", b"", b"\xff", b"[]", b'{"number": null}'], ids=repr)
 def test_an_altered_file_is_found(stack: Stack, api: httpx.Client, content: str | bytes) -> None:
     _, middle, _ = last_three(api)
-    file = filed(stack)[middle]
+    file = files_of_receipts(stack)[middle]
     kept = file.read_bytes()
     changed = kept.replace(b"No model", b"My model") if content == "altered" else content
     assert isinstance(changed, bytes)
@@ -275,7 +275,7 @@ def test_an_altered_file_is_found(stack: Stack, api: httpx.Client, content: str 
 
 def test_the_last_receipt_is_missed_by_its_file_and_brought_back_by_a_replay(stack: Stack, api: httpx.Client) -> None:
     last = last_three(api)[-1]
-    filed(stack)
+    files_of_receipts(stack)
     with stack.database.write() as session:
         session.delete(session.get_one(Receipt, last))
     assert numbers_of(chain(api)) == {last}

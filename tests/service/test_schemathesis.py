@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from tests.service.erasure_helpers import ask, failed, opened, somebody
+from tests.service.erasure_helpers import ask, fail_erasure, open_erasure, somebody
 from tests.service.expect import METHODS, add, rows
 from tests.stack import Stack
 
@@ -51,7 +51,11 @@ def existing(stack: Stack, api: httpx.Client) -> dict[tuple[str, str], list[Any]
         ("/v1/models/{name}/versions/", "a"): [1],
         ("/v1/models/{name}/versions/{a}/compare/", "b"): [1],
         ("/v1/jobs/", "id"): [removal["job"]],
-        ("/v1/erasures/", "id"): [opened(stack, api)["id"], ask(api, somebody())["id"], failed(stack, api)["id"]],
+        ("/v1/erasures/", "id"): [
+            open_erasure(stack, api)["id"],
+            ask(api, somebody())["id"],
+            fail_erasure(stack, api)["id"],
+        ],
         ("/v1/keys/", "id"): ["none"],
     }
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from core.metadata import subjects_match
-from tests.service.erasure_helpers import act, ask, known, somebody
+from tests.service.erasure_helpers import act, ask, model_with_person, somebody
 from tests.service.expect import JSON, add, listed, refused, rows
 from tests.stack import Stack
 
@@ -28,7 +28,7 @@ def exported(api: httpx.Client, person: str) -> list[dict[str, Any]]:
 
 def test_a_person_is_found_in_every_model_with_all_their_examples(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
-    one, two = known(stack, api, person), known(stack, api, person, 1)
+    one, two = model_with_person(stack, api, person), model_with_person(stack, api, person, 1)
     assert looked_up(api, person) == {one: 2, two: 1}
     api.post(f"/v1/models/{one}/removals", json={"ids": ["e1"]}).raise_for_status()
     assert looked_up(api, person) == {one: 2, two: 1}  # it is out of force, and stored still
@@ -56,7 +56,7 @@ def test_an_export_longer_than_a_page_is_whole(stack: Stack, api: httpx.Client) 
 
 def test_a_key_sees_its_own_models_alone(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
-    one, _two = known(stack, api, person), known(stack, api, person)
+    one, _two = model_with_person(stack, api, person), model_with_person(stack, api, person)
     with stack.client(stack.key("erase", models=[one])) as holder:
         assert looked_up(holder, person) == {one: 2}
         assert {line["model"] for line in exported(holder, person)} == {one}
@@ -70,7 +70,7 @@ def test_a_bad_request_is_refused(api: httpx.Client, what: str, body: str) -> No
 
 def test_the_person_is_not_in_the_log(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
-    known(stack, api, person)
+    model_with_person(stack, api, person)
     looked_up(api, person)
     exported(api, person)
     log = stack.log.read_text()
@@ -81,7 +81,7 @@ def test_the_person_is_not_in_the_log(stack: Stack, api: httpx.Client) -> None:
 def test_spelling_matters_unless_the_setting_says_otherwise(stack: Stack, api: httpx.Client, small: Stack) -> None:
     plain = f"Ann Stra\u00dfe {uuid.uuid4().hex}"
     other = plain.replace("Ann Stra\u00dfe", "\uff21NN STRASSE")
-    name = known(stack, api, plain)
+    name = model_with_person(stack, api, plain)
     assert (looked_up(api, plain), looked_up(api, other)) == ({name: 2}, {})
     with small.client() as caseless:
         name = small.model()
@@ -101,7 +101,7 @@ def test_the_setting_says_whether_requests_are_held(small: Stack) -> None:
 
 
 def test_how_subjects_are_compared_is_fixed_by_the_first_of_them(stack: Stack, small: Stack, api: httpx.Client) -> None:
-    known(stack, api, somebody())
+    model_with_person(stack, api, somebody())
     with small.client() as caseless:
         add(caseless, small.model(), [{**rows(1)[0], "subject": somebody()}])
     for deployment, kept in ((stack, False), (small, True)):
@@ -112,7 +112,7 @@ def test_how_subjects_are_compared_is_fixed_by_the_first_of_them(stack: Stack, s
 
 def test_many_people_are_filed_at_once_each_with_a_request_of_their_own(stack: Stack, api: httpx.Client) -> None:
     one, two = somebody(), somebody()
-    name = known(stack, api, one)
+    name = model_with_person(stack, api, one)
     add(api, name, [{**row, "subject": two} for row in rows(1, "more")])
     people = [two, one, somebody(), one]
     answer = file(api, [{"subject": person} for person in people])
@@ -138,7 +138,7 @@ def test_a_batch_is_filed_once_and_whole_or_not_at_all(stack: Stack, api: httpx.
     first, second = (file(api, people, **key) for _ in range(2))
     assert [item["id"] for item in first] == [item["id"] for item in second]
     person = somebody()
-    name = known(stack, api, person)
+    name = model_with_person(stack, api, person)
     bad = {"requests": [{"subject": person}, {"subject": "a", "received_at": "2999-01-01T00:00:00Z"}]}
     problem = refused(api.post("/v1/erasures/batch", json=bad), 422, "request_invalid")
     assert problem["errors"][0]["loc"][-3:] == ["requests", 1, "received_at"]

@@ -16,7 +16,7 @@ PERSON = 20
 ENDED = ("completed", "failed", "refused")
 
 
-def known(deployment: Deployment, n: int = 300, **spec: Any) -> tuple[str, str, Numbers, Numbers]:
+def train_with_person(deployment: Deployment, n: int = 300, **spec: Any) -> tuple[str, str, Numbers, Numbers]:
     """A trained model whose first examples are about one person: its name, the person, and all examples."""
     name, (x, y) = deployment.new_model(**spec), problem(n)
     person = f"person of {name}"
@@ -31,7 +31,7 @@ def ask(deployment: Deployment, subject: str) -> str:
     return str(deployment.post("/v1/erasures", {"subject": subject})["id"])
 
 
-def ended(deployment: Deployment, id: str, seconds: float = 60) -> dict[str, Any]:
+def wait_for_end(deployment: Deployment, id: str, seconds: float = 60) -> dict[str, Any]:
     """An erasure, once it has come to an end."""
     found: dict[str, Any] = {}
 
@@ -43,9 +43,9 @@ def ended(deployment: Deployment, id: str, seconds: float = 60) -> dict[str, Any
     return found
 
 
-def erased(deployment: Deployment, subject: str) -> dict[str, Any]:
+def erase(deployment: Deployment, subject: str) -> dict[str, Any]:
     """Have a person forgotten; the receipt."""
-    erasure = ended(deployment, ask(deployment, subject))
+    erasure = wait_for_end(deployment, ask(deployment, subject))
     assert erasure["state"] == "completed", erasure
     receipt: dict[str, Any] = deployment.get(erasure["receipt"])
     for part in receipt["models"]:

@@ -10,7 +10,7 @@ import numpy as np
 from core.models import catalog
 from core.tables.versions import Version
 from tests.worker.deployment import Deployment, problem
-from tests.worker.erasure_helpers import ask, ended, erased, states
+from tests.worker.erasure_helpers import ask, erase, states, wait_for_end
 
 
 def loss_of(w: Any, x: Any, y: int) -> float:
@@ -62,7 +62,7 @@ def test_the_loss_of_an_erased_person_is_not_the_difference_of_two_figures(deplo
     deployment.ended(deployment.post(f"/v1/models/{name}/retrains")["id"])
     secret = loss_of(frozen, x[259], int(y[259]))
     assert tells(figures_of(deployment, name), secret), "as long as nobody asked to be forgotten"
-    [part] = erased(deployment, person)["models"]
+    [part] = erase(deployment, person)["models"]
     assert not tells(figures_of(deployment, name), secret)
     purged = [v for v in versions(deployment, name) if v["state"] == "purged"]
     assert purged
@@ -86,7 +86,7 @@ def test_a_version_from_before_the_person_can_be_rolled_back_to(deployment: Depl
     deployment.add_examples(name, x[250:], y[250:], first=250, split="train")
     deployment.adapted(name)
     before = deployment.weights(name, 1)
-    [part] = erased(deployment, person)["models"]
+    [part] = erase(deployment, person)["models"]
     assert states(deployment, name) == {1: "superseded", 2: "purged", 3: "purged", 4: "champion"}
     assert part["versions"] == {
         "purged": [2, 3],
@@ -108,7 +108,7 @@ def test_figures_of_purged_weights_on_other_versions_go_too(deployment: Deployme
     deployment.adapted(name)
     deployment.remove(name, [100])
     deployment.settled(name)
-    erased(deployment, person)
+    erase(deployment, person)
     with deployment.database.read() as session:
         model = catalog.find(session, name, None)
         champion = session.get_one(Version, (model.id, model.champion))
@@ -129,7 +129,7 @@ def test_no_comparison_of_a_purged_version_stays_and_no_hash_of_one_that_is_kept
         deployment.ended(deployment.post(f"/v1/models/{name}/retrains")["id"])
         deployment.settled(name)
         assert deployment.get(f"/v1/models/{name}/comparisons")["items"]
-        assert ended(deployment, ask(deployment, person))["state"] == "completed"
+        assert wait_for_end(deployment, ask(deployment, person))["state"] == "completed"
         assert deployment.get(f"/v1/models/{name}/comparisons")["items"] == []
         champion = deployment.champion(name)["version"]
         old = [v for v in versions(deployment, name) if v["version"] != champion]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.worker.deployment import Deployment, fitted, problem
-from tests.worker.erasure_helpers import PERSON, erased, known, states
+from tests.worker.erasure_helpers import PERSON, erase, states, train_with_person
 
 TRAIN = {"split": "train"}
 EAGER = {"adapt": {"after_changes": 1, "every": None}}
@@ -81,11 +81,11 @@ def test_what_was_removed_meanwhile_is_forgotten_after_resume(deployment: Deploy
 
 
 def test_an_erasure_from_a_held_model_is_carried_out_and_the_hold_says_so(deployment: Deployment) -> None:
-    name, person, x, y = known(deployment)
+    name, person, x, y = train_with_person(deployment)
     deployment.add_examples(name, X[:20], Y[:20], first=1000, **TRAIN)
     deployment.adapted(name)
     deployment.post(f"/v1/models/{name}/versions/1/promote")
-    erased(deployment, person)
+    erase(deployment, person)
     model = deployment.get(f"/v1/models/{name}")
     assert model["champion"] == 3
     assert model["held"]["why"] == "version 1 was promoted by hand; version 3 was promoted by an erasure"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.worker.deployment import Deployment, Numbers, problem
-from tests.worker.erasure_helpers import erased
+from tests.worker.erasure_helpers import erase
 
 # What is tested here is the engine's and the worker's: the database is beside the point.
 pytestmark = pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
@@ -101,7 +101,7 @@ def test_a_receipt_names_the_disagreement_with_a_retrain_where_the_policy_asks(d
     name = grown(deployment, x, y, architecture=MLP, policy={"erasure": {"retrain": True}})
     deployment.add_examples(name, x[:20] + 0.01, y[:20], first=20_000, split="train", subject=f"person of {name}")
     deployment.adapted(name)
-    [part] = erased(deployment, f"person of {name}")["models"]
+    [part] = erase(deployment, f"person of {name}")["models"]
     assert 0 <= part["disagreement"] < 0.5
     assert part["method"] == "retrained"  # there is no bound for the adapted one, and the retrained one is there
     champion = deployment.champion(name)

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from tests.worker.deployment import DELTA, Deployment, Numbers
-from tests.worker.erasure_helpers import erased
+from tests.worker.erasure_helpers import erase
 
 JOBS = ["nurse", "clerk", "baker"]
 COLUMNS = [
@@ -81,7 +81,7 @@ def test_the_units_of_columns_know_nothing_of_an_erased_outlier(deployment: Depl
     deployment.post(f"/v1/models/{name}/examples", {"examples": [*sent, rich]})
     deployment.adapted(name)
     before = deployment.state(name).predictor.encoder.scale.tolist()
-    [part] = erased(deployment, f"rich of {name}")["models"]
+    [part] = erase(deployment, f"rich of {name}")["models"]
     assert (part["method"], part["words"]) == ("retrained", "retrained without this data")
     after = deployment.state(name).predictor.encoder.scale.tolist()
     assert after[1] < before[1] / 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.worker.deployment import Deployment, problem
-from tests.worker.erasure_helpers import ask, ended
+from tests.worker.erasure_helpers import ask, wait_for_end
 from tests.worker.sklearn_oracle import fit
 
 DIM, CLASSES = 400, 3
@@ -48,7 +48,7 @@ def test_a_wide_model_is_trained_adapted_and_erased_within_its_bound(deployment:
         truth = fit("classes", x[rows], y[rows], DELTA).reshape(CLASSES, -1)
         assert np.linalg.norm(weights - truth) <= certificate["bound"] + 1e-4
         if rows is left:
-            assert ended(deployment, ask(deployment, PERSON))["state"] == "completed"
+            assert wait_for_end(deployment, ask(deployment, PERSON))["state"] == "completed"
 
 
 def test_a_removal_is_certified_without_a_pass_and_an_erasure_makes_some(deployment: Deployment) -> None:
@@ -63,7 +63,7 @@ def test_a_removal_is_certified_without_a_pass_and_an_erasure_makes_some(deploym
     version = deployment.champion(name)
     assert version["certificate"]["passes"] == version["cost"]["data_passes"] == 0
     assert version["certificate"]["relative"] <= 0.01
-    assert ended(deployment, ask(deployment, "one of many"))["state"] == "completed"
+    assert wait_for_end(deployment, ask(deployment, "one of many"))["state"] == "completed"
     assert deployment.champion(name)["certificate"]["passes"] >= 1
 
 

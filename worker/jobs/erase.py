@@ -92,9 +92,7 @@ def retrain(attempt: JobAttempt) -> None:
 def behind(session: Session, model: Model) -> bool:
     """Whether the model has still to forget somebody, or to show that it has: its tip may be from before they asked."""
     tip = tip_of(session, model)
-    return any(
-        tip is None or not forgot(part, tip) or not proven(part, tip) for part, _ in open_parts(session, model.id)
-    )
+    return any(not forgot(part, tip) or not proven(part, tip) for part, _ in open_parts(session, model.id))
 
 
 def withdraw(session: Session, model: Model) -> None:
@@ -115,10 +113,10 @@ def purge(attempt: JobAttempt, verified: set[str]) -> None:
     with attempt.write() as (session, _job, model):
         for part, _ in still_verified(session, model, verified):
             purge_versions(session, model, part)
-            told = report.read(part)
-            so_far = told.deleted or Deleted()  # a step that is repeated finds only what is left
+            noted = report.read(part)
+            so_far = noted.deleted or Deleted()  # a step that is repeated finds only what is left
             count = (so_far.examples or 0) + delete_examples(session, model.id, part.positions)
-            report.write(part, replace(told, deleted=replace(so_far, examples=count)))
+            report.write(part, replace(noted, deleted=replace(so_far, examples=count)))
         for version in overdue_versions(session, model.id):
             discard(session, version)
         purge_removed(session, model)
@@ -130,11 +128,11 @@ def purge(attempt: JobAttempt, verified: set[str]) -> None:
         for name in still.intersection(lost):  # after what MLflow has of them: it is the files that tell
             session.merge(OrphanFile(path=name))
         for part, _ in still_verified(session, model, verified):
-            told = report.read(part)
-            so_far = told.deleted or Deleted()
+            noted = report.read(part)
+            so_far = noted.deleted or Deleted()
             purged, count = queries.count_purged(session, part), (so_far.files or 0) + files
             deleted = replace(so_far, files=count, versions=purged)
-            report.write(part, replace(told, deleted=deleted, versions=queries.version_fates(session, part)))
+            report.write(part, replace(noted, deleted=deleted, versions=queries.version_fates(session, part)))
     if lost:
         sweep(attempt.context.database, attempt.context.store)
 
@@ -200,8 +198,8 @@ def complete(attempt: JobAttempt, verified: set[str]) -> None:
             if left := [what for what, n in found.items() if n]:
                 raise Unavailable("not_gone_yet", f"Still there: {', '.join(left)}.")
             until = queries.kept_until(session, part)
-            told = replace(report.read(part), checked=found, database=cleanup, caches=CACHES, kept_until=until)
-            report.write(part, told)
+            noted = replace(report.read(part), checked=found, database=cleanup, caches=CACHES, kept_until=until)
+            report.write(part, noted)
             states.complete_part(session, part, erasure)
             count += 1
         if open_parts(session, model.id):

@@ -31,7 +31,7 @@ def ask(database: Database, person: str, **options: Any) -> Erasure:
     """Ask for a person to be erased."""
     with database.write() as session:
         id = requests.receive(session, Filing(subject_hash(person, SECRET), **options), SECRET, "key").id
-    return shown(database, id)
+    return find_erasure(database, id)
 
 
 def change(database: Database, id: str, act: Callable[[Session, Erasure], None]) -> None:
@@ -39,7 +39,7 @@ def change(database: Database, id: str, act: Callable[[Session, Erasure], None])
         act(session, queries.find(session, id))
 
 
-def shown(database: Database, id: str) -> Erasure:
+def find_erasure(database: Database, id: str) -> Erasure:
     with database.read() as session:
         return queries.find(session, id)
 
@@ -60,6 +60,6 @@ def reach(database: Database, id: str, model: Model, state: ErasureState, **figu
             states.conclude(session, queries.find(session, id))
 
 
-def unknown(database: Database) -> str:
+def erase_nobody(database: Database) -> str:
     """The id of an erasure of a person whom nobody knows: completed at once, with a receipt."""
     return ask(database, somebody()).id

@@ -31,7 +31,7 @@ VALUES = st.recursive(
 CONTENTS = st.fixed_dictionaries({"statement": VALUES, "models": st.lists(VALUES, max_size=2)})
 
 
-def linked(contents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def link(contents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A chain as `append` makes it."""
     bodies: list[dict[str, Any]] = []
     for number, content in enumerate(contents, 1):
@@ -41,12 +41,12 @@ def linked(contents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return bodies
 
 
-def spelt(body: Any) -> str:
+def spell(body: Any) -> str:
     """JSON tells apart what Python does not: 1, 1.0 and true."""
     return json.dumps(body, sort_keys=True)
 
 
-CHAINS = st.lists(CONTENTS, min_size=1, max_size=4).map(linked)
+CHAINS = st.lists(CONTENTS, min_size=1, max_size=4).map(link)
 
 
 @given(CHAINS)
@@ -64,7 +64,7 @@ def test_any_change_of_any_word_of_any_receipt_is_found(bodies: list[dict[str, A
         del body[name]
     else:
         body[name] = data.draw(VALUES)
-    if spelt(altered) != spelt(bodies):
+    if spell(altered) != spell(bodies):
         assert flaws(altered)
 
 
@@ -76,7 +76,7 @@ def test_a_receipt_that_is_altered_and_hashed_anew_breaks_the_next(
     place = data.draw(st.integers(0, len(bodies) - 1))
     altered[place]["statement"] = "another"
     altered[place]["sha256"] = hash_of(altered[place])
-    if spelt(altered) != spelt(bodies) and place < len(bodies) - 1:
+    if spell(altered) != spell(bodies) and place < len(bodies) - 1:
         assert [flaw.number for flaw in flaws(altered)] == [place + 2]
 
 
@@ -88,7 +88,7 @@ def test_a_missing_receipt_is_named(bodies: list[dict[str, Any]], data: st.DataO
         assert Flaw(place + 1, f"missing: number {place + 2} comes instead") in flaws(left)
 
 
-@given(st.lists(CONTENTS, min_size=2, max_size=4).map(linked), st.randoms(use_true_random=False))
+@given(st.lists(CONTENTS, min_size=2, max_size=4).map(link), st.randoms(use_true_random=False))
 def test_another_order_is_found(bodies: list[dict[str, Any]], random: Any) -> None:
     shuffled = random.sample(bodies, len(bodies))
     assert bool(flaws(shuffled)) == (shuffled != bodies)
@@ -103,7 +103,7 @@ def enter(database: Database, *contents: dict[str, Any]) -> None:
 PLAIN = ({"statement": "one"}, {"statement": "two"}, {"statement": "three"})
 
 
-def found(database: Database, store: Store) -> list[Flaw]:
+def find_flaws(database: Database, store: Store) -> list[Flaw]:
     with database.read() as session:
         return verify(session, store)
 
@@ -112,7 +112,7 @@ def test_receipts_come_back_as_they_were_made(empty_database: Database, tmp_path
     """Numbers of any size and sign among them: a database that spells a number otherwise would break the hash."""
     numbers = [0.0, -0.0, 1.0, 1e-7, 5e-324, 0.1 + 0.2, 1e16, 1.5e22, 1.7976931348623157e308, 2**60, -1, True, None]
     enter(empty_database, {"numbers": numbers, "words": 'ä \\ " \u2028 <b> 🙂'}, {"numbers": {}})
-    assert found(empty_database, Store(str(tmp_path))) == []
+    assert find_flaws(empty_database, Store(str(tmp_path))) == []
 
 
 def test_files_are_written_once_and_agree(empty_database: Database, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_files_are_written_once_and_agree(empty_database: Database, tmp_path: Pa
     assert receipts.file_missing(empty_database, store) == 0
     with empty_database.read() as session:
         assert list(receipts.read_files(store).values()) == chain(session)
-    assert found(empty_database, store) == []
+    assert find_flaws(empty_database, store) == []
 
 
 def test_receipts_written_at_the_same_time_make_one_chain(empty_database: Database, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_receipts_written_at_the_same_time_make_one_chain(empty_database: Databa
         thread.join()
     with empty_database.read() as session:
         assert [body["number"] for body in chain(session)] == list(range(1, 13))
-    assert found(empty_database, Store(str(tmp_path))) == []
+    assert find_flaws(empty_database, Store(str(tmp_path))) == []
 
 
 def alter(database: Database, number: int, **columns: Any) -> None:
@@ -158,13 +158,13 @@ def test_an_altered_row_is_found(empty_database: Database, tmp_path: Path, numbe
     enter(empty_database, *PLAIN)
     body = {**body_of(empty_database, number), "statement": "never happened"}
     alter(empty_database, number, body=body)
-    assert number in {flaw.number for flaw in found(empty_database, store)}
+    assert number in {flaw.number for flaw in find_flaws(empty_database, store)}
     body["sha256"] = hash_of(body)
     alter(empty_database, number, body=body)
-    assert number in {flaw.number for flaw in found(empty_database, store)}
+    assert number in {flaw.number for flaw in find_flaws(empty_database, store)}
     alter(empty_database, number, sha256=body["sha256"])
     # the last of a chain that is made anew from end to end shows only against its file
-    assert bool(found(empty_database, store)) == (number < 3)
+    assert bool(find_flaws(empty_database, store)) == (number < 3)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -177,7 +177,7 @@ def test_a_receipt_that_was_made_anew_differs_from_its_file(
     body = {**body_of(empty_database, number), "statement": "never happened"}
     body["sha256"] = hash_of(body)
     alter(empty_database, number, body=body, sha256=body["sha256"])
-    assert number in {flaw.number for flaw in found(empty_database, store)}
+    assert number in {flaw.number for flaw in find_flaws(empty_database, store)}
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -187,7 +187,7 @@ def test_a_row_that_is_gone_is_found(empty_database: Database, tmp_path: Path, n
     receipts.file_missing(empty_database, store)
     with empty_database.write() as session:
         session.delete(session.get_one(Receipt, number))
-    assert Flaw(number, "is in the store and not in the database") in found(empty_database, store)
+    assert Flaw(number, "is in the store and not in the database") in find_flaws(empty_database, store)
 
 
 def test_rows_that_changed_places_are_found(empty_database: Database, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_rows_that_changed_places_are_found(empty_database: Database, tmp_path: 
     one, two = body_of(empty_database, 1), body_of(empty_database, 2)
     alter(empty_database, 1, body=two, sha256=two["sha256"])
     alter(empty_database, 2, body=one, sha256=one["sha256"])
-    assert found(empty_database, Store(str(tmp_path)))
+    assert find_flaws(empty_database, Store(str(tmp_path)))
 
 
 def file_of(store: Store, number: int) -> Path:
@@ -221,7 +221,7 @@ def test_a_broken_file_is_found(empty_database: Database, tmp_path: Path, conten
     enter(empty_database, *PLAIN)
     receipts.file_missing(empty_database, store)
     file_of(store, 2).write_bytes(content)
-    assert 2 in {flaw.number for flaw in found(empty_database, store)}
+    assert 2 in {flaw.number for flaw in find_flaws(empty_database, store)}
 
 
 def test_a_file_in_the_place_of_another_is_found(empty_database: Database, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_file_in_the_place_of_another_is_found(empty_database: Database, tmp_p
     enter(empty_database, *PLAIN)
     receipts.file_missing(empty_database, store)
     file_of(store, 2).write_bytes(file_of(store, 1).read_bytes())
-    assert 2 in {flaw.number for flaw in found(empty_database, store)}
+    assert 2 in {flaw.number for flaw in find_flaws(empty_database, store)}
 
 
 def test_a_file_that_is_being_written_disturbs_nobody(empty_database: Database, tmp_path: Path) -> None:
@@ -238,4 +238,4 @@ def test_a_file_that_is_being_written_disturbs_nobody(empty_database: Database, 
     receipts.file_missing(empty_database, store)
     file = file_of(store, 3)
     file.with_name(f"00000004{file.name[8:]}.partial").write_bytes(b'{"numb')
-    assert found(empty_database, store) == []
+    assert find_flaws(empty_database, store) == []

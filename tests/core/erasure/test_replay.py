@@ -17,7 +17,7 @@ from core.errors import Conflict
 from core.ledger.batch import subject_hash
 from core.tables.erasures import Erasure, ErasureState, Part, Receipt
 from core.versions.store import Store
-from tests.core.erasure.erasure_helpers import ask, give, parts, reach, shown, somebody, unknown
+from tests.core.erasure.erasure_helpers import ask, erase_nobody, find_erasure, give, parts, reach, somebody
 from tests.core.ledger.reference_ledger import SECRET, new_model, stored
 
 COMPLETED = ErasureState.COMPLETED
@@ -53,7 +53,7 @@ def forgotten(database: Database, store: Store) -> Iterator[None]:
 
 
 def test_nothing_is_done_while_nothing_is_missing(empty_database: Database, store: Store) -> None:
-    unknown(empty_database)
+    erase_nobody(empty_database)
     receipts.file_missing(empty_database, store)
     assert again(empty_database, store) == (0, [])
     assert sound(empty_database, store)
@@ -61,10 +61,10 @@ def test_nothing_is_done_while_nothing_is_missing(empty_database: Database, stor
 
 def test_a_person_who_is_back_is_erased_again_and_others_are_not(empty_database: Database, store: Store) -> None:
     model, person, other = new_model(empty_database), somebody(), somebody()
-    unknown(empty_database)
+    erase_nobody(empty_database)
     with forgotten(empty_database, store):
         ask(empty_database, person)
-        unknown(empty_database)
+        erase_nobody(empty_database)
     give(empty_database, model, person, "a", "b")
     give(empty_database, model, other, "c")
     count, [id] = again(empty_database, store)
@@ -73,7 +73,7 @@ def test_a_person_who_is_back_is_erased_again_and_others_are_not(empty_database:
     assert sound(empty_database, store)
     reach(empty_database, id, model, COMPLETED)
     receipts.file_missing(empty_database, store)
-    assert shown(empty_database, id).receipt == 4
+    assert find_erasure(empty_database, id).receipt == 4
     assert sound(empty_database, store)
     assert again(empty_database, store) == (0, [])
 
@@ -97,7 +97,7 @@ def test_a_backup_that_was_made_while_the_erasure_was_open_is_brought_to_the_sam
     _, begun = again(empty_database, store)
     for new in begun:
         reach(empty_database, new, model, COMPLETED)
-        assert shown(empty_database, new).state is COMPLETED
+        assert find_erasure(empty_database, new).state is COMPLETED
     receipts.file_missing(empty_database, store)
     assert sound(empty_database, store)
 
@@ -108,7 +108,7 @@ def test_receipts_that_were_written_before_the_replay_hide_none(empty_database: 
     with forgotten(empty_database, store):
         ask(empty_database, person)
     give(empty_database, model, person, "a")
-    unknown(empty_database)
+    erase_nobody(empty_database)
     receipts.file_missing(empty_database, store)
     count, begun = again(empty_database, store)
     assert (count, len(begun)) == (1, 1)
@@ -118,7 +118,7 @@ def test_receipts_that_were_written_before_the_replay_hide_none(empty_database: 
 @pytest.mark.parametrize("content", [b"{", json.dumps({"number": 1, "subject_token": "x"}).encode()])
 def test_nothing_is_taken_from_damaged_receipts(empty_database: Database, store: Store, content: bytes) -> None:
     with forgotten(empty_database, store):
-        unknown(empty_database)
+        erase_nobody(empty_database)
     [name] = store.names(receipts.FOLDER)
     store.write(name, content)
     with pytest.raises(Conflict, match="receipt 1"):

@@ -20,7 +20,7 @@ from core.tables.erasures import Erasure, ErasureState, Receipt
 from core.tables.jobs import Job, JobKind, JobState
 from core.tables.ledger import Example
 from core.tables.models import Model
-from tests.core.erasure.erasure_helpers import ask, change, give, parts, reach, shown, somebody, unknown
+from tests.core.erasure.erasure_helpers import ask, change, erase_nobody, find_erasure, give, parts, reach, somebody
 from tests.core.ledger.reference_ledger import SECRET, new_model, remove_subjects, stored
 
 COMPLETED, FAILED = ErasureState.COMPLETED, ErasureState.FAILED
@@ -72,12 +72,12 @@ def test_whatever_is_there_of_a_person_is_found_in_every_model(database: Databas
     assert (second.positions, second.examples, second.first, second.removed) == ([1], 1, 1, 2)
     assert (stored(database, one).removed_count, stored(database, two).removed_count) == (3, 1)
     assert [len(jobs(database, model)) for model in (one, two, other)] == [1, 1, 0]
-    assert shown(database, erasure.id).state is ErasureState.RECEIVED
+    assert find_erasure(database, erasure.id).state is ErasureState.RECEIVED
 
 
 def test_a_person_whom_nobody_knows_is_done_with_at_once(database: Database) -> None:
-    id = unknown(database)
-    erasure = shown(database, id)
+    id = erase_nobody(database)
+    erasure = find_erasure(database, id)
     assert (erasure.state, erasure.subject, erasure.reason) == (COMPLETED, None, None)
     told = receipt(database, id)
     assert (told["found"], told["models"]) == (0, [])
@@ -155,7 +155,7 @@ def test_the_state_is_that_of_the_model_furthest_behind(database: Database) -> N
     ):
         reach(database, id, one, first)
         reach(database, id, two, second)
-        assert shown(database, id).state.value == whole
+        assert find_erasure(database, id).state.value == whole
 
 
 def test_the_receipt_tells_what_was_done_and_not_of_whom(database: Database) -> None:
@@ -174,7 +174,7 @@ def test_the_receipt_tells_what_was_done_and_not_of_whom(database: Database) -> 
     assert told["subject_token"] == token_of(subject_hash(person, SECRET), SECRET)
     for word in (person, "private", subject_hash(person, SECRET).hex()):
         assert word not in str(told)
-    erasure = shown(database, id)
+    erasure = find_erasure(database, id)
     assert (erasure.subject, erasure.reason, erasure.receipt) == (None, None, told["number"])
 
 
@@ -184,13 +184,13 @@ def test_a_failure_is_told_and_tried_again(database: Database) -> None:
     give(database, two, person, "b")
     id = ask(database, person).id
     fail(database, one)
-    assert shown(database, id).state is FAILED
+    assert find_erasure(database, id).state is FAILED
     assert parts(database, id)[one.name].error == {"code": "solver_failed", "detail": "no luck"}
     give(database, one, person, "c")
     change(database, id, lambda session, erasure: decisions.retry(session, erasure, "key"))
     part = parts(database, id)[one.name]
     assert (part.state, part.error, part.examples) == (ErasureState.RECEIVED, None, 2)
-    assert shown(database, id).state is ErasureState.RECEIVED
+    assert find_erasure(database, id).state is ErasureState.RECEIVED
     assert len(jobs(database, one)) == 1
 
 
@@ -200,7 +200,7 @@ def test_a_second_request_tries_what_failed_again(database: Database) -> None:
     id = ask(database, person).id
     fail(database, model)
     assert ask(database, person).id == id
-    assert shown(database, id).state is ErasureState.RECEIVED
+    assert find_erasure(database, id).state is ErasureState.RECEIVED
 
 
 def test_what_failed_after_the_examples_were_deleted_is_tried_again(database: Database) -> None:
@@ -212,13 +212,13 @@ def test_what_failed_after_the_examples_were_deleted_is_tried_again(database: Da
             session.delete(row)
     fail(database, model)
     change(database, id, lambda session, erasure: decisions.retry(session, erasure, "key"))
-    assert (shown(database, id).state, parts(database, id)[model.name].positions) == (ErasureState.RECEIVED, [1])
+    assert (find_erasure(database, id).state, parts(database, id)[model.name].positions) == (ErasureState.RECEIVED, [1])
 
 
 def test_an_erasure_that_has_not_failed_cannot_be_tried_again(database: Database) -> None:
     model, person = new_model(database), somebody()
     give(database, model, person, "a")
-    for id in (ask(database, person).id, unknown(database)):
+    for id in (ask(database, person).id, erase_nobody(database)):
         with pytest.raises(Conflict, match="has not failed"):
             change(database, id, lambda session, erasure: decisions.retry(session, erasure, "key"))
 
@@ -242,7 +242,7 @@ def test_a_refused_erasure_is_over(database: Database) -> None:
     give(database, model, person, "a")
     id = ask(database, person, reason="asked by mail").id
     change(database, id, lambda session, erasure: decisions.refuse(session, erasure, "kept by law", "key"))
-    erasure = shown(database, id)
+    erasure = find_erasure(database, id)
     assert (erasure.state, erasure.refusal) == (ErasureState.REFUSED, "kept by law")
     assert (erasure.subject, erasure.reason, erasure.receipt) == (None, None, None)
     for act in (
@@ -253,7 +253,7 @@ def test_a_refused_erasure_is_over(database: Database) -> None:
         with pytest.raises(Conflict):
             change(database, id, act)
     reach(database, id, model, COMPLETED)  # a job that was at work meanwhile
-    assert shown(database, id).state is ErasureState.REFUSED
+    assert find_erasure(database, id).state is ErasureState.REFUSED
 
 
 def test_the_due_date_moves_once_to_three_months_after_the_request(database: Database) -> None:
@@ -262,7 +262,7 @@ def test_the_due_date_moves_once_to_three_months_after_the_request(database: Dat
     erasure = ask(database, person)
     assert erasure.due_at == months_after(erasure.received_at, 1)
     change(database, erasure.id, lambda session, found: decisions.extend(session, found, "many requests", "key"))
-    moved = shown(database, erasure.id)
+    moved = find_erasure(database, erasure.id)
     assert (moved.due_at, moved.extension) == (months_after(erasure.received_at, 3), "many requests")
     with pytest.raises(Conflict, match="once"):
         change(database, erasure.id, lambda session, found: decisions.extend(session, found, "again", "key"))
@@ -271,7 +271,7 @@ def test_the_due_date_moves_once_to_three_months_after_the_request(database: Dat
 @pytest.mark.parametrize("id", ["none", "\0", "", "x" * 36])
 def test_an_unknown_id_is_not_found(database: Database, id: str) -> None:
     with pytest.raises(NotFound):
-        shown(database, id)
+        find_erasure(database, id)
 
 
 def test_one_open_erasure_for_a_person_is_all_that_the_database_takes(database: Database) -> None:
@@ -279,7 +279,7 @@ def test_one_open_erasure_for_a_person_is_all_that_the_database_takes(database: 
     model, person = new_model(database), somebody()
     give(database, model, person, "a")
     id = ask(database, person).id
-    found = shown(database, id)
+    found = find_erasure(database, id)
     twin = {column.key: getattr(found, column.key) for column in Erasure.__table__.columns} | {"id": "twin"}
     with pytest.raises(IntegrityError), database.write() as session:
         session.execute(insert(Erasure).values(**twin))

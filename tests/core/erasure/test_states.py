@@ -16,7 +16,7 @@ from core.erasure import decisions, states
 from core.errors import Conflict
 from core.tables.erasures import OPEN, Erasure, ErasureState, Part
 from core.tables.models import Model
-from tests.core.erasure.erasure_helpers import ask, change, give, parts, reach, shown, somebody
+from tests.core.erasure.erasure_helpers import ask, change, find_erasure, give, parts, reach, somebody
 from tests.core.ledger.reference_ledger import new_model
 
 HELD, RECEIVED, PURGING = ErasureState.HELD, ErasureState.RECEIVED, ErasureState.PURGING
@@ -58,7 +58,7 @@ def erasure_in(database: Database, state: ErasureState) -> str:
         change(database, id, DECISIONS["refuse"])
     elif state not in (HELD, RECEIVED):
         reach(database, id, model, state)
-    assert shown(database, id).state is state
+    assert find_erasure(database, id).state is state
     return id
 
 
@@ -74,7 +74,7 @@ def test_a_decision_is_made_or_refused_by_the_state(database: Database, decision
     with pytest.raises(Conflict) as refused:
         change(database, id, DECISIONS[decision])
     assert refused.value.code == code
-    assert shown(database, id).state is state
+    assert find_erasure(database, id).state is state
 
 
 @pytest.mark.parametrize("state", ErasureState)
@@ -116,10 +116,10 @@ def test_a_held_part_waits_for_no_job(database: Database) -> None:
     with database.write() as session:
         states.advance(session, model.id, ErasureState.ADAPTING)
         states.fail(session, session.get_one(Model, model.id).id, {"code": "c", "detail": "d"})
-    assert (shown(database, id).state, parts(database, id)[model.name].state) == (HELD, HELD)
+    assert (find_erasure(database, id).state, parts(database, id)[model.name].state) == (HELD, HELD)
 
 
-def assigned(tree: ast.AST) -> set[str]:
+def names_assigned_to(tree: ast.AST) -> set[str]:
     """The names whose attribute `state` is assigned to."""
     found: set[str] = set()
     for node in ast.walk(tree):
@@ -134,4 +134,4 @@ def test_nobody_else_changes_a_state() -> None:
     for folder in ("core", "service", "worker"):
         for path in (ROOT / folder).rglob("*.py"):
             if path != ROOT / "core/erasure/states.py":
-                assert not assigned(ast.parse(path.read_text())) & {"erasure", "part"}, path
+                assert not names_assigned_to(ast.parse(path.read_text())) & {"erasure", "part"}, path

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from core.database import now
 from core.tables.jobs import Job, JobKind, JobState
 from tests.worker.deployment import Deployment, fitted, problem
-from tests.worker.erasure_helpers import PERSON, ask, ended, erased, known, near, rows, states
+from tests.worker.erasure_helpers import PERSON, ask, erase, near, rows, states, train_with_person, wait_for_end
 from tests.worker.sklearn_oracle import TARGETS, examples_of, fit
 from tests.worker.test_failures import POISON, curve, store
 from tests.worker.test_overtaking import DEGREE, DIM, N, filled, held
@@ -29,7 +29,7 @@ def test_a_model_without_any_example_left_answers_nothing_and_can_be_trained_ane
     name, (x, y) = deployment.new_model(), problem(50)
     deployment.add_examples(name, x, y, split="train", subject=f"all of {name}")
     deployment.adapted(name)
-    [part] = erased(deployment, f"all of {name}")["models"]
+    [part] = erase(deployment, f"all of {name}")["models"]
     assert part["method"] == "withdrawn"
     assert deployment.get(f"/v1/models/{name}")["champion"] is None
     asked = {"inputs": [x[0].tolist()]}
@@ -50,7 +50,7 @@ def test_a_model_with_only_its_holdout_left_answers_nothing(deployment: Deployme
     deployment.add_examples(name, x[:50], y[:50], split="train", subject=f"all of {name}")
     deployment.add_examples(name, x[50:], y[50:], first=50, split="holdout")
     deployment.adapted(name)
-    assert erased(deployment, f"all of {name}")["models"][0]["method"] == "withdrawn"
+    assert erase(deployment, f"all of {name}")["models"][0]["method"] == "withdrawn"
     assert deployment.get(f"/v1/models/{name}")["champion"] is None
     assert len(rows(deployment, name)) == 30
 
@@ -62,7 +62,7 @@ def test_the_last_example_of_a_class_is_forgotten(deployment: Deployment) -> Non
     deployment.add_examples(name, x[last], y[last], split="train", subject=f"class of {name}")
     deployment.add_examples(name, x[~last], y[~last], first=1000, split="train")
     deployment.adapted(name)
-    [part] = erased(deployment, f"class of {name}")["models"]
+    [part] = erase(deployment, f"class of {name}")["models"]
     # without a penalty its bias has no optimum: nobody can be near that, but the others are as they would be
     inputs = {"inputs": x[~last][:50].tolist()}
     outputs = deployment.post(f"/v1/models/{name}/predictions", inputs)["outputs"]
@@ -89,7 +89,7 @@ def test_all_of_the_memory_is_forgotten_at_once(deployment: Deployment) -> None:
     deployment.post(f"/v1/models/{twin}/examples", {"examples": bodies})
     deployment.adapted(twin)
     assert set(deployment.state(twin).memory.key.tolist()) == remembered
-    [part] = erased(deployment, person)["models"]
+    [part] = erase(deployment, person)["models"]
     others = [i for i in range(300) if i + 1 not in remembered]
     assert part["examples"] == len(remembered)
     assert near(deployment, part, x[others], y[others])
@@ -104,7 +104,7 @@ def test_a_person_who_came_seconds_ago_is_forgotten(deployment: Deployment) -> N
     deployment.add_examples(name, x[:200], y[:200], split="train")
     deployment.adapted(name)
     deployment.add_examples(name, x[200:], y[200:], first=200, split="train", subject=f"new to {name}")
-    [part] = erased(deployment, f"new to {name}")["models"]
+    [part] = erase(deployment, f"new to {name}")["models"]
     assert part["deleted"]["examples"] == 20
     assert states(deployment, name)[1] == "superseded"  # it never knew the person
     assert near(deployment, part, x[:200], y[:200])
@@ -116,7 +116,7 @@ def test_a_person_who_came_before_the_first_training_is_forgotten_and_nothing_is
     name, (x, y) = deployment.new_model(), problem(220)
     deployment.add_examples(name, x[:20], y[:20], split="train", subject=f"first of {name}")
     deployment.add_examples(name, x[20:], y[20:], first=20, split="train")
-    receipt = erased(deployment, f"first of {name}")
+    receipt = erase(deployment, f"first of {name}")
     assert receipt["models"][0]["deleted"]["examples"] == 20
     assert states(deployment, name) == {}
     assert len(rows(deployment, name)) == 200
@@ -130,7 +130,7 @@ def test_a_retrain_that_runs_meanwhile_does_not_bring_the_person_back(deployment
     deployment.adapted(name)
     deployment.ended(deployment.remove(name, range(100, 120))["job"])
     with held(deployment, name, "retrains") as retrain:
-        erasure = ended(deployment, ask(deployment, person))
+        erasure = wait_for_end(deployment, ask(deployment, person))
         assert erasure["state"] == "completed", erasure
     assert deployment.ended(retrain["id"])["state"] == "succeeded"
     deployment.settled(name)
@@ -153,7 +153,7 @@ def test_an_erasure_whose_adaptation_fails_says_why_and_can_be_tried_again(deplo
     deployment.adapted(name)
     store(deployment, name, POISON, np.array([1]), 200, "train")
     id = ask(deployment, f"person of {name}")
-    erasure = ended(deployment, id)
+    erasure = wait_for_end(deployment, id)
     assert (erasure["state"], erasure["receipt"]) == ("failed", None)
     error = erasure["models"][0]["error"]
     assert error["code"] == "solver_failed"
@@ -165,7 +165,7 @@ def test_an_erasure_whose_adaptation_fails_says_why_and_can_be_tried_again(deplo
     with deployment.worker_held():  # the job that deletes what was removed would take it up again before us
         deployment.remove(name, [200])
         deployment.post(f"/v1/erasures/{id}/retry")
-    erasure = ended(deployment, id)
+    erasure = wait_for_end(deployment, id)
     assert erasure["state"] == "completed", erasure
     assert states(deployment, name)[1] == "purged"
     assert len(rows(deployment, name)) == 180
@@ -173,23 +173,23 @@ def test_an_erasure_whose_adaptation_fails_says_why_and_can_be_tried_again(deplo
 
 
 def test_the_job_that_erases_cannot_be_cancelled(deployment: Deployment) -> None:
-    name, person, *_ = known(deployment)
+    name, person, *_ = train_with_person(deployment)
     with deployment.worker_held():
         id = ask(deployment, person)
         [job] = [j for j in deployment.get(f"/v1/jobs?model={name}&kind=erase")["items"] if j["state"] == "queued"]
         assert code(deployment, "POST", f"/v1/jobs/{job['id']}/cancel") == (409, "job_required")
-    assert ended(deployment, id, 20)["state"] == "completed"
+    assert wait_for_end(deployment, id, 20)["state"] == "completed"
 
 
 def test_an_erasure_goes_on_when_its_adaptation_is_cancelled_and_asked_for_again(deployment: Deployment) -> None:
-    name, person, *_ = known(deployment)
+    name, person, *_ = train_with_person(deployment)
     with deployment.worker_held():
         adaptation = deployment.post(f"/v1/models/{name}/adaptations")["id"]
         id = ask(deployment, person)
         deployment.post(f"/v1/jobs/{adaptation}/cancel")
-    if ended(deployment, id, 20)["state"] == "failed":
+    if wait_for_end(deployment, id, 20)["state"] == "failed":
         deployment.post(f"/v1/erasures/{id}/retry")
-    assert ended(deployment, id, 20)["state"] == "completed"
+    assert wait_for_end(deployment, id, 20)["state"] == "completed"
 
 
 def test_a_model_that_is_deleted_meanwhile_has_forgotten_the_person(deployment: Deployment) -> None:
@@ -202,7 +202,7 @@ def test_a_model_that_is_deleted_meanwhile_has_forgotten_the_person(deployment: 
     with deployment.worker_held():
         id = ask(deployment, person)
         assert code(deployment, "DELETE", f"/v1/models/{names[0]}")[0] == 204
-    erasure = ended(deployment, id, 20)
+    erasure = wait_for_end(deployment, id, 20)
     assert erasure["state"] == "completed", erasure
     parts = {part["model"]: part for part in deployment.get(erasure["receipt"])["models"]}
     assert parts[names[0]]["method"] == "deleted"
@@ -212,14 +212,14 @@ def test_a_model_that_is_deleted_meanwhile_has_forgotten_the_person(deployment: 
 
 
 def test_a_job_of_somebody_who_was_lost_is_taken_over(deployment: Deployment) -> None:
-    name, person, *_ = known(deployment)
+    name, person, *_ = train_with_person(deployment)
     with deployment.worker_held():
         id = ask(deployment, person)
         with deployment.database.write() as session:
             job = session.scalars(select(Job).where(Job.kind == JobKind.ERASE, Job.state == JobState.QUEUED)).one()
             job.state, job.lease_owner, job.lease_until = JobState.RUNNING, "nobody", now() - timedelta(seconds=1)
             job.attempts = 1
-    assert ended(deployment, id, 20)["state"] == "completed"
+    assert wait_for_end(deployment, id, 20)["state"] == "completed"
 
 
 @pytest.mark.parametrize("kind", ["number", "count"])
@@ -228,17 +228,17 @@ def test_other_targets_are_within_their_bound_too(deployment: Deployment, kind: 
     deployment.add_examples(name, x[:PERSON], y[:PERSON], split="train", subject=f"person of {name}")
     deployment.add_examples(name, x[PERSON:], y[PERSON:], first=PERSON, split="train")
     deployment.adapted(name)
-    [part] = erased(deployment, f"person of {name}")["models"]
+    [part] = erase(deployment, f"person of {name}")["models"]
     distance = np.linalg.norm(deployment.weights(name) - fit(kind, x[PERSON:], y[PERSON:], 1.0))
     assert distance <= part["certificate"]["bound"] + 1e-4
 
 
 def test_a_person_removed_before_without_a_certificate_is_certified_to_be_forgotten(deployment: Deployment) -> None:
-    name, person, x, y = known(deployment, policy={"certify": "never"})
+    name, person, x, y = train_with_person(deployment, policy={"certify": "never"})
     deployment.post(f"/v1/models/{name}/removals", {"subjects": [person]})
     deployment.settled(name)
     assert deployment.champion(name)["certificate"] is None
-    [part] = erased(deployment, person)["models"]
+    [part] = erase(deployment, person)["models"]
     assert (part["method"], part["certificate"]["kind"]) == ("adapted", "bound")
     assert near(deployment, part, x[PERSON:], y[PERSON:])
     # the one in between was never shown to have forgotten
@@ -247,14 +247,14 @@ def test_a_person_removed_before_without_a_certificate_is_certified_to_be_forgot
 
 
 def test_what_comes_about_the_person_meanwhile_is_forgotten_too(deployment: Deployment) -> None:
-    name, person, x, y = known(deployment)
+    name, person, x, y = train_with_person(deployment)
     other, (more, labels) = deployment.new_model(), problem(60)
     with deployment.worker_held():
         id = ask(deployment, person)
         deployment.add_examples(name, x[:10], y[:10], first=1000, split="train", subject=person)
         deployment.add_examples(other, more[:5], labels[:5], split="train", subject=person)
         deployment.add_examples(other, more[5:], labels[5:], first=5, split="train")
-    assert ended(deployment, id)["state"] == "completed"
+    assert wait_for_end(deployment, id)["state"] == "completed"
     parts = {part["model"]: part for part in deployment.get(f"/v1/erasures/{id}/receipt")["models"]}
     assert {part["model"]: part["examples"] for part in parts.values()} == {name: PERSON + 10, other: 5}
     assert near(deployment, parts[name], x[PERSON:], y[PERSON:])
@@ -262,8 +262,8 @@ def test_what_comes_about_the_person_meanwhile_is_forgotten_too(deployment: Depl
 
 
 def test_a_version_that_knew_the_person_cannot_come_back_while_they_are_erased(deployment: Deployment) -> None:
-    name, person, *_ = known(deployment)
+    name, person, *_ = train_with_person(deployment)
     with deployment.worker_held():
         id = ask(deployment, person)
         assert code(deployment, "POST", f"/v1/models/{name}/versions/1/promote") == (409, "version_erased")
-    assert ended(deployment, id)["state"] == "completed"
+    assert wait_for_end(deployment, id)["state"] == "completed"

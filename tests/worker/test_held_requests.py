@@ -11,7 +11,7 @@ from core.database import now
 from core.models import catalog
 from core.tables.versions import Version
 from tests.worker.deployment import Deployment, fitted
-from tests.worker.erasure_helpers import PERSON, ended, erased, filled_rows, known, near, states
+from tests.worker.erasure_helpers import PERSON, erase, filled_rows, near, states, train_with_person, wait_for_end
 
 
 def hold(deployment: Deployment, person: str) -> str:
@@ -21,7 +21,7 @@ def hold(deployment: Deployment, person: str) -> str:
 
 
 def test_nothing_is_deleted_while_a_request_is_held_and_a_refusal_brings_the_model_back(deployment: Deployment) -> None:
-    name, person, x, y = known(deployment)
+    name, person, x, y = train_with_person(deployment)
     before = deployment.weights(name)
     id = hold(deployment, person)
     deployment.remove(name, [299])
@@ -40,15 +40,15 @@ def test_nothing_is_deleted_while_a_request_is_held_and_a_refusal_brings_the_mod
     assert np.linalg.norm(deployment.weights(name) - before) < 1
     assert "purged" not in states(deployment, name).values()
     # under their new positions they are found as ever
-    assert erased(deployment, person)["found"] >= PERSON
+    assert erase(deployment, person)["found"] >= PERSON
 
 
 def test_an_approved_request_ends_with_a_receipt(deployment: Deployment) -> None:
-    name, person, x, y = known(deployment)
+    name, person, x, y = train_with_person(deployment)
     id = hold(deployment, person)
     deployment.adapted(name)  # a version without them, made before anybody decided
     deployment.post(f"/v1/erasures/{id}/approve")
-    erasure = ended(deployment, id)
+    erasure = wait_for_end(deployment, id)
     assert erasure["state"] == "completed", erasure
     receipt = deployment.get(erasure["receipt"])
     [part] = receipt["models"]
@@ -59,7 +59,7 @@ def test_an_approved_request_ends_with_a_receipt(deployment: Deployment) -> None
 
 def test_a_clock_that_was_set_back_makes_no_receipt_without_a_certificate(deployment: Deployment) -> None:
     """The version at the head was made before the person asked, whatever the clock says."""
-    name, person, x, y = known(deployment, policy={"certify": "never"})
+    name, person, x, y = train_with_person(deployment, policy={"certify": "never"})
     deployment.post(f"/v1/models/{name}/removals", {"subjects": [person]})
     deployment.settled(name)
     assert deployment.champion(name)["certificate"] is None
@@ -67,6 +67,6 @@ def test_a_clock_that_was_set_back_makes_no_receipt_without_a_certificate(deploy
         model = catalog.find(session, name, None)
         later = update(Version).where(Version.model_id == model.id).values(created_at=now() + timedelta(days=1))
         session.execute(later)
-    [part] = erased(deployment, person)["models"]
+    [part] = erase(deployment, person)["models"]
     assert part["certificate"]["kind"] == "bound"
     assert near(deployment, part, x[PERSON:], y[PERSON:])

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from tests.worker.deployment import Deployment, fitted, problem
-from tests.worker.erasure_helpers import PERSON, ask, ended, erased, known, near, rows, states
+from tests.worker.erasure_helpers import PERSON, ask, erase, near, rows, states, train_with_person, wait_for_end
 from tests.worker.test_networks import MLP, bent
 
 
 def test_a_person_is_forgotten_and_a_receipt_says_so(deployment: Deployment) -> None:
-    name, person, x, y = known(deployment)
-    erasure = ended(deployment, ask(deployment, person))
+    name, person, x, y = train_with_person(deployment)
+    erasure = wait_for_end(deployment, ask(deployment, person))
     assert erasure["state"] == "completed", erasure
     [part] = erasure["models"]
     assert (part["model"], part["examples"], part["method"], part["state"]) == (name, PERSON, "adapted", "completed")
@@ -40,7 +40,7 @@ def test_the_champion_is_the_same_to_the_last_bit_whoever_was_erased(deployment:
         deployment.add_examples(name, x[3:], y[3:], first=3, split="train")
         deployment.adapted(name)
         known_by = deployment.champion(name)["sha256"]
-        [part] = erased(deployment, person)["models"]
+        [part] = erase(deployment, person)["models"]
         assert part["method"] == "adapted"
         assert "those of the data that is left" in part["words"]
         files.add(deployment.champion(name)["sha256"])
@@ -55,8 +55,8 @@ def test_a_person_whom_nobody_knows_has_a_receipt_at_once(deployment: Deployment
 
 
 def test_predictions_and_downloads_of_a_version_that_knew_the_person_are_refused(deployment: Deployment) -> None:
-    name, person, x, _ = known(deployment)
-    erased(deployment, person)
+    name, person, x, _ = train_with_person(deployment)
+    erase(deployment, person)
     with deployment.client() as client:
         promoted = client.post(f"/v1/models/{name}/versions/1/promote")
         assert (promoted.status_code, promoted.json()["code"]) == (409, "version_purged")
@@ -74,7 +74,7 @@ def test_several_models_forget_at_once_and_have_one_receipt(deployment: Deployme
         deployment.add_examples(name, x[: 10 * i + 10], y[: 10 * i + 10], split="train", subject=person)
         deployment.add_examples(name, x[50:], y[50:], first=50, split="train")
         deployment.adapted(name)
-    receipt = erased(deployment, person)
+    receipt = erase(deployment, person)
     assert receipt["found"] == 60
     assert sorted((part["model"], part["examples"]) for part in receipt["models"]) == sorted(
         zip(names, (10, 20, 30), strict=True)
@@ -83,13 +83,13 @@ def test_several_models_forget_at_once_and_have_one_receipt(deployment: Deployme
 
 
 def test_what_was_removed_before_is_deleted_with_the_rest(deployment: Deployment) -> None:
-    name, person, x, y = known(deployment)
+    name, person, x, y = train_with_person(deployment)
     with deployment.worker_held():
         deployment.remove(name, range(5))
         id = ask(deployment, person)
         # of the person or not: what is removed goes
         assert deployment.get(f"/v1/erasures/{id}")["models"][0]["examples"] == PERSON
-    receipt = deployment.get(ended(deployment, id)["receipt"])
+    receipt = deployment.get(wait_for_end(deployment, id)["receipt"])
     assert receipt["models"][0]["deleted"]["examples"] == PERSON
     assert near(deployment, receipt["models"][0], x[PERSON:], y[PERSON:])
     assert rows(deployment, name) == list(range(PERSON + 1, 301))
@@ -102,7 +102,7 @@ def test_a_person_of_the_holdout_alone_leaves_the_weights_as_they_are(deployment
     deployment.add_examples(name, x[250:], y[250:], first=250, split="holdout")
     deployment.adapted(name)
     before = deployment.weights(name)
-    receipt = erased(deployment, f"judge of {name}")
+    receipt = erase(deployment, f"judge of {name}")
     assert receipt["models"][0]["deleted"]["examples"] == 50
     assert receipt["models"][0]["checked"]["rows of the holdout's sample"] == 0
     assert deployment.champion(name)["metrics"]["rows"] == 50
@@ -111,22 +111,22 @@ def test_a_person_of_the_holdout_alone_leaves_the_weights_as_they_are(deployment
 
 
 def test_a_second_request_joins_the_open_one_and_takes_in_what_came_since(deployment: Deployment) -> None:
-    name, person, x, y = known(deployment)
+    name, person, x, y = train_with_person(deployment)
     with deployment.worker_held():
         first = ask(deployment, person)
         deployment.add_examples(name, x[:3], y[:3], first=1000, split="train", subject=person)
         assert ask(deployment, person) == first
         assert deployment.get(f"/v1/erasures/{first}")["models"][0]["examples"] == PERSON + 3
-    erasure = ended(deployment, first)
+    erasure = wait_for_end(deployment, first)
     assert erasure["state"] == "completed", erasure
     assert near(deployment, deployment.get(erasure["receipt"])["models"][0], x[PERSON:], y[PERSON:])
     assert rows(deployment, name) == list(range(PERSON + 1, 301))
 
 
 def test_the_version_without_the_person_answers_even_if_people_promote(deployment: Deployment) -> None:
-    name, person, x, y = known(deployment, policy={"promote": "manual"})
+    name, person, x, y = train_with_person(deployment, policy={"promote": "manual"})
     deployment.post(f"/v1/models/{name}/versions/1/promote")
-    receipt = erased(deployment, person)
+    receipt = erase(deployment, person)
     assert deployment.champion(name)["version"] == receipt["models"][0]["version"] == 2
     assert near(deployment, receipt["models"][0], x[PERSON:], y[PERSON:])
     assert [p["by"] for p in deployment.get(f"/v1/models/{name}/promotions")["items"]][0] == "erasure"
@@ -134,16 +134,16 @@ def test_the_version_without_the_person_answers_even_if_people_promote(deploymen
 
 @pytest.mark.parametrize("certify", ["never", "removals"])
 def test_a_certificate_is_made_whatever_the_policy(deployment: Deployment, certify: str) -> None:
-    name, person, x, y = known(deployment, policy={"certify": certify})
+    name, person, x, y = train_with_person(deployment, policy={"certify": certify})
     assert deployment.champion(name)["certificate"] is None
-    receipt = erased(deployment, person)
+    receipt = erase(deployment, person)
     assert receipt["models"][0]["method"] == "adapted"
     assert near(deployment, receipt["models"][0], x[PERSON:], y[PERSON:])
 
 
 def test_a_bound_that_cannot_be_met_means_a_retrain_and_the_receipt_says_so(deployment: Deployment) -> None:
-    name, person, x, y = known(deployment, policy={"tolerance": {"relative_bound": 1e-300}})
-    [part] = erased(deployment, person)["models"]
+    name, person, x, y = train_with_person(deployment, policy={"tolerance": {"relative_bound": 1e-300}})
+    [part] = erase(deployment, person)["models"]
     assert (part["method"], part["words"]) == ("retrained", "retrained without this data")
     assert deployment.champion(name)["kind"] == "trained"
     np.testing.assert_allclose(deployment.weights(name), fitted(x[PERSON:], y[PERSON:]), atol=1e-4)
@@ -158,7 +158,7 @@ def test_a_network_has_measured_figures_and_an_audit(deployment: Deployment) -> 
     deployment.add_examples(name, x[30:600], y[30:600], first=30, split="train")
     deployment.add_examples(name, x[600:], y[600:], first=600, split="holdout")
     deployment.adapted(name)
-    [part] = erased(deployment, f"person of {name}")["models"]
+    [part] = erase(deployment, f"person of {name}")["models"]
     assert part["method"] == "adapted"
     assert part["certificate"]["kind"] == "measured"
     assert "bound" not in str(part)
@@ -179,5 +179,5 @@ def test_an_audit_tells_before_and_after_of_a_linear_model(deployment: Deploymen
     deployment.add_examples(name, x[40:80], y[40:80], first=40, split="train")
     deployment.add_examples(name, x[80:], y[80:], first=80, split="holdout")
     deployment.adapted(name)
-    [part] = erased(deployment, person)["models"]
+    [part] = erase(deployment, person)["models"]
     assert part["audit"]["after"] < part["audit"]["before"]

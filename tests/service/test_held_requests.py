@@ -14,7 +14,7 @@ from core.models import catalog
 from core.tables.jobs import JobKind
 from core.tables.ledger import Change
 from core.versions.store import Store
-from tests.service.erasure_helpers import act, ask, known, opened, show, somebody
+from tests.service.erasure_helpers import act, ask, model_with_person, open_erasure, show, somebody
 from tests.service.expect import add, listed, paged, refused, rows
 from tests.stack import Stack
 
@@ -28,7 +28,7 @@ def jobs(api: httpx.Client, name: str, **wanted: str) -> list[dict[str, object]]
 
 def test_a_held_request_takes_the_examples_out_of_force_and_does_nothing_else(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
-    name = known(stack, api, person)
+    name = model_with_person(stack, api, person)
     erasure = ask(api, person, hold=True)
     assert (erasure["state"], erasure["models"][0]["state"], erasure["receipt"]) == ("held", "held", None)
     assert [row["id"] for row in listed(api, name)] == ["e2", "e3", "e4", "e5"]
@@ -45,14 +45,14 @@ def test_a_person_whom_nobody_knows_waits_for_the_decision_too(api: httpx.Client
 
 
 def test_what_is_held_is_due_a_month_after_it_was_received(stack: Stack, api: httpx.Client) -> None:
-    erasure = opened(stack, api, hold=True, received_at=LONG_AGO)
+    erasure = open_erasure(stack, api, hold=True, received_at=LONG_AGO)
     assert (erasure["due_at"], erasure["overdue"]) == ("2020-02-29T12:00:00Z", True)
     assert erasure["id"] in {late["id"] for late in paged(api, "/v1/erasures", overdue=True)}
 
 
 def test_an_approved_request_is_carried_out_with_what_came_meanwhile(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
-    name = known(stack, api, person)
+    name = model_with_person(stack, api, person)
     id = ask(api, person, hold=True)["id"]
     add(api, name, [{**row, "subject": person} for row in rows(1, "later")])
     answer = act(api, id, "approve").json()
@@ -65,7 +65,7 @@ def test_what_comes_about_the_person_while_the_request_is_held_is_restricted_by_
     stack: Stack, api: httpx.Client
 ) -> None:
     person = somebody()
-    name = known(stack, api, person)
+    name = model_with_person(stack, api, person)
     id = ask(api, person, hold=True)["id"]
     add(api, name, [{**row, "subject": person} for row in rows(1, "later")])
     requests.restrict_held(stack.database)
@@ -78,7 +78,7 @@ def test_what_comes_about_the_person_while_the_request_is_held_is_restricted_by_
 
 def test_a_refused_request_puts_the_examples_back_as_new_changes(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
-    name = known(stack, api, person)
+    name = model_with_person(stack, api, person)
     stack.train(name)
     before = {row["id"]: row for row in listed(api, name)}
     id = ask(api, person, hold=True)["id"]
@@ -107,14 +107,14 @@ def model_id(stack: Stack, name: str) -> int:
 
 def test_a_request_that_was_not_held_can_be_refused_until_something_is_deleted(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
-    name = known(stack, api, person)
+    name = model_with_person(stack, api, person)
     act(api, ask(api, person)["id"], "refuse", reason="no").raise_for_status()
     assert len(listed(api, name)) == 6
 
 
 def test_an_example_whose_id_was_given_to_another_one_stays_out(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
-    name = known(stack, api, person)
+    name = model_with_person(stack, api, person)
     id = ask(api, person, hold=True)["id"]
     add(api, name, [{"id": "e0", "x": [9, 9], "y": 1}])
     act(api, id, "refuse", reason="no").raise_for_status()
@@ -124,7 +124,7 @@ def test_an_example_whose_id_was_given_to_another_one_stays_out(stack: Stack, ap
 
 def test_an_example_that_is_removed_while_the_request_is_held_stays_out(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
-    name = known(stack, api, person)
+    name = model_with_person(stack, api, person)
     id = ask(api, person, hold=True)["id"]
     answer = api.post(f"/v1/models/{name}/removals", json={"ids": ["e0", "zz"]}).json()
     assert (answer["removed"], answer["unknown"]) == (0, ["zz"])
@@ -134,7 +134,7 @@ def test_an_example_that_is_removed_while_the_request_is_held_stays_out(stack: S
 
 def test_an_example_that_was_removed_before_the_request_stays_out(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
-    name = known(stack, api, person)
+    name = model_with_person(stack, api, person)
     api.post(f"/v1/models/{name}/removals", json={"ids": ["e0"]}).raise_for_status()
     id = ask(api, person, hold=True)["id"]
     act(api, id, "refuse", reason="no").raise_for_status()
@@ -144,7 +144,7 @@ def test_an_example_that_was_removed_before_the_request_stays_out(stack: Stack, 
 def test_who_did_what_is_kept_by_the_id_of_the_key(stack: Stack, api: httpx.Client) -> None:
     with stack.client(stack.key("erase")) as other:
         mine, theirs = (key_id(client) for client in (api, other))
-        asked = opened(stack, api, hold=True)
+        asked = open_erasure(stack, api, hold=True)
         act(other, asked["id"], "extend", reason="many").raise_for_status()
         act(api, asked["id"], "approve").raise_for_status()
         answer = act(other, asked["id"], "refuse", reason="no").json()
@@ -177,7 +177,7 @@ def test_the_receipt_tells_the_trail(api: httpx.Client) -> None:
 
 
 def test_a_model_that_is_deleted_while_the_request_is_held_is_no_obstacle(stack: Stack, api: httpx.Client) -> None:
-    one, two = (opened(stack, api, hold=True) for _ in range(2))
+    one, two = (open_erasure(stack, api, hold=True) for _ in range(2))
     for erasure in (one, two):
         assert api.delete(f"/v1/models/{erasure['models'][0]['model']}").status_code == 204
         assert show(api, erasure["id"])["state"] == "held"
@@ -209,7 +209,7 @@ def test_a_held_removal_alone_makes_nothing_due(stack: Stack, api: httpx.Client)
 
 
 def test_a_refusal_is_a_letter_to_print(stack: Stack, api: httpx.Client) -> None:
-    asked = opened(stack, api, received_at=LONG_AGO)
+    asked = open_erasure(stack, api, received_at=LONG_AGO)
     place = f"/v1/erasures/{asked['id']}/refusal"
     refused(api.get(place), 404, "refusal_not_found")
     act(api, asked["id"], "refuse", reason="kept by <law>").raise_for_status()

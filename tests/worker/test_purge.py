@@ -10,7 +10,7 @@ from core.database import now
 from core.models import catalog
 from core.tables.versions import Version
 from tests.worker.deployment import Deployment, fitted, problem
-from tests.worker.erasure_helpers import PERSON, erased, filled_rows, known, near, rows, states
+from tests.worker.erasure_helpers import PERSON, erase, filled_rows, near, rows, states, train_with_person
 from tests.worker.test_failures import POISON, curve, store
 
 
@@ -28,9 +28,9 @@ def file_of(deployment: Deployment, name: str, version: int) -> str:
 
 
 def test_a_version_that_knew_the_person_is_kept_as_long_as_the_policy_says(deployment: Deployment) -> None:
-    name, person, *_ = known(deployment, policy={"erasure": {"keep_superseded": "3s"}})
+    name, person, *_ = train_with_person(deployment, policy={"erasure": {"keep_superseded": "3s"}})
     file = file_of(deployment, name, 1)
-    receipt = erased(deployment, person)
+    receipt = erase(deployment, person)
     [part] = receipt["models"]
     until = datetime.fromisoformat(part["kept_until"])
     assert now() - timedelta(seconds=3) < until < now() + timedelta(seconds=3)
@@ -48,11 +48,11 @@ def test_a_version_that_knew_the_person_is_kept_as_long_as_the_policy_says(deplo
 
 
 def test_a_second_erasure_does_not_lengthen_the_time_of_a_kept_version(deployment: Deployment) -> None:
-    name, person, x, y = known(deployment, policy={"erasure": {"keep_superseded": "1h"}})
+    name, person, x, y = train_with_person(deployment, policy={"erasure": {"keep_superseded": "1h"}})
     deployment.add_examples(name, x[:5], y[:5], first=1000, split="train", subject=f"other of {name}")
     deployment.adapted(name)
-    first = erased(deployment, person)["models"][0]["kept_until"]
-    second = erased(deployment, f"other of {name}")["models"][0]["kept_until"]
+    first = erase(deployment, person)["models"][0]["kept_until"]
+    second = erase(deployment, f"other of {name}")["models"][0]["kept_until"]
     assert second >= first
     with deployment.database.read() as session:
         model = catalog.find(session, name, None)
@@ -128,18 +128,18 @@ def test_removed_examples_of_a_model_that_was_never_trained_are_deleted_too(depl
 
 
 def test_a_person_whose_examples_were_removed_and_deleted_is_still_purged_from_versions(deployment: Deployment) -> None:
-    name, person, x, y = known(deployment)
+    name, person, x, y = train_with_person(deployment)
     deployment.ended(deployment.post(f"/v1/models/{name}/removals", {"subjects": [person]})["job"])
     deployment.wait_until(lambda: len(filled_rows(deployment, name)) == 280, 10)
     deployment.settled(name)
-    receipt = erased(deployment, person)
+    receipt = erase(deployment, person)
     assert states(deployment, name)[1] == "purged", "its weights knew the person, and it can be promoted"
     assert rows(deployment, name) == list(range(PERSON + 1, 301))
     assert near(deployment, receipt["models"][0], x[PERSON:], y[PERSON:])
 
 
 def test_a_version_that_knew_removed_people_can_be_promoted_and_left_again(deployment: Deployment) -> None:
-    name, person, x, y = known(deployment)
+    name, person, x, y = train_with_person(deployment)
     deployment.ended(deployment.post(f"/v1/models/{name}/removals", {"subjects": [person]})["job"])
     deployment.wait_until(lambda: len(filled_rows(deployment, name)) == 280, 10)
     deployment.settled(name)
