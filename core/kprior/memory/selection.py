@@ -51,14 +51,10 @@ class MemorySelection(Accumulator):
         self._root = None if hessian is None else whitener(hessian)
         self._top = size - size // 4 if select is Select.LEVERAGE and not self.balance else 0
         self._samplers: dict[int, PrioritySampler] = {}
-        self.count = 0
-        """Examples that were added."""
         P = predictor.size
         self.work = 0.0 if hessian is None else float(P * P) if predictor.linear else 2000.0 * P
 
     def add(self, chunk: Examples) -> None:
-        self.predictor.check(chunk)
-        self.count += len(chunk)
         self.offer(chunk)
 
     def offer(self, examples: Examples, weight: Tensor | None = None) -> None:
@@ -88,19 +84,16 @@ class MemorySelection(Accumulator):
 
     def empty(self) -> Self:
         other = copy.copy(self)
-        other._samplers, other.count = {}, 0
+        other._samplers = {}
         return other
 
     def sums(self) -> Tensors:
-        kept = {str(label): sampler.sums() for label, sampler in self._samplers.items()}
-        return {"count": torch.tensor(self.count), **join_groups({"kept": join_groups(kept)})}
+        return join_groups({str(label): sampler.sums() for label, sampler in self._samplers.items()})
 
     def merge(self, sums: Tensors) -> None:
-        self.count += int(sums["count"])
-        kept = take_group(sums, "kept")
-        for label in sorted({int(name.split(".")[0]) for name in kept}):
+        for label in sorted({int(name.split(".")[0]) for name in sums}):
             mine = self._sampler(label)
-            mine.merge(mine.empty().with_sums(take_group(kept, str(label))))
+            mine.merge(mine.empty().with_sums(take_group(sums, str(label))))
 
     def to_config(self) -> tuple[dict[str, Any], Tensors]:
         header, tensors = model_config(self.predictor, self.w)

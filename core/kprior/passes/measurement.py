@@ -22,6 +22,7 @@ from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.objective.surrogate import Surrogate
 from core.kprior.passes.accumulator import Combined
+from core.kprior.passes.count import Count
 from core.kprior.passes.leverage import largest_ratio, whitener
 from core.kprior.passes.loss import Loss
 from core.kprior.passes.rounding import matrix_rounding
@@ -107,7 +108,7 @@ def measure(
     selected = first
     if selected is None:
         selected = accumulate(data, select(H))
-        cost.forward_passes += selected.count
+        cost.forward_passes += loss.count
         cost.data_passes += 1
     if H is not None:
         ratio = 1.0 if selected.hessian is None or near is None else largest_ratio(near, whitener(H))
@@ -142,9 +143,9 @@ def choose_memory(
 ) -> tuple[Memory, Examples, Surrogate | None]:
     """A memory at the weights w, its rows and the surrogate, by a pass that gathers nothing else."""
     selection = MemorySelection(policy, size, predictor, w, None, seed, isinstance(data, PartitionedData))
-    surrogate = SurrogateSum(predictor, w)
-    accumulate(data, Combined(surrogate, selection))
-    cost.forward_passes += selection.count
+    count, surrogate = Count(predictor, w), SurrogateSum(predictor, w)
+    accumulate(data, Combined(count, surrogate, selection))
+    cost.forward_passes += count.count
     cost.data_passes += 1
     memory, rows = selection.take(generation, data.rows if isinstance(data, PartitionedData) else None)
     return memory, rows, surrogate.surrogate
