@@ -74,8 +74,7 @@ def list_keys(caller: Admin, context: ContextDep, limit: Limit = 100, after: Aft
     """The keys in use."""
     caller.require_all_models()
     with context.database.read() as session:
-        start = after if after and after.isprintable() else ""
-        keys = page_keys(session, start, limit + 1)
+        keys = page_keys(session, after or "", limit + 1)
         return page_of(keys, limit, lambda key: KeyAnswer.model_validate(values(key)), lambda key: key.id)
 
 

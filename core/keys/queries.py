@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from core.paging import invalid_cursor
 from core.tables.keys import Key, Scope
 
 ACTIVE = Key.revoked_at.is_(None)
@@ -14,6 +15,8 @@ ACTIVE = Key.revoked_at.is_(None)
 
 def page_keys(session: Session, after: str, most: int) -> Sequence[Key]:
     """The keys in use, in the order of their ids."""
+    if not (after.isascii() and after.isprintable()):
+        raise invalid_cursor()
     return session.scalars(select(Key).where(ACTIVE, Key.id > after).order_by(Key.id).limit(most)).all()
 
 
