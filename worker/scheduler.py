@@ -26,7 +26,7 @@ from core.erasure.purging import tidy_if_due
 from core.erasure.receipts import file_missing
 from core.erasure.requests import restrict_held
 from core.errors import AmendError
-from core.jobs import messages, schedule, stretches
+from core.jobs import messages, schedule, shards
 from core.settings import Settings, from_environment
 from core.tables.jobs import Worker
 from core.tracking.queries import next_event
@@ -92,7 +92,7 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
         lambda: erasure_schedule.enqueue_due(database),
         lambda: schedule.enqueue_due(database),
         lambda: schedule.reconcile(database, partial(messages.send_job, celery), settings.resend_seconds),
-        lambda: stretches.sweep(database),
+        lambda: shards.sweep(database),
         tend_store,
         lambda: deleting.complete(database, store, bool(settings.mlflow_url)),
         lambda: tidy_if_due(database),

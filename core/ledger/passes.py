@@ -1,7 +1,7 @@
 """Reading the ledger: passes over the examples in force at a position, as the engine's `Data`.
 
 What is in force at a position never changes, so a pass is a row of short queries, not one long transaction: writers
-go on meanwhile, and the same pass can be read again, or its stretches by several at once. Memory holds one chunk at a
+go on meanwhile, and the same pass can be read again, or its shards by several at once. Memory holds one chunk at a
 time.
 """
 
@@ -94,7 +94,7 @@ class Pass(PartitionedData):
                 yield self.layout.examples(block)
 
     def shards(self) -> list[Pass]:
-        """Stretches of positions: a power of two of chunks, as small as makes them few enough.
+        """Shards of positions: a power of two of chunks, as small as makes them few enough.
 
         The ledger alone decides, so sums over them are the same wherever each of them is read.
         """

@@ -27,7 +27,7 @@ from service.http.auth import Admin, AuthenticatedRoute, Caller, Downloader, Rea
 from service.http.pages import After, Limit, Page, number, page_of
 from service.http.problems import documented
 from service.http.unit_of_work import Write
-from service.models.endpoints import Name, held
+from service.models.endpoints import Name, hold_answer
 from service.versions.schemas import (
     ComparisonAnswer,
     PromotedAnswer,
@@ -123,7 +123,7 @@ def promote_version(name: Name, n: Number, caller: Admin, write: Write) -> Respo
         model = catalog.find(session, name, caller.models, lock=True)
         version = find_version(session, model, n)
         holds.promote_by_hand(session, model, version, by=caller.key_id)
-        return PromotedAnswer(**dict(with_spec(session, model, version)), held=held(model))
+        return PromotedAnswer(**dict(with_spec(session, model, version)), held=hold_answer(model))
 
     return write(caller.credential, 200, promote)
 
