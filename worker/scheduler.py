@@ -33,7 +33,7 @@ from core.tracking.queries import next_event
 from core.versions import store_identity
 from core.versions.orphans import sweep
 from core.versions.store import Store
-from migrations import runner
+from migrations.runner import open_database
 
 log = structlog.get_logger("scheduler")
 
@@ -44,9 +44,7 @@ FORGOTTEN = timedelta(days=1)
 def main() -> None:
     settings = from_environment()
     logs.configure(settings.log_level)
-    database = Database(settings)
-    if problem := runner.problem(database):
-        sys.exit(problem)
+    database = open_database(settings)
     store_identity.begin(database, Store(settings.artifacts))
     celery = messages.sender(settings.broker)
     over = threading.Event()
