@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from alembic import command
@@ -12,6 +13,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from core.database import Database
+from core.settings import Settings
 
 SETTING = "AMEND_DATABASE_URL and AMEND_DATABASE_PASSWORD"
 REASONS = {
@@ -51,6 +53,14 @@ def current(database: Database) -> str | None:
     """The revision that a database is at; None: empty."""
     with database.engine.connect() as connection:
         return MigrationContext.configure(connection).get_current_revision()
+
+
+def open_database(settings: Settings) -> Database:
+    """The database of a process that begins; the process ends in words for an operator if it cannot be used."""
+    database = Database(settings)
+    if found := problem(database):
+        sys.exit(found)
+    return database
 
 
 def problem(database: Database, ready: bool = True) -> str | None:

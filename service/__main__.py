@@ -9,22 +9,19 @@ import sys
 
 import uvicorn
 
-from core.database import Database
 from core.errors import AmendError
 from core.metadata import secret_matches, subjects_match
 from core.settings import from_environment
 from core.versions import store_identity
 from core.versions.orphans import sweep
 from core.versions.store import Store
-from migrations import runner
+from migrations.runner import open_database
 
 
 def main() -> None:
     os.umask(0o077)  # what is written here is for its owner alone
     settings = from_environment()
-    database = Database(settings)
-    if problem := runner.problem(database):
-        sys.exit(problem)
+    database = open_database(settings)
     with database.write() as session:
         if not secret_matches(session, settings.secret):
             sys.exit("AMEND_SECRET_KEY is not the one that this database was made with: no subject would be found.")

@@ -101,13 +101,13 @@ def mlflow(context: Context) -> str:
     return "answers"
 
 
-async def looked_at(check: Callable[[Context], str], context: Context) -> Part:
+async def check_in_time(check: Callable[[Context], str], context: Context) -> Part:
     with anyio.move_on_after(2 * SOON):
-        return await anyio.to_thread.run_sync(found, check, context, abandon_on_cancel=True, limiter=HANGING)
+        return await anyio.to_thread.run_sync(check_part, check, context, abandon_on_cancel=True, limiter=HANGING)
     return Part(ok=False, detail=f"does not answer in {2 * SOON:.0f} s")
 
 
-def found(check: Callable[[Context], str], context: Context) -> Part:
+def check_part(check: Callable[[Context], str], context: Context) -> Part:
     try:
         return Part(ok=True, detail=check(context))
     except LookupError as error:
@@ -126,7 +126,7 @@ async def health() -> Health:
 async def readiness(context: ContextDep) -> Response:
     """Whether database, store, broker, worker and MLflow are there, and which is not."""
     checks = (database, store, broker, worker, mlflow)
-    parts = await asyncio.gather(*(looked_at(check, context) for check in checks))
+    parts = await asyncio.gather(*(check_in_time(check, context) for check in checks))
     named = {check.__name__: part for check, part in zip(checks, parts, strict=True)}
     # without MLflow only the dashboards stand still: no reason to send callers elsewhere
     down = not all(part.ok for name, part in named.items() if name != "mlflow")

@@ -19,7 +19,7 @@ from core.settings import Settings, from_environment
 from core.tables.jobs import Worker
 from core.versions import store_identity
 from core.versions.store import Store
-from migrations import runner
+from migrations.runner import open_database
 
 SIGN = 5.0
 """Seconds between two signs of life."""
@@ -28,9 +28,7 @@ SIGN = 5.0
 def main() -> None:
     os.umask(0o077)  # what is written here is for its owner alone
     settings = from_environment()
-    database = Database(settings)
-    if problem := runner.problem(database):
-        sys.exit(problem)
+    database = open_database(settings)
     store_identity.begin(database, Store(settings.artifacts))
     database.close()
     gc.disable()  # looking for garbage while modules are loaded takes a third of a second

@@ -19,7 +19,7 @@ from core.errors import AmendError, Unavailable
 from core.jobs.messages import RUN, TRACK, send_track
 from core.settings import Settings, from_environment
 from worker.context import HELP, Context
-from worker.helping import help_out
+from worker.passes.helper import help_out
 from worker.runner import run as run_job
 
 log = structlog.get_logger("worker")

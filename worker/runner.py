@@ -98,11 +98,11 @@ def carry_out(context: Context, attempt: JobAttempt) -> None:
                     found[0].attempts -= 1  # nor is this
                 elif isinstance(error, Conflict):
                     most = 1  # another attempt would find the same
-                leases.give_up_attempt(session, found[0], explained(error), most, pause)
+                leases.give_up_attempt(session, found[0], explain(error), most, pause)
                 follow_up(session, *found)
 
 
-def explained(error: Exception) -> dict[str, str]:
+def explain(error: Exception) -> dict[str, str]:
     """What a person is told of a failure. Messages of errors that are not ours may quote data."""
     if isinstance(error, AmendError):
         return {"code": error.code, "detail": error.detail}
@@ -113,12 +113,12 @@ def explained(error: Exception) -> dict[str, str]:
         return {"code": "solver_failed", "detail": detail}
     if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
         return {"code": "out_of_memory", "detail": "The worker has too little memory for this model and its examples."}
-    if isinstance(error, ValueError) and from_engine(error):
+    if isinstance(error, ValueError) and is_from_engine(error):
         return {"code": "work_refused", "detail": str(error)}
     return {"code": "internal_error", "detail": f"An unexpected {type(error).__name__}; the worker's log says where."}
 
 
-def from_engine(error: Exception) -> bool:
+def is_from_engine(error: Exception) -> bool:
     """Whether the engine itself raised it: its messages are ours, and hold no data."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

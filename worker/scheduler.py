@@ -26,14 +26,14 @@ from core.erasure.receipts import file_missing
 from core.erasure.requests import restrict_held
 from core.erasure.vacuum import vacuum_if_due
 from core.errors import AmendError
-from core.jobs import messages, schedule, stretches
+from core.jobs import messages, schedule, shards
 from core.settings import Settings, from_environment
 from core.tables.jobs import Worker
 from core.tracking.queries import next_event
 from core.versions import store_identity
 from core.versions.orphans import sweep
 from core.versions.store import Store
-from migrations import runner
+from migrations.runner import open_database
 
 log = structlog.get_logger("scheduler")
 
@@ -44,9 +44,7 @@ FORGOTTEN = timedelta(days=1)
 def main() -> None:
     settings = from_environment()
     logs.configure(settings.log_level)
-    database = Database(settings)
-    if problem := runner.problem(database):
-        sys.exit(problem)
+    database = open_database(settings)
     store_identity.begin(database, Store(settings.artifacts))
     celery = messages.sender(settings.broker)
     over = threading.Event()
@@ -92,7 +90,7 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
         lambda: erasure_schedule.enqueue_due(database),
         lambda: schedule.enqueue_due(database),
         lambda: schedule.reconcile(database, partial(messages.send_job, celery), settings.resend_seconds),
-        lambda: stretches.sweep(database),
+        lambda: shards.sweep(database),
         tend_store,
         lambda: complete_erasures(database, store, bool(settings.mlflow_url)),
         lambda: vacuum_if_due(database),

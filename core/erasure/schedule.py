@@ -11,7 +11,7 @@ from core.database import Database, now
 from core.erasure.purge import something_removed
 from core.erasure.queries import WHOLE, open_parts
 from core.jobs.queries import is_at_work
-from core.jobs.schedule import enqueue_wanted
+from core.jobs.schedule import enqueue_where
 from core.tables.erasures import OPEN, ErasureState, Part
 from core.tables.jobs import JobKind
 from core.tables.ledger import Example
@@ -22,7 +22,7 @@ from core.tables.versions import Version
 def enqueue_due(database: Database) -> list[str]:
     """Enqueue a job for each model that has something to erase; the ids of the new jobs."""
     moment = now()
-    return enqueue_wanted(database, may_have_to_erase(moment), wanted, moment)
+    return enqueue_where(database, may_have_to_erase(moment), due_jobs, moment)
 
 
 def may_have_to_erase(moment: datetime) -> ColumnElement[bool]:
@@ -33,7 +33,7 @@ def may_have_to_erase(moment: datetime) -> ColumnElement[bool]:
     return or_(removed, erased, kept)
 
 
-def wanted(session: Session, model: Model, moment: datetime) -> list[tuple[JobKind, datetime | None]]:
+def due_jobs(session: Session, model: Model, moment: datetime) -> list[tuple[JobKind, datetime | None]]:
     """The job that erases, if an erasure waits for one, removed examples can be deleted, or a kept version's time is
     over."""
     if is_at_work(session, model.id, JobKind.ERASE):

@@ -53,8 +53,8 @@ def resume(session: Session, model: Model, request_id: str | None) -> str | None
     tip = tip_of(session, model)
     if tip is None or model.train_count == 0:
         return None
-    due = dict(schedule.wanted(session, model, now()))
-    if JobKind.ADAPT not in due and waits(session, model, tip):
+    due = dict(schedule.due_jobs(session, model, now()))
+    if JobKind.ADAPT not in due and has_pending(session, model, tip):
         due = {JobKind.ADAPT: None, **due}
     jobs = [queue.enqueue(session, model, kind, request_id, due_at).id for kind, due_at in due.items()]
     if JobKind.ADAPT in due:  # removals that were told of no job
@@ -63,7 +63,7 @@ def resume(session: Session, model: Model, request_id: str | None) -> str | None
     return jobs[0] if jobs else None
 
 
-def waits(session: Session, model: Model, tip: Version) -> bool:
+def has_pending(session: Session, model: Model, tip: Version) -> bool:
     """Whether something waits that needs no schedule: a removal, a change of the model, a version to be promoted."""
     if model.champion != tip.number and history.promotes(model):
         return True

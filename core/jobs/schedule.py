@@ -32,26 +32,28 @@ HELD = ErasureState.HELD
 log = structlog.get_logger("core")
 
 
-Wanted = Callable[[Session, Model, datetime], list[tuple[JobKind, datetime | None]]]
+DueJobs = Callable[[Session, Model, datetime], list[tuple[JobKind, datetime | None]]]
 """Tells which jobs are due for a model, and for which time on their schedule."""
 
 
 def enqueue_due(database: Database) -> list[str]:
     """Enqueue what the policies ask for now; the ids of the new jobs."""
-    return enqueue_wanted(database, is_outdated(), wanted, now())
+    return enqueue_where(database, is_outdated(), due_jobs, now())
 
 
-def enqueue_wanted(database: Database, candidates: ColumnElement[bool], wanted: Wanted, moment: datetime) -> list[str]:
-    """Enqueue what is wanted for models: with thousands of quiet ones, the candidates alone are looked at closely."""
+def enqueue_where(
+    database: Database, candidates: ColumnElement[bool], due_jobs: DueJobs, moment: datetime
+) -> list[str]:
+    """Enqueue what is due for models: with thousands of quiet ones, the candidates alone are looked at closely."""
     with database.read() as session:
         found = session.scalars(select(Model).where(candidates))
-        ids = [model.id for model in found if wanted(session, model, moment)]
+        ids = [model.id for model in found if due_jobs(session, model, moment)]
     made = []
     for model_id in ids:
         try:
             with database.write() as session:
                 model = session.get(Model, model_id, with_for_update=True)
-                for kind, due_at in wanted(session, model, moment) if model else []:
+                for kind, due_at in due_jobs(session, model, moment) if model else []:
                     assert model is not None
                     made.append(queue.enqueue(session, model, kind, due_at=due_at).id)
         except AmendError as error:  # others must not wait for this one
@@ -72,7 +74,7 @@ def is_outdated() -> ColumnElement[bool]:
     return and_(Model.tip.is_not(None), Model.held_at.is_(None), outdated)
 
 
-def wanted(session: Session, model: Model, moment: datetime) -> list[tuple[JobKind, datetime | None]]:
+def due_jobs(session: Session, model: Model, moment: datetime) -> list[tuple[JobKind, datetime | None]]:
     """Which jobs the policy asks for, and for which time on its schedule."""
     policy = policy_of(model)
     tip = tip_of(session, model)
@@ -170,7 +172,7 @@ def reconcile(database: Database, send: Send, patience: float) -> int:
         found = session.execute(
             select(Job.id, Job.queue, Job.state, Job.sent_at, Job.created_at).where(or_(forgotten, lost))
         )
-        rows = [row for row in found if row.state is JobState.RUNNING or rested(row.sent_at, row.created_at)]
+        rows = [row for row in found if row.state is JobState.RUNNING or may_resend(row.sent_at, row.created_at)]
     for row in rows:
         log.info("a job is sent again", job=row.id, state=row.state)
         send(row.id, row.queue)
@@ -180,6 +182,6 @@ def reconcile(database: Database, send: Send, patience: float) -> int:
     return sent + len(rows)
 
 
-def rested(sent_at: datetime | None, created_at: datetime) -> bool:
+def may_resend(sent_at: datetime | None, created_at: datetime) -> bool:
     """Whether a job that waits should be sent again: after half the time that it has waited, so that few are sent."""
     return sent_at is None or now() - sent_at >= (now() - created_at) / 2

@@ -94,7 +94,7 @@ class Pass(PartitionedData):
                 yield self.layout.examples(rows)
 
     def shards(self) -> list[Pass]:
-        """Ranges of positions: a power of two of chunks, as small as makes them few enough.
+        """Shards of positions: a power of two of chunks, as small as makes them few enough.
 
         The ledger alone decides, so sums over them are the same wherever each of them is read.
         """

@@ -29,12 +29,12 @@ def duration(text: str) -> timedelta:
     return length
 
 
-def checked(text: str) -> str:
+def check_duration(text: str) -> str:
     duration(text)
     return text
 
 
-Duration = Annotated[str, AfterValidator(checked), Field(max_length=12, examples=["10m"])]
+Duration = Annotated[str, AfterValidator(check_duration), Field(max_length=12, examples=["10m"])]
 
 
 class MemoryPolicySchema(Strict):

@@ -101,8 +101,8 @@ class Outbox(Base):
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 
-class Stretch(Base):
-    """A stretch of the pass that a job shares with other workers: a range of positions of the ledger."""
+class Shard(Base):
+    """A shard of the pass that a job shares with other workers: a range of positions of the ledger."""
 
     __tablename__ = "stretches"
 

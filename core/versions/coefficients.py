@@ -38,13 +38,13 @@ def coefficients(one: State, other: State, most: int = MOST) -> tuple[int, list[
     same = one.spec["input"] == other.spec["input"] and one.spec["target"] == other.spec["target"]
     if not isinstance(left, Linear) or not isinstance(right, Linear) or names is None or not same:
         return None
-    a, b = matrix(one), in_units_of(one, other)
+    a, b = matrix(one), convert_units(one, other)
     if b is None:
         return None
     # monomials come by degree, so those of the lower degree are the first of the higher one's; the intercept is last
     more = max(a.shape[1], b.shape[1])
     monomials = max(left.monomials, right.monomials, key=len)
-    wide_a, wide_b = widened(a, more), widened(b, more)
+    wide_a, wide_b = widen(a, more), widen(b, more)
     order = (wide_a - wide_b).abs().flatten().topk(min(most, wide_a.numel())).indices.tolist()
     target = one.spec["target"]
     values = target["values"] if target["kind"] == "classes" else None
@@ -67,13 +67,13 @@ def matrix(state: State) -> Tensor:
     return state.predictor.unflatten(state.w)["weight"].detach().cpu()
 
 
-def widened(w: Tensor, columns: int) -> Tensor:
+def widen(w: Tensor, columns: int) -> Tensor:
     """With zeros for features that the architecture has not."""
     zeros = torch.zeros(len(w), columns - w.shape[1], dtype=w.dtype)
     return torch.cat([w[:, :-1], zeros, w[:, -1:]], 1)
 
 
-def in_units_of(one: State, other: State) -> Tensor | None:
+def convert_units(one: State, other: State) -> Tensor | None:
     """The weights of `other`, had its columns been measured in the units of `one`; None if nobody can say.
 
     A number x enters as (x - m) / s: with m', s' in their place its weight w becomes w s' / s, and w (m' - m) / s goes

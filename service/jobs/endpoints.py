@@ -22,7 +22,7 @@ from service.http.auth import Admin, AuthenticatedRoute, Caller, Reader
 from service.http.pages import After, Limit, Page, page_of
 from service.http.problems import documented
 from service.http.unit_of_work import UnitOfWork, Write
-from service.jobs.schemas import JobAnswer, described
+from service.jobs.schemas import JobAnswer, job_answer
 from service.models.endpoints import Name
 
 router = APIRouter(prefix="/v1", tags=["Work"], route_class=AuthenticatedRoute)
@@ -35,7 +35,7 @@ def ask(name: str, kind: JobKind, caller: Caller, write: UnitOfWork) -> Response
         model = catalog.find(session, name, caller.models, lock=True)
         if model.train_count == 0:
             raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
-        return described(queue.enqueue(session, model, kind, write.request_id), model.name)
+        return job_answer(queue.enqueue(session, model, kind, write.request_id), model.name)
 
     return write(caller.credential, 202, enqueue)
 
@@ -55,7 +55,7 @@ def retrain(name: Name, caller: Admin, write: Write) -> Response:
 def load(context: Context, id: str, caller: Caller) -> JobAnswer:
     with context.database.read() as session:
         job, model = find_job(session, id, caller.models)
-        return described(job, model.name)
+        return job_answer(job, model.name)
 
 
 @router.get("/jobs/{id}", response_model=JobAnswer, responses=documented(404))
@@ -94,7 +94,7 @@ def list_jobs(
     with context.database.read() as session:
         of = None if model is None else catalog.find(session, model, caller.models)
         rows = page_jobs(session, caller.models, of, state, kind, after, limit + 1)
-        return page_of(rows, limit, lambda row: described(*row), lambda row: row[0].id)
+        return page_of(rows, limit, lambda row: job_answer(*row), lambda row: row[0].id)
 
 
 @router.post("/jobs/{id}/cancel", response_model=JobAnswer, responses=documented(404, 409))
@@ -111,6 +111,6 @@ def cancel_job(id: Id, caller: Admin, write: Write) -> Response:
         if job.state in ENDED:
             enqueue_event(session, model, TrackingEventKind.JOB, job.id)
             queue.enqueue_next(session, job)
-        return described(job, model.name)
+        return job_answer(job, model.name)
 
     return write(caller.credential, 200, cancel)

@@ -36,6 +36,6 @@ class JobAnswer(BaseModel):
     finished_at: datetime | None
 
 
-def described(job: Job, model: str) -> JobAnswer:
+def job_answer(job: Job, model: str) -> JobAnswer:
     values: dict[str, Any] = {name: getattr(job, name) for name in JobAnswer.model_fields if name != "model"}
     return JobAnswer(model=model, **values)

@@ -47,13 +47,13 @@ router = APIRouter(prefix="/v1/models", tags=["Models"], route_class=Authenticat
 Name = Annotated[str, Path(description="The model's name.", max_length=63, examples=["churn"])]
 
 
-def held(model: Model) -> HeldAnswer | None:
+def hold_answer(model: Model) -> HeldAnswer | None:
     if model.held_at is None:
         return None
     return HeldAnswer(since=model.held_at, why=model.held_why or "", by=model.held_by or "")
 
 
-def described(session: Session, model: Model) -> ModelAnswer:
+def model_answer(session: Session, model: Model) -> ModelAnswer:
     spec = spec_at(session, model.id, model.spec, model.head)
     champion = champion_of(session, model)
     return ModelAnswer.model_validate(
@@ -66,7 +66,7 @@ def described(session: Session, model: Model) -> ModelAnswer:
             "head": model.head,
             "champion": model.champion,
             "pending": model.head - (champion.position if champion else 0),
-            "held": held(model),
+            "held": hold_answer(model),
             "created_at": model.created_at,
         }
     )
@@ -82,7 +82,7 @@ def create_model(body: NewModel, caller: Admin, context: ContextDep, write: Writ
     def create(session: Session) -> ModelAnswer:
         if caller.models is not None and body.name not in caller.models:
             caller.require_all_models()
-        return described(session, catalog.create(session, body.name, spec, body.training, body.policy))
+        return model_answer(session, catalog.create(session, body.name, spec, body.training, body.policy))
 
     return write(caller.credential, 201, create)
 
@@ -92,14 +92,14 @@ def list_models(caller: Reader, context: ContextDep, limit: Limit = 100, after: 
     """The models that this key can see, by name."""
     with context.database.read() as session:
         found = catalog.page(session, caller.models, after or "", limit + 1)
-        return page_of(found, limit, lambda model: described(session, model), lambda model: model.name)
+        return page_of(found, limit, lambda model: model_answer(session, model), lambda model: model.name)
 
 
 @router.get("/{name}", response_model=ModelAnswer, responses=documented(404))
 def show_model(name: Name, caller: Reader, context: ContextDep) -> ModelAnswer:
     """Spec, policy, counts, head position, champion and pending changes."""
     with context.database.read() as session:
-        return described(session, catalog.find(session, name, caller.models))
+        return model_answer(session, catalog.find(session, name, caller.models))
 
 
 @router.patch("/{name}", response_model=ModelAnswer, responses=documented(404))
@@ -108,7 +108,7 @@ def change_policy(name: Name, body: PolicyPatch, caller: Admin, context: Context
     with context.database.write() as session:
         model = catalog.find(session, name, caller.models, lock=True)
         model.policy = patch(policy_of(model), body.policy).plain()
-        return described(session, model)
+        return model_answer(session, model)
 
 
 @router.delete("/{name}", status_code=204, response_class=Response, responses=documented(404))
@@ -137,7 +137,7 @@ def hold_model(name: Name, caller: Admin, write: Write) -> Response:
     def hold(session: Session) -> ModelAnswer:
         model = catalog.find(session, name, caller.models, lock=True)
         holds.hold(session, model, "held by hand", caller.key_id)
-        return described(session, model)
+        return model_answer(session, model)
 
     return write(caller.credential, 200, hold)
 
@@ -149,7 +149,7 @@ def resume_model(name: Name, caller: Admin, write: Write) -> Response:
     def resume(session: Session) -> ResumedAnswer:
         model = catalog.find(session, name, caller.models, lock=True)
         job = holds.resume(session, model, write.request_id)
-        return ResumedAnswer(**dict(described(session, model)), job=job)
+        return ResumedAnswer(**dict(model_answer(session, model)), job=job)
 
     return write(caller.credential, 200, resume)
 

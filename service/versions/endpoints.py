@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Path
 from sqlalchemy.orm import Session
@@ -16,18 +17,18 @@ from core.models import catalog
 from core.models.spec import training_of
 from core.tables.keys import Scope
 from core.tables.models import Model
-from core.tables.versions import Version, VersionState
+from core.tables.versions import Comparison, Promotion, Version, VersionState
 from core.versions import history
 from core.versions.coefficients import coefficients
 from core.versions.comparison import weight_distance
 from core.versions.queries import LAST, find_version, page_comparisons, page_promotions, page_versions
 from core.versions.side_by_side import compare_on_holdout
-from service.context import ContextDep
+from service.context import Context, ContextDep
 from service.http.auth import Admin, AuthenticatedRoute, Caller, Downloader, Reader
 from service.http.pages import After, Limit, Page, number, page_of
 from service.http.problems import documented
 from service.http.unit_of_work import Write
-from service.models.endpoints import Name, held
+from service.models.endpoints import Name, hold_answer
 from service.versions.schemas import (
     ComparisonAnswer,
     PromotedAnswer,
@@ -43,6 +44,8 @@ from service.versions.schemas import (
 
 router = APIRouter(prefix="/v1/models/{name}", tags=["Versions"], route_class=AuthenticatedRoute)
 
+R = TypeVar("R", Promotion, Comparison)
+T = TypeVar("T", PromotionAnswer, ComparisonAnswer)
 Number = Annotated[int, Path(ge=1, le=LAST, description="The version's number.", examples=[1])]
 
 
@@ -123,7 +126,7 @@ def promote_version(name: Name, n: Number, caller: Admin, write: Write) -> Respo
         model = catalog.find(session, name, caller.models, lock=True)
         version = find_version(session, model, n)
         holds.promote_by_hand(session, model, version, by=caller.key_id)
-        return PromotedAnswer(**dict(with_spec(session, model, version)), held=held(model))
+        return PromotedAnswer(**dict(with_spec(session, model, version)), held=hold_answer(model))
 
     return write(caller.credential, 200, promote)
 
@@ -156,15 +159,28 @@ def download_weights(name: Name, n: Number, caller: Downloader, context: Context
     return Response(context.file(file, sha256), headers=headers, media_type="application/octet-stream")
 
 
+def page_by_id(
+    fetch: Callable[[Session, int, int, int], Sequence[R]],
+    answer: Callable[[R], T],
+    name: str,
+    caller: Caller,
+    context: Context,
+    limit: int,
+    after: str | None,
+) -> Page[T]:
+    """A page of what a model has of one kind, the newest first."""
+    with context.database.read() as session:
+        model = catalog.find(session, name, caller.models)
+        rows = fetch(session, model.id, first_of_page(after), limit + 1)
+        return page_of(rows, limit, answer, lambda row: row.id)
+
+
 @router.get("/promotions", response_model=Page[PromotionAnswer], responses=documented(404))
 def list_promotions(
     name: Name, caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None
 ) -> Page[PromotionAnswer]:
     """What was champion when, the newest first."""
-    with context.database.read() as session:
-        model = catalog.find(session, name, caller.models)
-        rows = page_promotions(session, model.id, first_of_page(after), limit + 1)
-        return page_of(rows, limit, of_promotion, lambda row: row.id)
+    return page_by_id(page_promotions, of_promotion, name, caller, context, limit, after)
 
 
 @router.get("/comparisons", response_model=Page[ComparisonAnswer], responses=documented(404))
@@ -172,7 +188,4 @@ def list_comparisons(
     name: Name, caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None
 ) -> Page[ComparisonAnswer]:
     """Adapted versions next to full retrains at the same positions, the newest first."""
-    with context.database.read() as session:
-        model = catalog.find(session, name, caller.models)
-        rows = page_comparisons(session, model.id, first_of_page(after), limit + 1)
-        return page_of(rows, limit, of_comparison, lambda row: row.id)
+    return page_by_id(page_comparisons, of_comparison, name, caller, context, limit, after)

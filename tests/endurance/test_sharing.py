@@ -17,12 +17,12 @@ from core.kprior import Training, train
 from core.ledger import passes
 from core.metadata import OrphanFile
 from core.models import catalog
-from core.tables.jobs import Stretch
+from core.tables.jobs import Shard
 from tests.endurance.fleet import Fleet, Process, children, gone, kill
 from tests.worker.deployment import problem
 
 DIM, ROWS = 400, 15_000
-"""Six stretches, each a tenth of a second and more."""
+"""Six shards, each a tenth of a second and more."""
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +62,9 @@ def model(fleet: Fleet) -> str:
     return name
 
 
-def now_shared(fleet: Fleet) -> list[Stretch]:
+def now_shared(fleet: Fleet) -> list[Shard]:
     with fleet.database.read() as session:
-        return list(session.scalars(select(Stretch)))
+        return list(session.scalars(select(Shard)))
 
 
 def owner_of(workers: list[Process], owner: str) -> Process:
@@ -74,17 +74,17 @@ def owner_of(workers: list[Process], owner: str) -> Process:
 
 
 def caught(fleet: Fleet, workers: list[Process]) -> Process:
-    """A helper in the middle of a stretch, stopped there."""
+    """A helper in the middle of a shard, stopped there."""
     found: list[Process] = []
 
     def in_the_middle() -> bool:
-        for stretch in now_shared(fleet):
-            if stretch.owner in (None, stretch.asker) or stretch.sha256 is not None:
+        for shard in now_shared(fleet):
+            if shard.owner in (None, shard.asker) or shard.sha256 is not None:
                 continue
-            helper = owner_of(workers, stretch.owner)
+            helper = owner_of(workers, shard.owner)
             [child] = children(helper.pid)
             os.kill(child, signal.SIGSTOP)
-            if any(each.owner == stretch.owner and each.sha256 is None for each in now_shared(fleet)):
+            if any(each.owner == shard.owner and each.sha256 is None for each in now_shared(fleet)):
                 found.append(helper)
                 return True
             os.kill(child, signal.SIGCONT)  # too late, this time
@@ -145,7 +145,7 @@ def test_a_pass_whose_job_is_cancelled(fleet: Fleet, model: str) -> None:
 def members_of(child: int) -> list[int]:
     """The processes that train a network for a worker's process."""
     commands = {process: Path(f"/proc/{process}/cmdline").read_bytes() for process in children(child)}
-    return [process for process, command in commands.items() if b"worker.rank" in command]
+    return [process for process, command in commands.items() if b"worker.training.rank" in command]
 
 
 def test_a_training_of_two_processes_of_which_one_is_killed(fleet: Fleet) -> None:

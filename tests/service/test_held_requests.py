@@ -198,7 +198,7 @@ def test_a_held_removal_alone_makes_nothing_due(stack: Stack, api: httpx.Client)
         with stack.database.read() as session:
             model = catalog.find(session, name, None)
             moment = datetime.fromtimestamp(datetime.now(UTC).timestamp() + seconds, UTC)
-            wanted = erasure_schedule.wanted(session, model, moment) + schedule.wanted(session, model, moment)
+            wanted = erasure_schedule.due_jobs(session, model, moment) + schedule.due_jobs(session, model, moment)
             return [kind for kind, _ in wanted]
 
     assert due(3600) == []

@@ -42,7 +42,7 @@ def test_readiness_names_what_is_down(stack: Stack) -> None:
 def test_readiness_does_not_wait_for_a_part_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operations, "SOON", 0.1)
     over = threading.Event()
-    found = anyio.run(operations.looked_at, lambda _: str(over.wait(60)), None)
+    found = anyio.run(operations.check_in_time, lambda _: str(over.wait(60)), None)
     over.set()
     assert found.ok is False
     assert "does not answer in" in found.detail
@@ -63,7 +63,7 @@ def test_readiness_tells_that_mlflow_refuses_the_password() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         settings = Settings(mlflow_url=f"http://127.0.0.1:{server.server_port}", mlflow_password="old")
-        part = operations.found(operations.mlflow, SimpleNamespace(settings=settings))  # type: ignore[arg-type]
+        part = operations.check_part(operations.mlflow, SimpleNamespace(settings=settings))  # type: ignore[arg-type]
         server.shutdown()
     assert (part.ok, part.detail) == (False, "refuses our password: see AMEND_MLFLOW_PASSWORD")
     assert asked == [httpx.BasicAuth("amend", "old")._auth_header]

@@ -36,11 +36,11 @@ from core.tables.versions import Version, VersionKind, VersionState
 from core.versions.evaluation import evaluate
 from core.versions.history import VersionDraft
 from worker.attempt import JobAttempt, Progress
-from worker.sharing import Kept, Reading
-from worker.together import solver_of
+from worker.passes.shared import Reading, RowCache
+from worker.training.group import solver_of
 from worker.versions.certificates import certificate_json, certify_version, clear_of_erased, must_certify, sufficient
 from worker.versions.extremes import describe_extremes, find_extremes
-from worker.versions.snapshot import ModelSnapshot, Unadaptable, rows
+from worker.versions.snapshot import ModelSnapshot, Unadaptable, count_rows
 
 log = structlog.get_logger("worker")
 
@@ -78,19 +78,19 @@ def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) ->
     database, at = snapshot.context.database, snapshot.at
     added = passes.load_if_small(passes.read_added(database, snapshot.model_id, snapshot.spec, tip.position, at))
     removed = passes.load_if_small(passes.read_removed(database, snapshot.model_id, snapshot.spec, tip.position, at))
-    if parent.count + rows(added) - rows(removed) != snapshot.count:
+    if parent.count + count_rows(added) - count_rows(removed) != snapshot.count:
         raise Unadaptable("examples that the version before stands for are purged")
     cost = Cost()
-    if snapshot.erasing or (snapshot.removal and rows(removed)):
+    if snapshot.erasing or (snapshot.removal and count_rows(removed)):
         cost.data_passes += bool(parent.predictor.encoder.state_dict())
         reading = Reading(attempt, snapshot.in_force(), attempt.part(0.02, 0.05), "reading the examples")
         if not encoder_fits(parent.predictor.encoder, reading):
             raise Unadaptable("the units of its columns are not those of the examples that are left")
     dataset = update_digest(snapshot.secret, tip.dataset, added, removed)
-    return Changes(parent, snapshot.remembered(parent), added, removed, dataset, cost)
+    return Changes(parent, snapshot.load_memory(parent), added, removed, dataset, cost)
 
 
-def adapted(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tuple[VersionDraft, str]:
+def adapt_tip(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tuple[VersionDraft, str]:
     """Adapt the tip to all changes after it, to a linear model; and why the result will not do, if it will not.
 
     Reads the changes, the memory and the holdout; the past itself only for the certificate.
@@ -118,10 +118,10 @@ def adapted(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tuple
     if snapshot.erasing:
         # what the adaptation took before depends on who is erased, and is not told
         state, cost, certificate = clear_of_erased(attempt, snapshot, result, changes.cost)
-    elif must_certify(snapshot, state, bool(rows(changes.removed))):
+    elif must_certify(snapshot, state, bool(count_rows(changes.removed))):
         state, cost, certificate = certify_version(attempt, snapshot, result, cost)
     cost = replace(cost, seconds=time.perf_counter() - start)
-    made = completed(attempt, snapshot, "kprior", changes.dataset, state, cost, certificate)
+    made = complete_draft(attempt, snapshot, "kprior", changes.dataset, state, cost, certificate)
     if certificate is None and worse(snapshot, parent, made):
         return made, "the adapted model did worse on the holdout than the version before"
     return made, "" if sufficient(snapshot, certificate) else "the bound stayed above the tolerance"
@@ -186,16 +186,16 @@ def from_scratch(
         words = str(error) if isinstance(error, SolverError) else "no model could be computed"
         raise SolverError(words + describe_extremes(find_extremes(snapshot.in_force()))) from error
     assert data.digest is not None
-    reading.kept = Kept()  # the certificate's pass keeps rows of its own
+    reading.cache = RowCache()  # the certificate's pass keeps rows of its own
     state, cost, certificate = result.state, result.cost, None
     if state.predictor.linear and must_certify(snapshot, state, False):
         state, cost, certificate = certify_version(attempt, snapshot, result, cost)
     cost = replace(cost, seconds=time.perf_counter() - start)
     method = "retrain" if start_from is None else "warm"
-    return completed(attempt, snapshot, method, data.digest, state, cost, certificate)
+    return complete_draft(attempt, snapshot, method, data.digest, state, cost, certificate)
 
 
-def completed(
+def complete_draft(
     attempt: JobAttempt,
     snapshot: ModelSnapshot,
     method: str,

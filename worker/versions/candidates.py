@@ -33,9 +33,9 @@ from worker.attempt import JobAttempt, Progress
 from worker.versions.builder import (
     NUMERICAL,
     Changes,
-    adapted,
+    adapt_tip,
     changes_since,
-    completed,
+    complete_draft,
     from_scratch,
     spec_changes,
 )
@@ -78,7 +78,7 @@ def next_version(attempt: JobAttempt, snapshot: ModelSnapshot) -> VersionDraft:
         return next_network(attempt, snapshot, snapshot.tip)
     spent = Cost()
     try:
-        made, why = adapted(attempt, snapshot, snapshot.tip)
+        made, why = adapt_tip(attempt, snapshot, snapshot.tip)
         if not why:
             return made
         spent = made.cost
@@ -86,10 +86,10 @@ def next_version(attempt: JobAttempt, snapshot: ModelSnapshot) -> VersionDraft:
         why = str(error)
     except NUMERICAL as error:
         why = f"the adaptation could not be computed ({type(error).__name__})"
-    return retrained(attempt, snapshot, why, spent)
+    return retrain_instead(attempt, snapshot, why, spent)
 
 
-def retrained(attempt: JobAttempt, snapshot: ModelSnapshot, why: str, spent: Cost) -> VersionDraft:
+def retrain_instead(attempt: JobAttempt, snapshot: ModelSnapshot, why: str, spent: Cost) -> VersionDraft:
     """Train from scratch, after what was tried before in vain."""
     if snapshot.erasing:
         why = "people are erased, and the adaptation was not clean of them"  # how it was not would tell something
@@ -103,7 +103,7 @@ def next_network(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> 
     try:
         attempts = NetworkAttempts.of(attempt, snapshot, tip)
     except Unadaptable as error:
-        return retrained(attempt, snapshot, str(error), Cost())
+        return retrain_instead(attempt, snapshot, str(error), Cost())
     spent, tried = attempts.known.cost, []
     for method in sorted(attempts.predicted, key=attempts.predicted.__getitem__):
         try:
@@ -148,7 +148,7 @@ class NetworkAttempts:
             draw,
             training=snapshot.training,
             holdout=snapshot.holdout,
-            watch=told(attempt.part(0.05, 0.1), "looking what is left", 4_000),
+            watch=watch_visits(attempt.part(0.05, 0.1), "looking what is left", 4_000),
         )
         known = replace(known, cost=known.cost + changes.cost)
         return cls(
@@ -185,7 +185,7 @@ class NetworkAttempts:
             state, audit = result.state, result.certificate.audit
             cost.backward_passes = result.cost.backward_passes - self.known.cost.backward_passes
         cost.seconds = time.perf_counter() - start
-        made = completed(
+        made = complete_draft(
             self.attempt, snapshot, "kprior", self.changes.dataset, state, cost, certificate_from_audit(audit)
         )
         return made, audit
@@ -228,7 +228,7 @@ def epochs_of(version: Version) -> float:
     return float(version.cost["backward_passes"] * memory["fraction"] / max(1, memory["size"]))
 
 
-def told(progress: Progress, phrase: str, most: int) -> Watch:
+def watch_visits(progress: Progress, phrase: str, most: int) -> Watch:
     """Tells how far a descent is; it stops when that raises."""
 
     def look(visits: int, _w: Tensor) -> bool:

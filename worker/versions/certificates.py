@@ -10,7 +10,7 @@ from typing import Any
 from core.kprior import Certificate, Cost, Result, State, refine, refine_for_erasure
 from core.kprior.curvature import is_wide
 from worker.attempt import JobAttempt
-from worker.sharing import Reading
+from worker.passes.shared import Reading
 from worker.versions.snapshot import ModelSnapshot, Unadaptable
 
 ROUNDS = 5

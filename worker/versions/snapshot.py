@@ -120,7 +120,7 @@ class ModelSnapshot:
         except Unadaptable:
             return None
 
-    def remembered(self, state: State) -> Examples:
+    def load_memory(self, state: State) -> Examples:
         """The examples that a state's memory refers to."""
         with self.context.database.read() as session:
             found = passes.read_positions(session, self.model_id, self.spec, state.memory.key.tolist())
@@ -129,5 +129,5 @@ class ModelSnapshot:
         return found
 
 
-def rows(data: Data) -> int:
+def count_rows(data: Data) -> int:
     return sum(len(chunk) for chunk in data)

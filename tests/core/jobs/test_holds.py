@@ -18,7 +18,7 @@ EAGER = {"adapt": {"after_changes": 1, "every": "1s"}, "retrain": {"every": "1s"
 def wanted(database: Database, model: Model) -> list[JobKind]:
     with database.read() as session:
         row, moment = session.get_one(Model, model.id), now() + timedelta(days=1)
-        found = erasure_schedule.wanted(session, row, moment) + schedule.wanted(session, row, moment)
+        found = erasure_schedule.due_jobs(session, row, moment) + schedule.due_jobs(session, row, moment)
         return [kind for kind, _ in found]
 
 

@@ -37,7 +37,7 @@ def due(database: Database, model: Model, later: timedelta = timedelta()) -> lis
 
 def wanted(database: Database, model: Model, moment: datetime) -> list[tuple[JobKind, datetime | None]]:
     with database.read() as session:
-        return schedule.wanted(session, session.get_one(Model, model.id), moment)
+        return schedule.due_jobs(session, session.get_one(Model, model.id), moment)
 
 
 def test_nothing_is_due_before_the_first_version(database: Database) -> None:

@@ -27,7 +27,7 @@ from core.kprior.data.codec import Tensors, join_groups, pack, unpack
 from core.kprior.objective.objective import Objective
 from core.kprior.solvers import Progress, Solution, Solve, Watch, solve
 from worker.heartbeat import HandedBack
-from worker.sharing import MULTIPLYING
+from worker.passes.shared import MULTIPLYING
 from worker.versions.snapshot import ModelSnapshot
 
 log = structlog.get_logger("worker")
@@ -54,9 +54,9 @@ def solver_of(snapshot: ModelSnapshot) -> Solve:
         epoch = 6.0 * objective.predictor.size * snapshot.count * MULTIPLYING
         if objective.predictor.linear or len(devices) == 1 or epoch <= settings.share_seconds:
             return solve(objective, start, training, cost, progress, watch)
-        asked = question(snapshot, objective, start, training)
+        described = describe_training(snapshot, objective, start, training)
         try:
-            with started(devices, asked) as members:
+            with start_members(devices, described) as members:
                 return Watcher(snapshot, members, start, progress, watch).solution(cost)
         except Unavailable as error:  # memory, a driver, a member that was killed: one process may do all the same
             log.warning("the network is trained by one process, since several could not", reason=error.detail)
@@ -65,7 +65,7 @@ def solver_of(snapshot: ModelSnapshot) -> Solve:
     return solve_
 
 
-def question(snapshot: ModelSnapshot, objective: Objective, start: Tensor, training: Training) -> Frame:
+def describe_training(snapshot: ModelSnapshot, objective: Objective, start: Tensor, training: Training) -> Frame:
     """All that a member needs to know: it reads the examples itself."""
     where = {"model": snapshot.model_id, "spec": snapshot.spec, "at": snapshot.at, "training": asdict(training)}
     tensors = {"start": start, "delta": objective.delta, "linear": objective.linear}
@@ -73,9 +73,9 @@ def question(snapshot: ModelSnapshot, objective: Objective, start: Tensor, train
 
 
 @contextmanager
-def started(devices: Sequence[torch.device], asked: Frame) -> Iterator[Members]:
+def start_members(devices: Sequence[torch.device], described: Frame) -> Iterator[Members]:
     """The members at work; they are gone afterwards, whatever happens."""
-    header, tensors = asked
+    header, tensors = described
     threads = max(1, torch.get_num_threads() // len(devices))
     members: Members = []
     with TemporaryDirectory() as folder:  # where they find each other
@@ -83,13 +83,13 @@ def started(devices: Sequence[torch.device], asked: Frame) -> Iterator[Members]:
             for rank, device in enumerate(devices):
                 place = {"rank": rank, "world": len(devices), "device": str(device), "threads": threads}
                 output = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
-                command = [sys.executable, "-P", "-m", "worker.rank"]
+                command = [sys.executable, "-P", "-m", "worker.training.rank"]
                 # of their own session: a signal to all of a terminal's processes is the worker's to see to
                 member = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, start_new_session=True)
                 members.append(member)
                 # a pipe takes little before it is read, and that may be never
                 frame = (member.stdin, {**header, **place, "folder": folder}, tensors)
-                threading.Thread(target=tell, args=frame, daemon=True).start()
+                threading.Thread(target=send, args=frame, daemon=True).start()
             yield members
         finally:
             for member in members:
@@ -102,7 +102,7 @@ def started(devices: Sequence[torch.device], asked: Frame) -> Iterator[Members]:
                             pipe.close()
 
 
-def tell(pipe: IO[bytes] | None, header: dict[str, Any], tensors: Tensors) -> None:
+def send(pipe: IO[bytes] | None, header: dict[str, Any], tensors: Tensors) -> None:
     with suppress(OSError, ValueError):  # whoever looks will see that the member is gone
         write(pipe, header, tensors)
 
@@ -131,11 +131,11 @@ class Watcher:
             try:
                 frame = self.said.get(timeout=LOOK)
                 if frame is None:
-                    self.lost()
+                    self.raise_lost()
                 else:
                     header, tensors = frame
                     if "error" in header:
-                        self.failed(**header["error"])
+                        self.raise_failure(**header["error"])
                     if "cost" in header:
                         for name, spent in header["cost"].items():
                             setattr(cost, name, getattr(cost, name) + spent)
@@ -145,19 +145,19 @@ class Watcher:
                         self.progress(header["share"], header["phrase"])
             except Empty:
                 if any(member.poll() for member in self.members):
-                    self.lost()
+                    self.raise_lost()
             if self.watch:
                 self.watch(self.passes, self.start)  # it raises when the job must stop
 
-    def failed(self, kind: str, words: str) -> None:
+    def raise_failure(self, kind: str, words: str) -> None:
         """Raise what a member ended with."""
         if kind == SolverError.__name__:
             raise SolverError(words)
         if "out of memory" in words.lower():
             raise MemoryError
-        self.lost()
+        self.raise_lost()
 
-    def lost(self) -> None:
+    def raise_lost(self) -> None:
         if self.snapshot.context.stopping():
             raise HandedBack  # a signal to all processes, these included
         raise Unavailable("training_lost", "A process that trained the network together with others was lost.")

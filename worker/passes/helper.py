@@ -12,7 +12,7 @@ import structlog
 import torch
 
 from core.errors import AmendError
-from core.jobs import stretches
+from core.jobs import shards
 from core.jobs.leases import Lost
 from core.jobs.queries import any_can_begin
 from core.jobs.queue import QUEUES
@@ -21,12 +21,12 @@ from core.kprior.data.codec import pack, unpack
 from core.kprior.passes.accumulator import Accumulator, accumulator_of, add_chunks
 from core.ledger import passes
 from core.ledger.digest import Digest
-from core.tables.jobs import Stretch
+from core.tables.jobs import Shard
 from core.versions import history, store_identity
 from core.versions.orphans import put_noted, remove_noted
 from worker.context import Context
 from worker.heartbeat import HandedBack, Heartbeat
-from worker.sharing import LOOK, Kept, tools
+from worker.passes.shared import LOOK, RowCache, numeric_tools
 
 log = structlog.get_logger("worker")
 
@@ -35,7 +35,7 @@ LINGER = 1.0
 
 
 def help_out(context: Context, job_id: str) -> None:
-    """Add up stretches of a job's passes, as long as there are some and no job waits for this process."""
+    """Add up shards of a job's passes, as long as there are some and no job waits for this process."""
     store_identity.check(context.store, context.store_mark)
     helper, last = Helper(context, job_id), time.monotonic()
     served = [name.strip() for name in context.settings.queues.split(",") if name.strip()] or QUEUES
@@ -43,12 +43,12 @@ def help_out(context: Context, job_id: str) -> None:
         with context.database.read() as session:
             if any_can_begin(session, served):
                 return
-        stretch = helper.take()
-        if stretch is not None:
-            if not helper.adds_up(stretch):
+        shard = helper.take()
+        if shard is not None:
+            if not helper.add_up(shard):
                 return
             last = time.monotonic()
-        elif not helper.kept.chunks or time.monotonic() - last > LINGER:
+        elif not helper.cache.chunks or time.monotonic() - last > LINGER:
             return
         else:
             time.sleep(LOOK)
@@ -61,33 +61,33 @@ class Helper:
         self.context, self.job_id = context, job_id
         self.database, self.store = context.database, context.store
         self.owner = f"{context.name}:{uuid.uuid4().hex[:8]}"
-        self.kept = Kept()
+        self.cache = RowCache()
         self._file = ""
         self._question: tuple[dict[str, Any], Accumulator] | None = None
 
-    def take(self) -> Stretch | None:
-        """A stretch that nobody has: if it can be, one whose rows are at hand."""
+    def take(self) -> Shard | None:
+        """A shard that nobody has: if it can be, one whose rows are at hand."""
         known: set[int] = set()
         if self._question is not None:
             asked = self._question[0]
             places = [(asked["model"], asked["at"], range(*span)) for span in asked["spans"]]
-            known = {number for number, place in enumerate(places) if place in self.kept.chunks}
-        return stretches.take(self.database, self.job_id, self.owner, self.context.settings.lease_seconds, known)
+            known = {number for number, place in enumerate(places) if place in self.cache.chunks}
+        return shards.take(self.database, self.job_id, self.owner, self.context.settings.lease_seconds, known)
 
-    def adds_up(self, stretch: Stretch) -> bool:
-        """Add up a stretch and leave its sums in the store; False if that came to nothing, and it is time to go."""
+    def add_up(self, shard: Shard) -> bool:
+        """Add up a shard and leave its sums in the store; False if that came to nothing, and it is time to go."""
         try:
-            with Heartbeat(self.context, self.job_id, lambda *_: self.extend(stretch)) as heartbeat:
-                data = self.sums(stretch, heartbeat)
-            folder = history.folder_of(self.question(stretch)[0]["model"])
-            stored = put_noted(self.database, self.store, folder, data, stretch.asker)
-            if stretches.finish(self.database, stretch, self.owner, stored):
+            with Heartbeat(self.context, self.job_id, lambda *_: self.extend(shard)) as heartbeat:
+                data = self.sums(shard, heartbeat)
+            folder = history.folder_of(self.question(shard)[0]["model"])
+            stored = put_noted(self.database, self.store, folder, data, shard.asker)
+            if shards.finish(self.database, shard, self.owner, stored):
                 return True
             remove_noted(self.database, self.store, [stored.file])
             return False
         except BaseException as error:
             with suppress(AmendError):
-                stretches.give_back(self.database, stretch, self.owner)
+                shards.give_back(self.database, shard, self.owner)
             if not isinstance(error, Exception):
                 raise  # a signal to all processes of the worker
             if not isinstance(error, (Lost, HandedBack)):
@@ -95,34 +95,34 @@ class Helper:
                 log.warning("a stretch could not be added up here", job=self.job_id, exc_info=error)
             return False
 
-    def extend(self, stretch: Stretch) -> None:
-        stretches.extend(self.database, stretch, self.owner, self.context.settings.lease_seconds)
+    def extend(self, shard: Shard) -> None:
+        shards.extend(self.database, shard, self.owner, self.context.settings.lease_seconds)
 
-    def sums(self, stretch: Stretch, heartbeat: Heartbeat) -> bytes:
-        header, total = self.question(stretch)
-        if header.get("tools") != tools(self.context):
+    def sums(self, shard: Shard, heartbeat: Heartbeat) -> bytes:
+        header, total = self.question(shard)
+        if header.get("tools") != numeric_tools(self.context):
             raise Lost  # a worker of another kind or version
-        span = range(*header["spans"][stretch.number])
+        span = range(*header["spans"][shard.number])
         part = passes.read_in_force(self.database, header["model"], header["spec"], header["at"]).narrow(span)
         one, threads = total.empty(), torch.get_num_threads()
         torch.set_num_threads(header["threads"])  # another number would add up in another order
 
-        def watched() -> Iterator[Examples]:
-            for chunk in self.kept.over(part):
+        def watched_chunks() -> Iterator[Examples]:
+            for chunk in self.cache.read(part):
                 heartbeat(0.0, "")
                 yield chunk
 
         try:
-            add_chunks(watched(), one)
+            add_chunks(watched_chunks(), one)
         finally:
             torch.set_num_threads(threads)
         return pack({}, one.sums())
 
-    def question(self, stretch: Stretch) -> tuple[dict[str, Any], Accumulator]:
-        """What is to be added up: the same for all stretches of a pass."""
-        if self._question is None or self._file != stretch.question:
-            header, tensors = unpack(self.store.get(stretch.question))
-            self._file = stretch.question
+    def question(self, shard: Shard) -> tuple[dict[str, Any], Accumulator]:
+        """What is to be added up: the same for all shards of a pass."""
+        if self._question is None or self._file != shard.question:
+            header, tensors = unpack(self.store.get(shard.question))
+            self._file = shard.question
             brought = Digest(self.context.settings.secret)
             self._question = header, accumulator_of(header["asked"], tensors, self.context.device, brought)
         return self._question

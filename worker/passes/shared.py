@@ -1,8 +1,8 @@
 """The examples as a job reads them: it tells how far it is, stops when told to, and shares a long pass with others.
 
-Who helps is a matter of luck; what comes of it is not: stretches are the ledger's, each is added up from zero, and the
+Who helps is a matter of luck; what comes of it is not: shards are the ledger's, each is added up from zero, and the
 sums are merged in their order (`core/kprior/passes/accumulator.py`). The asker, who runs the job, never just waits
-while a stretch is open, so a pass needs nobody else to end. `helping.py` is the other side.
+while a shard is open, so a pass needs nobody else to end. `helper.py` is the other side.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from importlib.metadata import version
 
 import structlog
 import torch
-from sqlalchemy import func, select
 from torch import Tensor
 
 from core.database import now
 from core.errors import AmendError, NotFound, Unavailable
-from core.jobs import stretches
+from core.jobs import shards
+from core.jobs.queries import count_workers
 from core.kprior import Data, Examples
 from core.kprior.data.codec import Tensors, pack, unpack
 from core.kprior.data.partitioned import PartitionedData
 from core.kprior.passes.accumulator import A, Accumulator, add_chunks, add_shards, config_of
 from core.ledger.passes import Pass
-from core.tables.jobs import Stretch, Worker
+from core.tables.jobs import Shard
 from core.versions import history
 from core.versions.knowledge import position_knows_erased
 from core.versions.orphans import put_noted, remove_noted
@@ -39,28 +39,28 @@ READING, MULTIPLYING = 1.5e-6, 1e-10
 """About what a row and a multiplication take, in seconds."""
 LOOK = 0.03
 """Seconds between two looks at what others do."""
-KEPT_BYTES = 2**28
+CACHED_BYTES = 2**28
 
 
-def tools(context: Context) -> dict[str, str]:
+def numeric_tools(context: Context) -> dict[str, str]:
     """With what sums are added up: others would give other bits, or not know the question."""
     cpu = torch.backends.cpu.get_cpu_capability()
     return {"amend": version("amend"), "torch": torch.__version__, "device": context.device.type, "cpu": cpu}
 
 
-class Kept:
-    """Rows of stretches that were read once, as far as they fit: a job's next pass is over the same rows.
+class RowCache:
+    """Rows of shards that were read once, as far as they fit: a job's next pass is over the same rows.
 
-    Unless somebody took it over at another position: what is in force in a stretch depends on that.
+    Unless somebody took it over at another position: what is in force in a shard depends on that.
     """
 
     def __init__(self) -> None:
         self.chunks: dict[tuple[int, int, range], list[Examples]] = {}
-        """By model, position and stretch."""
+        """By model, position and shard."""
         self._size = 0
 
-    def over(self, part: Pass) -> Iterator[Examples]:
-        """The rows of a stretch, from here or from the ledger."""
+    def read(self, part: Pass) -> Iterator[Examples]:
+        """The rows of a shard, from here or from the ledger."""
         place = part.model_id, part.values["at"], part.span
         if place in self.chunks:
             yield from self.chunks[place]
@@ -69,9 +69,9 @@ class Kept:
         for chunk in part:
             yield chunk
             size += chunk.x.numel() * chunk.x.element_size()
-            if size <= KEPT_BYTES:
+            if size <= CACHED_BYTES:
                 chunks.append(chunk)
-        if size <= KEPT_BYTES:
+        if size <= CACHED_BYTES:
             self.chunks[place], self._size = chunks, size
 
 
@@ -80,7 +80,7 @@ class Reading(PartitionedData):
 
     def __init__(self, attempt: JobAttempt, data: Pass, progress: Progress, phrase: str) -> None:
         self.attempt, self.data, self.progress, self.phrase = attempt, data, progress, phrase
-        self.kept = Kept()
+        self.cache = RowCache()
         self.helpers: set[str] = set()
         """Who helped with the last pass, and will be waiting for the next one."""
         self.called = -PATIENCE
@@ -112,19 +112,18 @@ class Reading(PartitionedData):
         """How many processes of workers there are besides this one."""
         context = self.attempt.context
         with context.database.read() as session:
-            alive = Worker.seen_at > now() - timedelta(seconds=context.settings.worker_silence)
-            workers = session.scalar(select(func.count()).select_from(Worker).where(alive)) or 0
+            workers = count_workers(session, now() - timedelta(seconds=context.settings.worker_silence))
         return workers * context.settings.worker_processes - 1
 
     def accumulate(self, total: A) -> A:
         self.require_nobody_erased()
         if not self.has_helpers(total):
             return add_shards(self.shards(), total)
-        Asker(self, total).add_parts()
+        SharedPass(self, total).run()
         return total
 
 
-class Asker:
+class SharedPass:
     """One pass that is shared."""
 
     def __init__(self, reading: Reading, total: Accumulator) -> None:
@@ -132,86 +131,86 @@ class Asker:
         self.database, self.store = self.attempt.context.database, self.attempt.context.store
         self.parts = reading.data.shards()
         self.own: dict[int, Tensors] = {}
-        """Sums of stretches that were added up here, until it is their turn."""
+        """Sums of shards that were added up here, until it is their turn."""
         self.merged, self.left = 0, len(self.parts)
         self.waiting: tuple[int, float] | None = None
-        """For which stretch of another's there is nothing to do but wait, and since when."""
+        """For which shard of another's there is nothing to do but wait, and since when."""
 
-    def add_parts(self) -> None:
+    def run(self) -> None:
         folder = history.folder_of(self.attempt.model_id)
-        question = put_noted(self.database, self.store, folder, self.question(), self.attempt.owner)
+        question = put_noted(self.database, self.store, folder, self.describe(), self.attempt.owner)
         try:
-            stretches.note(self.database, self.attempt.job_id, self.attempt.owner, question, len(self.parts))
+            shards.create(self.database, self.attempt.job_id, self.attempt.owner, question, len(self.parts))
             while self.merged < len(self.parts):
-                self.go_on()
+                self.step()
         finally:
             with suppress(AmendError, OSError):  # what cannot be deleted now is litter, and swept away later
-                files = stretches.strike(self.database, self.attempt.job_id, self.attempt.owner)
+                files = shards.delete_pass(self.database, self.attempt.job_id, self.attempt.owner)
                 remove_noted(self.database, self.store, [question.file, *files])
 
-    def question(self) -> bytes:
+    def describe(self) -> bytes:
         data = self.reading.data
         asked, tensors = config_of(self.total)
         spans = [[part.span.start, part.span.stop] for part in self.parts]
         where = {"model": data.model_id, "spec": data.spec, "at": data.values["at"], "spans": spans}
-        how = {"tools": tools(self.attempt.context), "threads": torch.get_num_threads()}
+        how = {"tools": numeric_tools(self.attempt.context), "threads": torch.get_num_threads()}
         return pack({**where, **how, "asked": asked}, tensors)
 
-    def go_on(self) -> None:
-        """Add up a stretch, if one is left, and merge what is there by now."""
-        self.call()
-        number = stretches.take_own(self.database, self.attempt.job_id, self.attempt.owner)
+    def step(self) -> None:
+        """Add up a shard, if one is left, and merge what is there by now."""
+        self.call_helpers()
+        number = shards.take_own(self.database, self.attempt.job_id, self.attempt.owner)
         if number is not None:
             self.own[number] = self.sums(number)
-        found = stretches.listed(self.database, self.attempt.job_id, self.attempt.owner)
-        self.left = sum(stretch.owner is None for stretch in found.values())
+        found = shards.by_number(self.database, self.attempt.job_id, self.attempt.owner)
+        self.left = sum(shard.owner is None for shard in found.values())
         before = self.merged
-        while self.merged < len(self.parts) and (sums := self.ready(found)) is not None:
+        while self.merged < len(self.parts) and (sums := self.next_sums(found)) is not None:
             self.total.merge(sums)
             self.merged += 1
-        self.tell(found)
+        self.report(found)
         if number is None and self.merged == before:
             time.sleep(LOOK)
 
-    def ready(self, found: dict[int, Stretch]) -> Tensors | None:
-        """The sums of the stretch whose turn it is; None while somebody is at it."""
+    def next_sums(self, found: dict[int, Shard]) -> Tensors | None:
+        """The sums of the shard whose turn it is; None while somebody is at it."""
         if self.merged in self.own:
             return self.own.pop(self.merged)
-        stretch = found.get(self.merged)
-        if stretch is None:  # struck off: this worker was thought lost for a while
+        shard = found.get(self.merged)
+        if shard is None:  # struck off: this worker was thought lost for a while
             return self.sums(self.merged)
-        if stretch.file is None:
-            return self.sums(self.merged) if self.tired(stretch) else None
+        if shard.file is None:
+            return self.sums(self.merged) if self.is_overdue(shard) else None
         try:
-            return unpack(self.store.get(stretch.file, stretch.sha256))[1]
+            return unpack(self.store.get(shard.file, shard.sha256))[1]
         except (NotFound, Unavailable) as error:
             log.warning("the sums of a helper are gone or damaged", job=self.attempt.job_id, exc_info=error)
             return self.sums(self.merged)
 
-    def tired(self, stretch: Stretch) -> bool:
+    def is_overdue(self, shard: Shard) -> bool:
         """Whether a helper, who may hang and still show signs of life, was waited for long enough to do it here."""
-        if self.waiting is None or self.waiting[0] != stretch.number or self.left:
-            self.waiting = stretch.number, time.monotonic()
+        if self.waiting is None or self.waiting[0] != shard.number or self.left:
+            self.waiting = shard.number, time.monotonic()
         return time.monotonic() - self.waiting[1] > PATIENCE
 
     def sums(self, number: int) -> Tensors:
-        """Add up a stretch here."""
+        """Add up a shard here."""
         one = self.total.empty()
 
-        def watched() -> Iterator[Examples]:
-            for chunk in self.reading.kept.over(self.parts[number]):
+        def watched_chunks() -> Iterator[Examples]:
+            for chunk in self.reading.cache.read(self.parts[number]):
                 self.reading.progress(self.merged / len(self.parts), self.reading.phrase)
                 yield chunk
 
-        return add_chunks(watched(), one).sums()
+        return add_chunks(watched_chunks(), one).sums()
 
-    def tell(self, found: dict[int, Stretch]) -> None:
-        self.reading.helpers |= {stretch.owner for stretch in found.values() if stretch.owner} - {self.attempt.owner}
+    def report(self, found: dict[int, Shard]) -> None:
+        self.reading.helpers |= {shard.owner for shard in found.values() if shard.owner} - {self.attempt.owner}
         workers = 1 + len(self.reading.helpers)
         count = f"stretch {self.merged} of {len(self.parts)}, {workers} worker{'s' if workers > 1 else ''}"
         self.reading.progress(self.merged / len(self.parts), f"{self.reading.phrase}, {count}")
 
-    def call(self) -> None:
+    def call_helpers(self) -> None:
         """Have those told who do not help yet, now and again while there is something to do."""
         if self.left == 0 or time.monotonic() - self.reading.called < PATIENCE:
             return

@@ -1,4 +1,4 @@
-"""`python -m worker.rank`: one of the processes that train a network together; `together.py` starts and ends it.
+"""`python -m worker.training.rank`: one of the processes that train a network; `group.py` starts and ends it.
 
 Each reads all examples and draws the same minibatches, computes the gradient of its share, and adds it to the others'.
 """
@@ -27,7 +27,7 @@ from core.kprior.objective.terms import Term
 from core.kprior.solvers.adam import adam
 from core.ledger import passes
 from core.settings import from_environment
-from worker.together import Frame, read, write
+from worker.training.group import Frame, read, write
 
 log = structlog.get_logger("worker")
 
@@ -56,7 +56,7 @@ class Member:
         return values
 
 
-class News:
+class Reporter:
     """Tells how far the training is, now and then."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
@@ -65,14 +65,14 @@ class News:
     def watch(self, backward_passes: int, _w: Tensor) -> bool:
         self._passes = backward_passes
         if time.monotonic() - self._told > NEWS:
-            self._tell({})
+            self._report({})
         return False
 
     def progress(self, share: float, phrase: str) -> None:
         if time.monotonic() - self._told > NEWS:
-            self._tell({"share": share, "phrase": phrase})
+            self._report({"share": share, "phrase": phrase})
 
-    def _tell(self, more: dict[str, Any]) -> None:
+    def _report(self, more: dict[str, Any]) -> None:
         self._told = time.monotonic()
         write(self._pipe, {"passes": self._passes, **more}, {})
 
@@ -89,7 +89,7 @@ def main() -> None:
     header, tensors = frame
     first = header["rank"] == 0
     try:
-        found = solved(header, tensors, Database(settings), News(pipe) if first else None)
+        found = solve_part(header, tensors, Database(settings), Reporter(pipe) if first else None)
     except Exception as error:
         log.error("a member of a training failed", rank=header["rank"], exc_info=error)
         if first:
@@ -99,7 +99,7 @@ def main() -> None:
         write(pipe, *found)
 
 
-def solved(header: dict[str, Any], tensors: Tensors, database: Database, news: News | None) -> Frame:
+def solve_part(header: dict[str, Any], tensors: Tensors, database: Database, reporter: Reporter | None) -> Frame:
     torch.set_num_threads(header["threads"])
     device = torch.device(header["device"])
     here = {name: tensor.to(device) for name, tensor in tensors.items()}
@@ -109,7 +109,7 @@ def solved(header: dict[str, Any], tensors: Tensors, database: Database, news: N
     predictor.encoder.load_state_dict(take_group(here, "encoder"))
     data = passes.read_in_force(database, header["model"], header["spec"], header["at"])
     objective = Objective(predictor, here["delta"], here["linear"], [Term(predictor, data, past=True)])
-    progress, watch = (None, None) if news is None else (news.progress, news.watch)
+    progress, watch = (None, None) if reporter is None else (reporter.progress, reporter.watch)
     solution = adam(objective, here["start"], training, cost, progress, watch, team)
     distributed.destroy_process_group()
     return {"cost": asdict(cost), "converged": solution.converged}, {"w": solution.w}

@@ -1,4 +1,4 @@
-"""Stretches of a shared pass: each is added up by one at a time, and none is lost with whoever had it."""
+"""Shards of a shared pass: each is added up by one at a time, and none is lost with whoever had it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import update
 
 from core.database import Database, now
-from core.jobs import leases, queries, stretches
+from core.jobs import leases, queries, shards
 from core.jobs.leases import Lost
-from core.tables.jobs import Job, JobKind, JobState, Stretch
+from core.tables.jobs import Job, JobKind, JobState, Shard
 from core.versions.store import Stored
 from tests.core.jobs.rows import OTHER, OWNER, enter_job, model_with
 
@@ -21,37 +21,37 @@ QUESTION, SUMS = Stored("models/1/q", "0" * 64), Stored("models/1/s", "1" * 64)
 
 @pytest.fixture
 def job(database: Database) -> str:
-    """A job that OWNER runs, with a pass of five stretches to share."""
+    """A job that OWNER runs, with a pass of five shards to share."""
     job = enter_job(database, model_with(database))
     with database.write() as session:
         assert leases.take(session, job, OWNER, 60.0, 3) is not None
-    stretches.note(database, job, OWNER, QUESTION, 5)
+    shards.create(database, job, OWNER, QUESTION, 5)
     return job
 
 
-def taken(database: Database, job: str, seconds: float = 60.0, known: Collection[int] = ()) -> Stretch:
+def taken(database: Database, job: str, seconds: float = 60.0, known: Collection[int] = ()) -> Shard:
     """What another worker got."""
-    found = stretches.take(database, job, OTHER, seconds, known)
+    found = shards.take(database, job, OTHER, seconds, known)
     assert found is not None
     return found
 
 
 def test_asker_and_helpers_meet_in_the_middle(database: Database, job: str) -> None:
-    assert [stretches.take_own(database, job, OWNER) for _ in range(2)] == [0, 1]
+    assert [shards.take_own(database, job, OWNER) for _ in range(2)] == [0, 1]
     assert [taken(database, job).number for _ in range(2)] == [4, 3]
     assert taken(database, job, known={0, 2}).number == 2
-    assert stretches.take(database, job, OTHER, 60.0, ()) is None
-    assert stretches.take_own(database, job, OWNER) is None
+    assert shards.take(database, job, OTHER, 60.0, ()) is None
+    assert shards.take_own(database, job, OWNER) is None
 
 
 def test_each_is_taken_once(database: Database, job: str) -> None:
-    stretches.note(database, job, OWNER, QUESTION, 12)  # another pass of the same job
+    shards.create(database, job, OWNER, QUESTION, 12)  # another pass of the same job
     with ThreadPoolExecutor(4) as threads:
-        mine = [threads.submit(stretches.take_own, database, job, OWNER) for _ in range(6)]
-        theirs = [threads.submit(stretches.take, database, job, f"h{i}", 60.0, ()) for i in range(6)]
+        mine = [threads.submit(shards.take_own, database, job, OWNER) for _ in range(6)]
+        theirs = [threads.submit(shards.take, database, job, f"h{i}", 60.0, ()) for i in range(6)]
         numbers = [each.result() for each in mine] + [found.number for each in theirs if (found := each.result())]
     got = [number for number in numbers if number is not None]
-    while (number := stretches.take_own(database, job, OWNER)) is not None:  # skipped where another held the row
+    while (number := shards.take_own(database, job, OWNER)) is not None:  # skipped where another held the row
         got.append(number)
     assert sorted(got) == list(range(12))
 
@@ -59,28 +59,28 @@ def test_each_is_taken_once(database: Database, job: str) -> None:
 def test_what_a_silent_helper_had_is_the_askers_and_its_sums_come_too_late(database: Database, job: str) -> None:
     lost = taken(database, job, seconds=-1.0)
     kept = taken(database, job)
-    assert [stretches.take_own(database, job, OWNER) for _ in range(5)] == [0, 1, 2, 4, None]
-    assert not stretches.finish(database, lost, OTHER, SUMS)
+    assert [shards.take_own(database, job, OWNER) for _ in range(5)] == [0, 1, 2, 4, None]
+    assert not shards.finish(database, lost, OTHER, SUMS)
     with pytest.raises(Lost):
-        stretches.extend(database, lost, OTHER, 60.0)
-    stretches.extend(database, kept, OTHER, 60.0)
-    assert stretches.finish(database, kept, OTHER, SUMS)
-    assert not stretches.finish(database, kept, OTHER, SUMS)
-    found = stretches.listed(database, job, OWNER)
+        shards.extend(database, lost, OTHER, 60.0)
+    shards.extend(database, kept, OTHER, 60.0)
+    assert shards.finish(database, kept, OTHER, SUMS)
+    assert not shards.finish(database, kept, OTHER, SUMS)
+    found = shards.by_number(database, job, OWNER)
     assert (found[3].file, found[3].sha256) == tuple(SUMS)
     assert found[4].file is None
 
 
 def test_what_is_given_back_goes_to_the_asker_and_to_no_other_helper(database: Database, job: str) -> None:
-    stretches.give_back(database, taken(database, job), OTHER)
+    shards.give_back(database, taken(database, job), OTHER)
     assert taken(database, job).number == 3
-    assert [stretches.take_own(database, job, OWNER) for _ in range(4)] == [0, 1, 2, 4]
+    assert [shards.take_own(database, job, OWNER) for _ in range(4)] == [0, 1, 2, 4]
 
 
 @pytest.mark.parametrize("how", ["lapsed", "taken over", "ended"])
 def test_nothing_is_done_for_an_asker_who_is_gone(database: Database, job: str, how: str) -> None:
-    stretches.sweep(database)
-    assert len(stretches.listed(database, job, OWNER)) == 5
+    shards.sweep(database)
+    assert len(shards.by_number(database, job, OWNER)) == 5
     values = {
         "lapsed": {"lease_until": now() - timedelta(seconds=1)},
         "taken over": {"lease_owner": OTHER},
@@ -88,19 +88,19 @@ def test_nothing_is_done_for_an_asker_who_is_gone(database: Database, job: str, 
     }
     with database.write() as session:
         session.execute(update(Job).values(values[how]))
-    assert stretches.take(database, job, OTHER, 60.0, ()) is None
-    stretches.sweep(database)
-    assert stretches.listed(database, job, OWNER) == {}
+    assert shards.take(database, job, OTHER, 60.0, ()) is None
+    shards.sweep(database)
+    assert shards.by_number(database, job, OWNER) == {}
 
 
 def test_the_end_of_a_pass_tells_which_files_go(database: Database, job: str) -> None:
-    assert stretches.finish(database, taken(database, job), OTHER, SUMS)
+    assert shards.finish(database, taken(database, job), OTHER, SUMS)
     late = taken(database, job)
-    assert stretches.strike(database, job, OWNER) == [SUMS.file]
-    assert stretches.listed(database, job, OWNER) == {}
-    assert not stretches.finish(database, late, OTHER, SUMS)
-    stretches.note(database, job, OWNER, Stored("models/1/q2", ""), 5)
-    assert not stretches.finish(database, late, OTHER, SUMS), "sums of one pass are not those of the next"
+    assert shards.delete_pass(database, job, OWNER) == [SUMS.file]
+    assert shards.by_number(database, job, OWNER) == {}
+    assert not shards.finish(database, late, OTHER, SUMS)
+    shards.create(database, job, OWNER, Stored("models/1/q2", ""), 5)
+    assert not shards.finish(database, late, OTHER, SUMS), "sums of one pass are not those of the next"
 
 
 def test_a_job_that_could_begin_goes_before_help(database: Database, job: str) -> None:

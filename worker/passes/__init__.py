@@ -1,0 +1,1 @@
+"""Passes over the examples, as jobs make them: watched, and shared with other workers."""

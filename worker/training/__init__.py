@@ -1,0 +1,1 @@
+"""Training one network in several processes, one for each GPU."""
