@@ -9,10 +9,11 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.errors import Conflict, Invalid, NotFound
+from core.errors import Conflict, NotFound
 from core.kprior.model.spec import Spec
 from core.models.policy import Policy
 from core.models.spec import TrainingSchema
+from core.paging import invalid_cursor
 from core.tables.models import Model
 
 NAME = r"^[a-z0-9_-]{1,63}$"
@@ -46,7 +47,7 @@ def find(session: Session, name: str, visible: Collection[str] | None, lock: boo
 def page(session: Session, visible: Collection[str] | None, after: str, limit: int) -> list[Model]:
     """Models in the order of their names."""
     if after and not re.fullmatch(NAME, after):
-        raise Invalid.at(("query", "after"), "cursor_invalid", "is not a cursor of this list")
+        raise invalid_cursor()
     query = select(Model).where(Model.name > after).order_by(Model.name).limit(limit)
     if visible is not None:
         query = query.where(Model.name.in_(visible))
