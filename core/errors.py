@@ -6,8 +6,16 @@ An error carries a stable `code`, words for a person, and where they help the pl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self, TypedDict
 
 Place = tuple[str | int, ...]
+
+
+class BadPlace(TypedDict):
+    """One bad place in a request, as its answer names it."""
+
+    loc: list[str | int]
+    msg: str
 
 
 class AmendError(Exception):
@@ -17,10 +25,10 @@ class AmendError(Exception):
         super().__init__(detail)
         self.code = code
         self.detail = detail
-        self.errors = [{"loc": list(place), "msg": message} for place, message in errors]
+        self.errors: list[BadPlace] = [{"loc": list(place), "msg": message} for place, message in errors]
 
     @classmethod
-    def at(cls, place: Place, code: str, message: str) -> AmendError:
+    def at(cls, place: Place, code: str, message: str) -> Self:
         """An error of one place in the request."""
         where = ".".join(str(step) for step in place) or "body"
         return cls(code, f"{where}: {message}", [(place, message)])

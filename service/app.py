@@ -91,11 +91,11 @@ def build(settings: Settings) -> FastAPI:
         app.state.context = Context(settings)
         app.state.champions = VersionCache(app.state.context)
         tell_when_stopping(app.state.context)
-        forgetting = asyncio.create_task(app.state.champions.keep_forgetting())
+        evicting = asyncio.create_task(app.state.champions.keep_evicting())
         gc.freeze()  # what is there by now stays: looking through it for garbage costs a tenth of a second each time
         gc.enable()
         yield
-        forgetting.cancel()
+        evicting.cancel()
         app.state.context.close()
 
     app = FastAPIOffline(

@@ -21,7 +21,7 @@ from core.models import catalog
 from core.models.spec import PLAIN, Strict
 from core.tables.ledger import Example
 from service.context import ContextDep
-from service.examples.reader import too_many
+from service.examples.reader import batch_too_large
 from service.http.auth import AuthenticatedRoute, Reader, Remover
 from service.http.problems import documented
 from service.http.unit_of_work import Write
@@ -78,7 +78,7 @@ def remove_examples(name: Name, body: NewRemoval, caller: Remover, context: Cont
     """Remove examples, and have the model forget them."""
     names = body.ids or body.subjects or []
     if len(names) > context.settings.max_batch:
-        raise too_many(len(names), context.settings.max_batch, "ids" if body.ids else "subjects")
+        raise batch_too_large(len(names), context.settings.max_batch, "ids" if body.ids else "subjects")
     for i, text in enumerate(names):
         if not text.isprintable():
             raise Invalid.at(("ids" if body.ids else "subjects", i), "request_invalid", "must be printable text")

@@ -6,9 +6,10 @@ These few functions talk to the drivers themselves: an object layer would cost m
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from itertools import repeat
 from typing import Any, cast
@@ -24,6 +25,8 @@ from sqlalchemy.orm import Session
 from core.database import says_standby
 from core.ledger.batch import Batch
 
+Parameters = Mapping[str, int | float | str | bytes | datetime | Sequence[int] | None]
+"""Values of a statement of ours, by name."""
 COLUMNS = "model_id, position, holdout, y, x, id, subject"
 COPY = f"COPY examples ({COLUMNS}) FROM STDIN (FORMAT BINARY)"
 SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
@@ -47,7 +50,7 @@ def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: N
                 write_rows(copy.write, lay_out(model_id, batch, holdout), first)
 
 
-def run(connection: Connection, query: str, values: dict[str, Any]) -> Any:
+def run(connection: Connection, query: str, values: Parameters) -> Any:
     """Run a statement of ours, never a caller's; values come as `:name`, as both drivers can be made to read them."""
     driver: Any = connection.connection.driver_connection
     if connection.dialect.name == "sqlite":
@@ -161,7 +164,7 @@ def to_rows(rows: list[tuple[int, float, bytes]], dtype: str) -> Rows:
     return Rows(position, y, x)
 
 
-def select(session: Session, where: str, parameters: dict[str, Any], dtype: str) -> Rows:
+def select(session: Session, where: str, parameters: Parameters, dtype: str) -> Rows:
     """The rows that meet a condition, in the order of their positions."""
     connection = session.connection()
     # sorted here: asked to, PostgreSQL may sort the whole table as long as it has no statistics of it
@@ -171,14 +174,14 @@ def select(session: Session, where: str, parameters: dict[str, Any], dtype: str)
 
 
 def select_at(
-    session: Session, model_id: int, positions: Sequence[int], where: str, parameters: dict[str, Any], dtype: str
+    session: Session, model_id: int, positions: Sequence[int], where: str, parameters: Parameters, dtype: str
 ) -> Rows:
     """The rows at some positions, all different, that meet a condition; each is found by its key.
 
     The condition must say nothing of positions: SQLite would rather walk through all rows that it leaves.
     """
     connection = session.connection()
-    values = {**parameters, "model": model_id}
+    values: dict[str, Any] = {**parameters, "model": model_id}
     query = f"SELECT position, y, x FROM examples WHERE model_id = :model AND {where} AND position"
     if connection.dialect.name == "sqlite":
         listed = ", ".join(str(int(position)) for position in positions)
@@ -192,7 +195,7 @@ def select_at(
         return to_rows(run(connection, query, values).fetchall(), dtype)
 
 
-def positions(session: Session, where: str, parameters: dict[str, Any]) -> NDArray[np.int64]:
+def positions(session: Session, where: str, parameters: Parameters) -> NDArray[np.int64]:
     """The positions of the rows that meet a condition, in any order."""
     connection = session.connection()
     with sqlalchemy_errors(connection):

@@ -42,7 +42,7 @@ def find_example(session: Session, model: Model, id: str) -> StoredExample:
     return StoredExample(*row)
 
 
-def list_examples(session: Session, model: Model, after: int, limit: int) -> list[StoredExample]:
+def page_examples(session: Session, model: Model, after: int, limit: int) -> list[StoredExample]:
     """The next examples in force behind a position."""
     in_force = (Example.model_id == model.id, Example.removed.is_(None), Example.position > after)
     rows = session.execute(select(*COLUMNS).where(*in_force).order_by(Example.position).limit(limit))

@@ -20,7 +20,7 @@ from service.examples import formats
 from service.examples.reader import Reader as BodyReader
 from service.examples.schemas import BODY, AddedAnswer, ExampleAnswer, of_example
 from service.http.auth import AuthenticatedRoute, Caller, Ingester, Reader
-from service.http.pages import After, Limit, Page, number, page_of
+from service.http.pages import After, Limit, Page, page_of, parse_cursor
 from service.http.problems import documented
 from service.http.unit_of_work import UnitOfWork, Write
 from service.models.endpoints import Name
@@ -106,7 +106,7 @@ def list_examples(
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
         limit = max(1, min(limit, PAGE_NUMBERS // inputs_of(model.spec).width))
-        rows = queries.list_examples(session, model, number(after, 0), limit + 1)
+        rows = queries.page_examples(session, model, parse_cursor(after, 0), limit + 1)
         return page_of(rows, limit, lambda row: of_example(row, model.spec), lambda row: row.position)
 
 

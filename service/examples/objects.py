@@ -51,35 +51,35 @@ def decoders(x: Any) -> Decoders:
 
 def read_json(reader: Reader, body: bytes) -> Batch:
     def decode(x: Any, text: bytes) -> list[Any]:
-        found: list[Any] = decoded(lambda: decoders(x).body.decode(text)).examples
+        found: list[Any] = decode_or_refuse(lambda: decoders(x).body.decode(text)).examples
         return found
 
     if len(body) <= json_items.WHOLE:
         return from_objects(reader, body, decode)
-    if found := lifted(reader, body, decode):
-        return assembled(reader, *found)
+    if found := lift_inputs(reader, body, decode):
+        return assemble(reader, *found)
     parts = json_items.pieces(
         body, WHERE, reader.most, reader.inputs.most_commas, reader.check_size, lambda rest: decode(msgspec.Raw, rest)
     )
-    return in_parts(reader, parts, decode)
+    return read_parts(reader, parts, decode)
 
 
 def read_ndjson(reader: Reader, body: bytes) -> Batch:
     def decode(x: Any, text: bytes) -> list[Any]:
-        found: list[Any] = decoded(lambda: decoders(x).line.decode_lines(text), WHERE)
+        found: list[Any] = decode_or_refuse(lambda: decoders(x).line.decode_lines(text), WHERE)
         return found
 
     if len(body) <= json_items.WHOLE:
         return from_objects(reader, body, decode)
-    return in_parts(reader, json_items.lines(body, WHERE, reader.inputs.most_commas), decode)
+    return read_parts(reader, json_items.lines(body, WHERE, reader.inputs.most_commas), decode)
 
 
-def in_parts(reader: Reader, parts: Iterator[bytes], decode: Callable[[Any, bytes], list[Any]]) -> Batch:
+def read_parts(reader: Reader, parts: Iterator[bytes], decode: Callable[[Any, bytes], list[Any]]) -> Batch:
     """The batch of a body that comes in parts."""
     batches: list[Batch] = []
     total = 0
     for part in parts:
-        with json_items.counted_from(WHERE, total):
+        with json_items.shift_errors(WHERE, total):
             batches.append(from_objects(reader, part, decode, whole=False))
         total += len(batches[-1])
         if total > reader.most:
@@ -94,7 +94,7 @@ def in_parts(reader: Reader, parts: Iterator[bytes], decode: Callable[[Any, byte
     )
 
 
-def decoded(decode: Callable[[], Any], where: str | None = None) -> Any:
+def decode_or_refuse(decode: Callable[[], Any], where: str | None = None) -> Any:
     """What msgspec decodes; its errors in our words, with their place."""
     try:
         return decode()
@@ -120,16 +120,16 @@ def place_of(path: str) -> tuple[str | int, ...]:
 def from_objects(reader: Reader, body: bytes, decode: Callable[[Any, bytes], list[Any]], whole: bool = True) -> Batch:
     """The batch of decoded objects. `decode` takes what inputs shall be decoded to, and the text."""
 
-    def counted(x: Any) -> list[Any]:
+    def decode_counted(x: Any) -> list[Any]:
         found = decode(x, body)
         reader.check_size(len(found), whole)
         return found
 
-    found = lifted(reader, body, decode) or reader.inputs.read(counted, lambda example: example.x, WHERE)
-    return assembled(reader, *found)
+    found = lift_inputs(reader, body, decode) or reader.inputs.read(decode_counted, lambda example: example.x, WHERE)
+    return assemble(reader, *found)
 
 
-def assembled(reader: Reader, examples: Sequence[Any], x: NDArray[Any]) -> Batch:
+def assemble(reader: Reader, examples: Sequence[Any], x: NDArray[Any]) -> Batch:
     """The batch of decoded objects whose inputs are read."""
     y = Targets(reader.spec["target"]).from_json([e.y for e in examples], WHERE)
     ids = [e.id for e in examples]
@@ -141,7 +141,9 @@ def assembled(reader: Reader, examples: Sequence[Any], x: NDArray[Any]) -> Batch
     return reader.batch(given, [e.subject for e in examples], [e.split for e in examples], x, y)
 
 
-def lifted(reader: Reader, body: bytes, decode: Callable[[Any, bytes], list[Any]]) -> tuple[Sequence[Any], Any] | None:
+def lift_inputs(
+    reader: Reader, body: bytes, decode: Callable[[Any, bytes], list[Any]]
+) -> tuple[Sequence[Any], Any] | None:
     """Objects and their inputs, if the inputs are lists of numbers as most programs write them; else None.
 
     The lists are most of the text. Cut out, they are read in bulk, and the rest of the text is soon decoded.

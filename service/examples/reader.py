@@ -56,7 +56,7 @@ class Reader:
         if size == 0:
             raise Invalid("batch_empty", "There is no example in the body.")
         if size > self.most:
-            raise too_many(size, self.most, "examples", exactly)
+            raise batch_too_large(size, self.most, "examples", exactly)
 
     def check_unpacked(self, size: int) -> None:
         if size > self.max_bytes:
@@ -66,7 +66,7 @@ class Reader:
             raise TooLarge("body_too_large", message)
 
 
-def too_many(size: int, most: int, what: str, exactly: bool = True) -> TooLarge:
+def batch_too_large(size: int, most: int, what: str, exactly: bool = True) -> TooLarge:
     """Says how to split what is too large."""
     many = f"{size} {what}" if exactly else f"More than {most} {what}"
     number = f"{-(-size // most)} requests" if exactly else "several requests"

@@ -43,7 +43,7 @@ def read_csv(reader: Reader, body: bytes) -> Batch:
         reader.check_size(lines, exactly=False)
     types = {**reader.inputs.feature_columns(names), **dict.fromkeys(columns.RESERVED - {"x"}, pa.string())}
     try:
-        return from_table(reader, parsed(body, types))
+        return from_table(reader, parse_csv(body, types))
     except pa.ArrowInvalid as error:
         bad = re.search(r"column #(\d+): Row #(\d+): CSV conversion error", str(error))
         if bad is None:
@@ -53,7 +53,7 @@ def read_csv(reader: Reader, body: bytes) -> Batch:
             # the header is row 1, the first example row 2
             raise Invalid.at((WHERE, int(bad[2]) - 2, column), "example_invalid", "is not UTF-8 text") from None
     # not a number somewhere: true or false, or a mistake whose place is to be told
-    table = parsed(body, dict.fromkeys(types, pa.string()))
+    table = parse_csv(body, dict.fromkeys(types, pa.string()))
     missing = reader.spec["input"]["kind"] == "table"
     made = {
         name: columns.numbers_in_text(table.column(name), WHERE, name, missing)
@@ -65,7 +65,7 @@ def read_csv(reader: Reader, body: bytes) -> Batch:
     return from_table(reader, pa.table({name: made[name] for name in names}))
 
 
-def parsed(body: bytes, types: dict[str, pa.DataType]) -> pa.Table:
+def parse_csv(body: bytes, types: dict[str, pa.DataType]) -> pa.Table:
     convert = pa.csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True)
     return pa.csv.read_csv(pa.BufferReader(body), pa.csv.ReadOptions(use_threads=False), convert_options=convert)
 
@@ -80,7 +80,7 @@ def read_arrow(reader: Reader, body: bytes) -> Batch:
         reader.check_unpacked(sizes.unpacked)
         with pa.ipc.open_stream(pa.BufferReader(body)) as stream:
             check_schema(reader, stream.schema)
-            table = gathered(reader, stream, stream.schema)
+            table = gather(reader, stream, stream.schema)
     except (pa.ArrowException, OSError, ValueError, EOFError, struct.error) as error:
         raise Malformed("body_malformed", f"The body is not a complete Arrow stream: {error}") from None
     return from_table(reader, table)
@@ -99,13 +99,13 @@ def read_parquet(reader: Reader, body: bytes) -> Batch:
         texts = [field.name for field in schema if columns.is_text(field.type)]
         file = pa.parquet.ParquetFile(pa.BufferReader(body), metadata=metadata, read_dictionary=texts)
         # by and by: damaged statistics of a column end the process
-        table = gathered(reader, file.iter_batches(batch_size=1024, use_threads=False), file.schema_arrow)
+        table = gather(reader, file.iter_batches(batch_size=1024, use_threads=False), file.schema_arrow)
     except (pa.ArrowException, OSError, ValueError, IndexError) as error:
         raise Malformed("body_malformed", f"The body is not a Parquet file: {error}") from None
     return from_table(reader, table)
 
 
-def gathered(reader: Reader, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+def gather(reader: Reader, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """The table of some batches, as long as they stay within the limits."""
     kept: list[pa.RecordBatch] = []
     rows = 0

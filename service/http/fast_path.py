@@ -23,7 +23,7 @@ from service.http import problems
 from service.http.auth import Caller, find_recent
 from service.http.middleware import limit_body
 from service.http.unit_of_work import UnitOfWork
-from service.predictions.predict import answer
+from service.predictions.predict import predict
 from service.threads import work_on
 
 PATH = re.compile(r"/v1/models/([a-z0-9_-]{1,63})/(predictions|examples)")
@@ -46,7 +46,7 @@ class FastRequest(NamedTuple):
 
 async def predictions(request: FastRequest) -> tuple[int, bytes]:
     state = request.app.state
-    return 200, await answer(request.body, request.name, request.caller, state.context, state.champions)
+    return 200, await predict(request.body, request.name, request.caller, state.context, state.champions)
 
 
 async def examples(request: FastRequest) -> tuple[int, bytes]:

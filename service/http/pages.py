@@ -30,7 +30,7 @@ def page_of(rows: Sequence[R], limit: int, item: Callable[[R], T], cursor: Calla
     return Page(items=[item(row) for row in shown], next=str(cursor(shown[-1])) if len(rows) > limit else None)
 
 
-def number(after: str | None, default: int) -> int:
+def parse_cursor(after: str | None, default: int) -> int:
     """A cursor that is a number."""
     if after is None:
         return default

@@ -16,6 +16,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import compile_path
 
 from core import errors
+from core.errors import BadPlace
+from service.http.bodies import Schema
 
 STATUS: dict[type[errors.AmendError], int] = {
     errors.Malformed: 400,
@@ -52,7 +54,7 @@ class Problem(BaseModel):
     errors: list[FieldProblem] | None = None
 
 
-def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def documented(*statuses: int) -> dict[int | str, Schema]:
     """The error answers of an endpoint, for its OpenAPI entry; some every endpoint has."""
     schema = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     return {
@@ -61,11 +63,11 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def answer(
+def respond(
     status: int,
     code: str,
     detail: str,
-    places: list[dict[str, Any]] | None = None,
+    places: list[BadPlace] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
     body: dict[str, Any] = {
@@ -94,21 +96,21 @@ def on_amend_error(_request: Request | None, error: Exception) -> Response:
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {"Retry-After": "1"} if status == 503 else {}
     if status == 503:
         log.warning("unavailable", code=error.code, exc_info=error)
-    return answer(status, error.code, error.detail, error.errors, headers)
+    return respond(status, error.code, error.detail, error.errors, headers)
 
 
 def on_invalid_request(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = error.errors()
     if any(problem["type"] == "json_invalid" for problem in found):
-        return answer(400, "body_malformed", "The body is not valid JSON.")
-    places = [
+        return respond(400, "body_malformed", "The body is not valid JSON.")
+    places: list[BadPlace] = [
         {"loc": place_in(error.body, problem), "msg": problem["msg"].removeprefix("Value error, ")}
         for problem in found[:100]
     ]
     first = places[0]
     where = ".".join(str(step) for step in first["loc"]) or "body"
-    return answer(422, "request_invalid", f"{where}: {first['msg']}", places)
+    return respond(422, "request_invalid", f"{where}: {first['msg']}", places)
 
 
 def place_in(body: Any, problem: dict[str, Any]) -> list[str | int]:
@@ -132,24 +134,24 @@ def on_http_error(request: Request | None, error: Exception) -> Response:
     headers = dict(error.headers or {})
     if error.status_code == 405 and request is not None and (methods := methods_of(request)):
         headers["Allow"] = ", ".join(sorted(methods))
-    return answer(error.status_code, code, str(error.detail), headers=headers)
+    return respond(error.status_code, code, str(error.detail), headers=headers)
 
 
 def methods_of(request: Request) -> set[str]:
     """All that can be done with a path; the framework's own answer names the methods of one route only."""
-    paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
+    paths: dict[str, Schema] = request.app.openapi()["paths"]
     matching = (path for path in paths if compile_path(path)[0].match(request.url.path))
     return {method.upper() for path in matching for method in paths[path]}
 
 
 def on_disconnect(_request: Request, _error: Exception) -> Response:
     # nobody reads this; the request broke off and nothing of it was stored
-    return answer(400, "body_incomplete", "The request broke off before its end.")
+    return respond(400, "body_incomplete", "The request broke off before its end.")
 
 
 def on_bug(_request: Request | None, _error: Exception) -> Response:
     # logged around everything, where the request's id is known
-    return answer(500, "internal_error", "Something is wrong with the service; its log has the details.")
+    return respond(500, "internal_error", "Something is wrong with the service; its log has the details.")
 
 
 def install(app: FastAPI) -> None:

@@ -113,9 +113,9 @@ class LimitedProtocol(HttpToolsProtocol):
             self._timer.cancel()
             self._timer = None
         if self._timer is None:
-            self._timer = self.loop.call_at(deadline, self.look)
+            self._timer = self.loop.call_at(deadline, self.check_deadline)
 
-    def look(self) -> None:
+    def check_deadline(self) -> None:
         """Whether the time is up."""
         self._timer = None
         if self._deadline is None or self.transport.is_closing():
@@ -157,7 +157,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def refuse(self, status: int, code: str, detail: str) -> None:
         """Answer in the way of all errors, and hang up."""
-        body = bytes(problems.answer(status, code, detail).body)
+        body = bytes(problems.respond(status, code, detail).body)
         head = (
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: {problems.MEDIA_TYPE}\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"

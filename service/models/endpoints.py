@@ -26,7 +26,7 @@ from core.versions.orphans import sweep
 from core.versions.queries import champion_of
 from service.context import ContextDep
 from service.http.auth import Admin, AuthenticatedRoute, Reader
-from service.http.pages import After, Limit, Page, number, page_of
+from service.http.pages import After, Limit, Page, page_of, parse_cursor
 from service.http.problems import documented
 from service.http.unit_of_work import Write
 from service.models.schemas import (
@@ -161,7 +161,7 @@ def list_changes(
     """Changes of regularizer and architecture, the newest first. Examples are not among them."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
-        found = spec_changes(session, model, number(after, model.head + 1), limit + 1)
+        found = spec_changes(session, model, parse_cursor(after, model.head + 1), limit + 1)
         return page_of(found, limit, of_change, lambda change: change.last)
 
 

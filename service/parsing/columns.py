@@ -35,7 +35,7 @@ def check_type(kind: pa.DataType, where: str, name: str) -> None:
         raise Invalid.at((where, 0, name), "example_invalid", f"expected numbers or text, got {kind}")
 
 
-def one(column: pa.ChunkedArray, where: str, name: str) -> pa.Array:
+def to_array(column: pa.ChunkedArray, where: str, name: str) -> pa.Array:
     """The column as one array, dictionaries resolved."""
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # a column without chunks
@@ -58,7 +58,7 @@ def is_number(kind: pa.DataType) -> bool:
 
 def numbers(column: pa.ChunkedArray, where: str, name: str, missing: bool = False) -> NDArray[np.float64]:
     """A column of numbers; null is NaN where a value may be missing."""
-    array = one(column, where, name)
+    array = to_array(column, where, name)
     if not (is_number(array.type) or pa.types.is_null(array.type)):
         raise Invalid.at((where, 0, name), "example_invalid", f"expected numbers, got {array.type}")
     absent = array.is_null()
@@ -78,7 +78,7 @@ def numbers(column: pa.ChunkedArray, where: str, name: str, missing: bool = Fals
 
 def numbers_in_text(column: pa.ChunkedArray, where: str, name: str, missing: bool = False) -> pa.Array:
     """Numbers that are written as text in CSV, true and false among them."""
-    array = one(column, where, name)
+    array = to_array(column, where, name)
     lower = pc.utf8_lower(array)
     for word, number in TRUTH.items():
         array = pc.if_else(pc.equal(lower, word), number, array)
@@ -99,7 +99,7 @@ def numbers_in_text(column: pa.ChunkedArray, where: str, name: str, missing: boo
 
 def text(column: pa.ChunkedArray, where: str, name: str) -> pa.StringArray:
     """A column of text; whole numbers will do."""
-    return as_text(one(column, where, name), where, name)
+    return as_text(to_array(column, where, name), where, name)
 
 
 def texts(column: pa.ChunkedArray, where: str, name: str) -> list[str | None]:
@@ -123,7 +123,7 @@ def as_text(array: pa.Array, where: str, name: str) -> pa.Array:
 
 def codes(column: pa.ChunkedArray, values: list[Any], where: str, name: str) -> NDArray[np.float64]:
     """The index of each value among `values`; -1 if it is not among them, NaN if it is null."""
-    array = as_text(one(column, where, name), where, name)
+    array = as_text(to_array(column, where, name), where, name)
     known = pa.array([str(v) for v in values], pa.string())
     found = pc.index_in(array, value_set=known)
     if found.null_count > array.null_count:
@@ -137,7 +137,7 @@ def codes(column: pa.ChunkedArray, values: list[Any], where: str, name: str) -> 
 
 def lists(column: pa.ChunkedArray, width: int, where: str) -> NDArray[Any]:
     """A column of lists (nested or not, fixed-size or not) of `width` numbers -> (n, width), uncopied if it can be."""
-    array, rows, per_row = one(column, where, "x"), len(column), 1
+    array, rows, per_row = to_array(column, where, "x"), len(column), 1
     while is_list(array.type):
         if array.null_count:
             raise Invalid.at(

@@ -119,7 +119,7 @@ def check_item(text: bytes, name: str, index: int, most_commas: int) -> None:
 
 
 @contextmanager
-def counted_from(name: str, first: int) -> Iterator[None]:
+def shift_errors(name: str, first: int) -> Iterator[None]:
     """Errors in a piece become errors in the whole."""
     try:
         yield

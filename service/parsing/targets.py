@@ -37,7 +37,7 @@ class Targets:
             try:
                 return np.array([codes[y] for y in ys], np.float64)
             except KeyError:
-                raise self.unknown(next(i for i, y in enumerate(ys) if y not in codes), where) from None
+                raise self.unknown_label(next(i for i, y in enumerate(ys) if y not in codes), where) from None
         for i, y in enumerate(ys):
             if isinstance(y, str):
                 raise Invalid.at((where, i, "y"), "example_invalid", "expected a number")
@@ -45,7 +45,7 @@ class Targets:
             made = np.array(ys, np.float64)
         except OverflowError:
             made = np.array([float(y) if abs(y) < 2**1000 else 2.0**1000 for y in ys])
-        return self.checked(made, where)
+        return self.check_range(made, where)
 
     def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
         """A column of labels -> (n,)."""
@@ -59,12 +59,12 @@ class Targets:
             bad = ~(made >= 0)
             made = made % 2 if self.kind == "binary" else made
         else:
-            return self.checked(self.parsed(column, where), where)
+            return self.check_range(self.parse_numbers(column, where), where)
         if bad.any():
-            raise self.unknown(int(bad.argmax()), where)
+            raise self.unknown_label(int(bad.argmax()), where)
         return made
 
-    def parsed(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
+    def parse_numbers(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
         """Numbers, also where CSV gave text."""
         if pa.types.is_string(column.type):
             texts = columns.texts(column, where, "y")
@@ -77,7 +77,7 @@ class Targets:
             return made
         return columns.numbers(column, where, "y")
 
-    def checked(self, y: NDArray[np.float64], where: str) -> NDArray[np.float64]:
+    def check_range(self, y: NDArray[np.float64], where: str) -> NDArray[np.float64]:
         bad = ~np.isfinite(y)
         if bad.any():
             raise Invalid.at((where, int(bad.argmax()), "y"), "number_not_finite", "is not finite")
@@ -91,7 +91,7 @@ class Targets:
                 raise Invalid.at((where, int(bad.argmax()), "y"), "label_invalid", "a count is 0, 1, 2, ...")
         return y
 
-    def unknown(self, i: int, where: str) -> Exception:
+    def unknown_label(self, i: int, where: str) -> Exception:
         what = "0 or 1" if self.kind == "binary" else "among the target's values"
         return Invalid.at((where, i, "y"), "label_invalid", f"is not {what}")
 

@@ -13,7 +13,7 @@ from service.http.bodies import describe_body
 from service.http.problems import documented
 from service.http.unit_of_work import Write
 from service.models.endpoints import Name
-from service.predictions.predict import answer
+from service.predictions.predict import predict
 
 router = APIRouter(prefix="/v1/models/{name}/predictions", tags=["Predictions"], route_class=AuthenticatedRoute)
 
@@ -56,7 +56,7 @@ class PredictionsAnswer(BaseModel):
 )
 async def make_predictions(request: Request, name: Name, caller: Reader, context: ContextDep, write: Write) -> Response:
     """Predict with the champion, or with the version that is named."""
-    made = await answer(await request.body(), name, caller, context, request.app.state.champions)
+    made = await predict(await request.body(), name, caller, context, request.app.state.champions)
     if write.key is not None:
         return await run_in_threadpool(write, caller.credential, 200, lambda _session: made)
     return Response(made, media_type="application/json")

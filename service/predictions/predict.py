@@ -16,8 +16,8 @@ from core.errors import Invalid
 from core.inference.predictions import to_predictions
 from service import metrics
 from service.context import Context
-from service.examples.objects import decoded
-from service.examples.reader import too_many
+from service.examples.objects import decode_or_refuse
+from service.examples.reader import batch_too_large
 from service.http.auth import Caller
 from service.parsing import json_items
 from service.predictions.version_cache import CachedVersion, VersionCache
@@ -26,7 +26,7 @@ from service.threads import work_on
 WHERE = "inputs"
 SMALL = 200_000
 """Bytes of a body, or numbers in and out, that are dealt with at once; with more, others would have to wait."""
-FEW = 4096
+SHORT = 4096
 """Bytes of a body with a few inputs."""
 MOST_NUMBERS = 2_000_000
 """Probabilities in one answer."""
@@ -48,22 +48,22 @@ def decoder(x: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(msgspec.defstruct("Body", fields, forbid_unknown_fields=True))
 
 
-async def answer(body: bytes, name: str, caller: Caller, context: Context, champions: VersionCache) -> bytes:
+async def predict(body: bytes, name: str, caller: Caller, context: Context, champions: VersionCache) -> bytes:
     """The JSON of the predictions that a body asks for."""
     # a named version is looked for only where one may be named
-    version = decoded(lambda: heads.decode(body)).version if b"version" in body or b"\\u" in body else None
+    version = decode_or_refuse(lambda: heads.decode(body)).version if b"version" in body or b"\\u" in body else None
     if version is not None and not 0 < version < 2**31:
         raise Invalid.at(("version",), "request_invalid", "must be the number of a version")
-    loaded = champions.known(name, version, caller)
+    loaded = champions.get_recent(name, version, caller)
     if loaded is None:
         loaded = await run_in_threadpool(champions.find, name, version, caller)
     most = context.settings.max_batch
     if len(body) > SMALL:
-        return await work_on(body, lambda: predict(loaded, read(loaded, body, most)))
+        return await work_on(body, lambda: predict_with(loaded, read(loaded, body, most)))
     x = read(loaded, body, most)
     if x.size + len(x) * loaded.model.outputs > SMALL:
-        return await run_in_threadpool(predict, loaded, x)
-    return predict(loaded, x)
+        return await run_in_threadpool(predict_with, loaded, x)
+    return predict_with(loaded, x)
 
 
 def read(loaded: CachedVersion, body: bytes, most: int) -> NDArray[Any]:
@@ -77,9 +77,9 @@ def read(loaded: CachedVersion, body: bytes, most: int) -> NDArray[Any]:
         most,
         loaded.inputs.most_commas,
         lambda count, exactly: check(loaded, count, most, exactly),
-        lambda rest: decoded(lambda: decoder(msgspec.Raw).decode(rest)),
+        lambda rest: decode_or_refuse(lambda: decoder(msgspec.Raw).decode(rest)),
     ):
-        with json_items.counted_from(WHERE, count):
+        with json_items.shift_errors(WHERE, count):
             parts.append(read_some(loaded, part, lambda _: None))
         count += len(parts[-1])
     return np.concatenate(parts)
@@ -91,19 +91,19 @@ def check(loaded: CachedVersion, count: int, most: int, exactly: bool = True) ->
         raise Invalid.at((WHERE,), "batch_empty", "there is no input")
     numbers = max(1, MOST_NUMBERS // loaded.model.outputs)
     if count > min(most, numbers):
-        raise too_many(count, min(most, numbers), "inputs", exactly)
+        raise batch_too_large(count, min(most, numbers), "inputs", exactly)
 
 
 def read_some(loaded: CachedVersion, body: bytes, check: Callable[[int], None]) -> NDArray[Any]:
     def decode(x: Any) -> list[Any]:
-        xs: list[Any] = decoded(lambda: decoder(x).decode(body)).inputs
+        xs: list[Any] = decode_or_refuse(lambda: decoder(x).decode(body)).inputs
         check(len(xs))
         return xs
 
-    return loaded.inputs.read(decode, lambda one: one, WHERE, few=len(body) < FEW)[1]
+    return loaded.inputs.read(decode, lambda one: one, WHERE, few=len(body) < SHORT)[1]
 
 
-def predict(loaded: CachedVersion, x: NDArray[Any]) -> bytes:
+def predict_with(loaded: CachedVersion, x: NDArray[Any]) -> bytes:
     mean = loaded.model.predict_means(x)
     if not math.isfinite(mean.sum()) and not (finite := np.isfinite(mean)).all():
         i = int((~finite).any(1).argmax())

@@ -48,7 +48,7 @@ class VersionCache:
         self.loaded: dict[Key, CachedVersion] = {}
         self._loading: dict[Key, threading.Lock] = {}
 
-    def known(self, name: str, version: int | None, caller: Caller) -> CachedVersion | None:
+    def get_recent(self, name: str, version: int | None, caller: Caller) -> CachedVersion | None:
         """The version, if what is known of it is fresh enough to need no database."""
         if caller.models is not None and name not in caller.models:
             return None
@@ -74,20 +74,20 @@ class VersionCache:
             self._loading.pop(key, None)
         loaded.confirmed = time.monotonic()
         self.context.champions.put((name, version), key, asked)
-        self.forget(loaded.confirmed)
+        self.evict(loaded.confirmed)
         return loaded
 
     def load(self, number: int, file: str, sha256: str) -> CachedVersion:
         model = LoadedModel.from_state(State.from_bytes(self.context.file(file, sha256)), number)
         return CachedVersion(model, inputs_of(model.spec), time.monotonic())
 
-    async def keep_forgetting(self) -> None:
-        """Forget also while nobody asks for anything."""
+    async def keep_evicting(self) -> None:
+        """Evict also while nobody asks for anything."""
         while True:
             await asyncio.sleep(LATELY)
-            self.forget(time.monotonic())
+            self.evict(time.monotonic())
 
-    def forget(self, now: float) -> None:
+    def evict(self, now: float) -> None:
         """Drop what nobody asked for lately, and the longest unasked of too many."""
         recent = sorted(self.loaded.items(), key=lambda item: item[1].confirmed, reverse=True)
         self.loaded = {key: one for key, one in recent[:MOST] if one.confirmed > now - LATELY}

@@ -25,7 +25,7 @@ from core.versions.queries import LAST, find_version, page_comparisons, page_pro
 from core.versions.side_by_side import compare_on_holdout
 from service.context import Context, ContextDep
 from service.http.auth import Admin, AuthenticatedRoute, Caller, Downloader, Reader
-from service.http.pages import After, Limit, Page, number, page_of
+from service.http.pages import After, Limit, Page, page_of, parse_cursor
 from service.http.problems import documented
 from service.http.unit_of_work import Write
 from service.models.endpoints import Name, hold_answer
@@ -51,7 +51,7 @@ Number = Annotated[int, Path(ge=1, le=LAST, description="The version's number.",
 
 def first_of_page(after: str | None) -> int:
     """The largest number that can be on the page after a cursor."""
-    return min(number(after, LAST + 1) - 1, LAST)
+    return min(parse_cursor(after, LAST + 1) - 1, LAST)
 
 
 def with_spec(session: Session, model: Model, version: Version) -> VersionAnswer:

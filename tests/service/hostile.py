@@ -118,7 +118,7 @@ def read(kind: str, given: dict[str, Any], body: bytes) -> str:
     spec = {"input": given, "target": {"kind": "binary"}}
     try:
         if kind == "inputs":
-            loaded: Any = SimpleNamespace(inputs=inputs_of(spec), served=SimpleNamespace(outputs=1))
+            loaded: Any = SimpleNamespace(inputs=inputs_of(spec), model=SimpleNamespace(outputs=1))
             predict.read(loaded, body, 100_000)
         else:
             formats.read(Reader(spec, 100_000, 64 * MEGABYTE, b"secret"), kind, body)

@@ -78,18 +78,18 @@ class Inputs(ABC):
             if features:
                 raise Invalid.at((where,), "example_invalid", "give x or a column for each feature, not both")
         elif len(features) != self.width:
-            raise shape_mismatch((where,), f"{len(features)} feature columns; this model has {self.width}")
+            raise shape_error((where,), f"{len(features)} feature columns; this model has {self.width}")
 
     def from_columns(self, table: pa.Table, where: str) -> Matrix:
         """Columns (`x` as a list, or one for each feature) -> (n, width)."""
         if "x" in table.column_names:
-            return self.checked(columns.lists(table.column("x"), self.width, where), where)
+            return self.to_stored(columns.lists(table.column("x"), self.width, where), where)
         made = np.empty((table.num_rows, self.width), self.dtype)
         for i, name in enumerate(self.feature_columns(table.column_names)):
-            made[:, i] = self.checked(columns.numbers(table.column(name), where, name), where, name)
+            made[:, i] = self.to_stored(columns.numbers(table.column(name), where, name), where, name)
         return made
 
-    def checked(self, x: Matrix, where: str, name: str | None = None) -> Matrix:
+    def to_stored(self, x: Matrix, where: str, name: str | None = None) -> Matrix:
         """The stored type, if all numbers are finite in it, and those of examples (`where`) no burden to a solver."""
 
         def at(bad: NDArray[np.bool_]) -> Place:
@@ -140,10 +140,10 @@ def shape_of(x: Any) -> tuple[int, ...] | None:
         return None
 
 
-def shape_mismatch(place: Place, message: str) -> Exception:
+def shape_error(place: Place, message: str) -> Exception:
     return Invalid.at(place, "example_shape_mismatch", message)
 
 
-def shortest(v: np.float32) -> float:
+def to_shortest(v: np.float32) -> float:
     """The shortest decimal that means the same 32-bit number: 0.1, not 0.10000000149011612."""
     return float(str(v))

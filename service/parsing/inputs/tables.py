@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from core.errors import Invalid, Place
 from core.kprior.model.spec import Column
 from service.parsing import columns
-from service.parsing.inputs.base import SCALED, Inputs, Matrix, first, place, shape_mismatch, shortest
+from service.parsing.inputs.base import SCALED, Inputs, Matrix, first, place, shape_error, to_shortest
 
 NAMED = 10
 """Values of a column that an answer names."""
@@ -65,9 +65,9 @@ class TableInputs(Inputs):
                 i = next(i for i, v in enumerate(values) if isinstance(v, str))
                 raise Invalid.at((*place(where, i), self.names[j]), "example_invalid", "expected a number")
             made[:, j] = [math.nan if v is None else v for v in values]
-        return self.finite_or_missing(made, where)
+        return self.to_stored_or_missing(made, where)
 
-    def values_of(self, row: dict[str, Any], where: str, i: int) -> list[Any]:
+    def values_of(self, row: dict[str, str | int | float | bool | None], where: str, i: int) -> list[Any]:
         """The values of a row in the order of the columns."""
         try:
             values = [row[name] for name in self.names]
@@ -87,7 +87,7 @@ class TableInputs(Inputs):
         given = set(names)
         for name in self.names:
             if name not in given:
-                raise shape_mismatch((where,), f"the column {name!r} is missing")
+                raise shape_error((where,), f"the column {name!r} is missing")
 
     def from_columns(self, table: pa.Table, where: str) -> Matrix:
         made = np.empty((table.num_rows, self.width), np.float64)
@@ -100,7 +100,7 @@ class TableInputs(Inputs):
                 made[:, j] = columns.codes(column, list(codes), where, name)
                 if (made[:, j] < 0).any():
                     raise self.unknown_category(first(made[:, j] < 0), j, where)
-        return self.finite_or_missing(made, where)
+        return self.to_stored_or_missing(made, where)
 
     def unknown_category(self, i: int, j: int, where: str) -> Exception:
         # the caller's own value is not repeated: it may be personal data
@@ -109,10 +109,10 @@ class TableInputs(Inputs):
         message = f"is not among the values of this column: {', '.join(values[:NAMED])}{more}"
         return Invalid.at((*place(where, i), self.names[j]), "category_unknown", message)
 
-    def finite_or_missing(self, made: Matrix, where: str) -> Matrix:
+    def to_stored_or_missing(self, made: Matrix, where: str) -> Matrix:
         missing = np.isnan(made)
         made[missing] = 0.0
-        x = self.checked(made, where)
+        x = self.to_stored(made, where)
         x[missing] = math.nan
         return x
 
@@ -123,7 +123,7 @@ class TableInputs(Inputs):
     def to_json(self, x: Matrix) -> Any:
         values = {}
         for name, codes, v in zip(self.names, self.codes, x, strict=True):
-            values[name] = None if math.isnan(v) else shortest(v) if codes is None else list(codes)[int(v)]
+            values[name] = None if math.isnan(v) else to_shortest(v) if codes is None else list(codes)[int(v)]
         return values
 
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import simdjson
 
 from service.parsing import columns
-from service.parsing.inputs.base import Inputs, Matrix, place, shape_mismatch, shape_of, shortest
-from service.parsing.json_items import counted_from
+from service.parsing.inputs.base import Inputs, Matrix, place, shape_error, shape_of, to_shortest
+from service.parsing.json_items import shift_errors
 
 PIECE, PIECE_NUMBERS = 256, 2**18
 """Inputs, and numbers in them, that are read from JSON at once."""
@@ -46,22 +46,22 @@ class VectorInputs(Inputs):
                 read = np.frombuffer(rows.as_buffer(of_type="d"), np.float64).reshape(len(some), self.width)
             except (TypeError, ValueError, RuntimeError):
                 return None
-            with counted_from(where, i):
-                made[i : i + piece] = self.checked(read, where)
+            with shift_errors(where, i):
+                made[i : i + piece] = self.to_stored(read, where)
         return made
 
     def from_json(self, xs: list[Any], where: str) -> Matrix:
         if set(map(len, xs)) != {self.width}:
             i = next(i for i, x in enumerate(xs) if len(x) != self.width)
-            raise shape_mismatch(place(where, i), f"{len(xs[i])} numbers; this model has {self.width}")
+            raise shape_error(place(where, i), f"{len(xs[i])} numbers; this model has {self.width}")
         flat = np.fromiter(chain.from_iterable(xs), np.float64, len(xs) * self.width)
-        return self.checked(flat.reshape(len(xs), self.width), where)
+        return self.to_stored(flat.reshape(len(xs), self.width), where)
 
     def feature_columns(self, names: list[str]) -> dict[str, pa.DataType]:
         return {name: pa.float64() for name in names if name not in columns.RESERVED}
 
     def to_json(self, x: Matrix) -> Any:
-        return [shortest(v) for v in x]
+        return [to_shortest(v) for v in x]
 
 
 class ImageInputs(VectorInputs):
@@ -81,9 +81,9 @@ class ImageInputs(VectorInputs):
             made = np.empty(0)
         if made.shape != (len(xs), *self.shape):
             i = next(i for i, x in enumerate(xs) if shape_of(x) != self.shape)
-            raise shape_mismatch(place(where, i), f"not of the shape {list(self.shape)} that this model has")
-        return self.checked(made.reshape(len(xs), self.width), where)
+            raise shape_error(place(where, i), f"not of the shape {list(self.shape)} that this model has")
+        return self.to_stored(made.reshape(len(xs), self.width), where)
 
     def to_json(self, x: Matrix) -> Any:
-        numbers = [int(v) if self.dtype == "uint8" else shortest(v) for v in x]
+        numbers = [int(v) if self.dtype == "uint8" else to_shortest(v) for v in x]
         return np.array(numbers, object).reshape(self.shape).tolist()
