@@ -1,0 +1,128 @@
+"""What MLflow shows when a model is promoted, held, retrained, deleted or made anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+
+from core.jobs import holds
+from core.models import catalog
+from core.tables.tracking import TrackingEventKind, enqueue_event
+from core.versions.comparison import PairedEvaluation
+from core.versions.queries import find_version
+from tests.core.tracking.shown import Shown
+from tests.core.tracking.tracked_model import NewScene, cloud, trained
+
+# but for those of `scene`, which is made before
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
+
+def test_aliases_follow_promotions(new_scene: NewScene, server: str, client: MlflowClient) -> None:
+    scene = new_scene(policy={"promote": "manual"})
+    for seed in range(2):
+        scene.add(*cloud(60, seed))
+        scene.adapt()
+    scene.publish(server)
+    shown = Shown(client, scene.name)
+    numbers = {number: str(version.version) for number, version in shown.versions().items()}
+    assert shown.aliases() == {"challenger": numbers["2"], "reference": numbers["1"]}
+    scene.promote(1)
+    scene.publish(server)
+    assert shown.aliases() == {"champion": numbers["1"], "challenger": numbers["2"], "reference": numbers["1"]}
+    scene.promote(2)
+    scene.publish(server)
+    assert shown.aliases() == {"champion": numbers["2"], "reference": numbers["1"]}
+
+
+def test_a_held_model_says_so_until_it_is_resumed(new_scene: NewScene, server: str, client: MlflowClient) -> None:
+    scene = trained(new_scene, 2)
+    scene.publish(server)
+    shown = Shown(client, scene.name)
+
+    def told(act: Any) -> tuple[str | None, str, str]:
+        with scene.database.write() as session:
+            act(session, catalog.find(session, scene.name, None, lock=True))
+        scene.publish(server)
+        model = client.get_registered_model(scene.name)
+        return model.tags.get("amend.held"), model.description, shown.experiment().tags["mlflow.note.content"]
+
+    tag, *notes = told(
+        lambda session, model: holds.promote_by_hand(session, model, find_version(session, model, 1), by="key-7")
+    )
+    assert tag is not None
+    assert tag.startswith("held since 2")
+    assert tag.endswith(": version 1 was promoted by hand")
+    for note in notes:
+        assert note.startswith(f"**The model is {tag}.** Nothing is adapted or retrained by itself. ")
+    assert shown.aliases()["champion"] == str(shown.versions()["1"].version)
+    tag, *notes = told(lambda session, model: holds.resume(session, model, None))
+    assert tag is None
+    assert not any("held" in note.partition(".")[0] for note in notes)
+
+
+def test_a_retrain_that_is_worse_is_told_and_is_not_on_the_line(
+    new_scene: NewScene, server: str, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strict = {"certify": "never", "tolerance": {"relative_bound": 1e-15, "disagreement": 0}}
+    scene = new_scene(policy=strict)
+    for seed in range(2):
+        scene.add(*cloud(100, seed))
+        scene.adapt()
+    monkeypatch.setattr(PairedEvaluation, "worse", "loss")
+    retrained = scene.retrain()
+    assert (retrained.number, retrained.state, scene.model.champion) == (3, "candidate", 2)
+    scene.publish(server)
+    shown = Shown(client, scene.name)
+    said = "(**not** within tolerance). The retrained version is worse on the holdout and stays a candidate."
+    for name in ("version 2, adapted", "version 3, trained"):
+        note = shown.runs()[name].data.tags["mlflow.note.content"]
+        assert (said in note) == (name == "version 3, trained")
+    assert said in client.get_registered_model(scene.name).description
+    # it serves nothing: the adapted model is what the timeline goes on with
+    assert list(shown.points("adapted", "cost/seconds_total")) == [v.position for v in scene.versions[:2]]
+    assert shown.aliases() == {
+        "champion": str(shown.versions()["2"].version),
+        "reference": str(shown.versions()["3"].version),
+    }
+
+
+def test_a_model_of_the_same_name_starts_afresh(new_scene: NewScene, server: str, client: MlflowClient) -> None:
+    scene = trained(new_scene)
+    scene.publish(server)
+    shown = Shown(client, scene.name)
+    before = shown.experiment().experiment_id
+    old = scene.model
+    scene.delete()
+    scene.create()
+    scene.add(*cloud(40))
+    scene.adapt()
+    scene.publish(server)
+    assert shown.experiment().experiment_id != before
+    assert client.get_experiment(before).lifecycle_stage == "deleted"
+    assert len(shown.runs()) == len(shown.versions()) == 1
+    assert shown.lines()["adapted"].info.lifecycle_stage == "active"
+    # the deletion of the old one, told again, is not about the new one
+    fresh = shown.everything()
+    with scene.database.write() as session:
+        enqueue_event(session, old, TrackingEventKind.DELETED)
+    scene.publish(server)
+    assert shown.everything() == fresh
+
+
+def test_of_a_deleted_model_nothing_is_shown(new_scene: NewScene, server: str, client: MlflowClient) -> None:
+    told, untold = trained(new_scene), trained(new_scene)
+    told.publish(server)
+    for scene in (told, untold):
+        scene.add(*cloud(20, 9))
+        scene.adapt()
+        scene.delete()
+    told.publish(server)
+    assert told.entries == []
+    for scene in (told, untold):
+        assert client.get_experiment_by_name(scene.name) is None
+        assert client.get_experiment_by_name(f"{scene.name} timeline") is None
+        with pytest.raises(MlflowException):
+            client.get_registered_model(scene.name)
