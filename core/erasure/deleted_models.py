@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from core.database import Database
 from core.erasure import receipts, report, states
-from core.erasure.queries import open_parts, open_parts_of_deleted_models
+from core.erasure.queries import open_parts, select_parts_of_deleted_models
 from core.erasure.report import ModelReport
 from core.erasure.vacuum import mark_vacuum_due, vacuum_now
 from core.erasure.words import DELETED, Trace
@@ -35,7 +35,7 @@ def note_deletion(session: Session, model: Model) -> None:
 
 def complete_erasures(database: Database, store: Store, mlflow: bool) -> None:
     """Look for what is left of deleted models, and end the erasures of which nothing is. Called by the tick."""
-    waiting = open_parts_of_deleted_models()
+    waiting = select_parts_of_deleted_models()
     with database.read() as session:
         if session.scalar(waiting.limit(1)) is None:
             return

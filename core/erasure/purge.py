@@ -11,13 +11,14 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from core.database import now, rows_changed
-from core.erasure.queries import WHOLE, doomed
+from core.erasure.queries import WHOLE, must_go
 from core.erasure.words import Trace
+from core.jobs.queries import is_at_work
 from core.ledger.queries import batched
 from core.metadata import OrphanFile
 from core.models.policy import duration, policy_of
 from core.tables.erasures import Erasure, ErasureState, Part
-from core.tables.jobs import Job, JobKind, JobState
+from core.tables.jobs import JobKind
 from core.tables.ledger import Example, HoldoutSample
 from core.tables.models import Model
 from core.tables.versions import Comparison, Version, VersionState
@@ -33,7 +34,7 @@ def purge_versions(session: Session, model: Model, part: Part) -> None:
     """Purge the versions that knew the person, or set the date when they will be."""
     keep = policy_of(model).erasure.keep_superseded
     forget_figures(session, part)
-    found = session.scalars(select(Version).where(doomed(part), Version.state != VersionState.PURGED)).all()
+    found = session.scalars(select(Version).where(must_go(part), Version.state != VersionState.PURGED)).all()
     if keep is None:
         for version in found:
             discard(session, version)
@@ -61,51 +62,47 @@ def purge_removed(session: Session, model: Model) -> int:
     Of an example that an older version still knows, the person's hash and the positions stay: should the person ask to
     be forgotten, they tell which versions must go.
     """
-    horizon = horizon_of(session, model)
-    if horizon is None:
+    unneeded = select_unneeded(session, model)
+    if unneeded is None:
         return 0
-    old = (Example.model_id == model.id, Example.removed <= horizon, Example.position.not_in(withheld(session, model)))
     known = sa.exists().where(
         Version.model_id == model.id,
         Version.state != VersionState.PURGED,
         Version.position >= Example.position,
         Version.position < Example.removed,
     )
-    kept = (*old, Example.subject.is_not(None), known)
+    kept = (unneeded, Example.subject.is_not(None), known)
     blank = update(Example).where(*kept, WHOLE).values(x=b"", y=0.0, id="")
-    rest = delete(Example).where(*old, sa.or_(Example.subject.is_(None), ~known))
+    rest = delete(Example).where(unneeded, sa.or_(Example.subject.is_(None), ~known))
     return rows_changed(session, blank) + rows_changed(session, rest)
 
 
-def horizon_of(session: Session, model: Model) -> int | None:
-    """The position up to which removed examples are needed by nobody; None while a job may be reading them."""
-    at_work = Job.state.in_((JobState.QUEUED, JobState.RUNNING))
-    training = select(Job.id).where(Job.model_id == model.id, Job.kind != JobKind.ERASE, at_work)
-    if session.scalar(training.limit(1)) is not None:
+def has_removed_examples(session: Session, model: Model) -> bool:
+    """Whether there is anything for `purge_removed` to delete."""
+    unneeded = select_unneeded(session, model)
+    if unneeded is None:
+        return False
+    return session.scalar(select(Example.position).where(unneeded, WHOLE).limit(1)) is not None
+
+
+def select_unneeded(session: Session, model: Model) -> sa.ColumnElement[bool] | None:
+    """Removed examples that nobody needs any more; None while a job may be reading them."""
+    if is_at_work(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
         return None
     numbers = [number for number in (model.champion, model.tip) if number]
     serving = select(func.min(Version.position)).where(Version.model_id == model.id, Version.number.in_(numbers))
     position: int | None = session.scalar(serving) if numbers else None
-    return model.head if position is None else position
+    removed = Example.removed <= (model.head if position is None else position)
+    return sa.and_(Example.model_id == model.id, removed, Example.position.not_in(withheld_positions(session, model)))
 
 
-def withheld(session: Session, model: Model) -> sa.BindParameter[Any]:
+def withheld_positions(session: Session, model: Model) -> sa.BindParameter[Any]:
     """Positions of examples that must be kept: a request to erase them is held, and may be refused."""
     held = select(Part.restricted).join(Erasure, Erasure.id == Part.erasure_id)
     found = session.scalars(held.where(Part.model_id == model.id, Erasure.state == ErasureState.HELD))
     positions = [position for positions in found for position in positions]
     # written into the statement: SQLite takes 32 766 parameters at the most
     return sa.bindparam("withheld", positions, sa.BigInteger, expanding=True, literal_execute=True)
-
-
-def something_removed(session: Session, model: Model) -> bool:
-    """Whether there is anything for `purge_removed` to delete."""
-    horizon = horizon_of(session, model)
-    if horizon is None:
-        return False
-    whole = (WHOLE, Example.position.not_in(withheld(session, model)))
-    old = (Example.model_id == model.id, Example.removed <= horizon, *whole)
-    return session.scalar(select(Example.position).where(*old).limit(1)) is not None
 
 
 def delete_examples(session: Session, model_id: int, positions: Sequence[int]) -> int:
@@ -130,7 +127,7 @@ def forget_figures(session: Session, part: Part) -> None:
     Also those that other versions have of weights which knew the person: whoever guesses the person's example could
     train on the guess, and see whether the figures come out the same.
     """
-    gone = set(session.scalars(select(Version.number).where(doomed(part))))
+    gone = set(session.scalars(select(Version.number).where(must_go(part))))
     for version in session.scalars(select(Version).where(Version.model_id == part.model_id)):
         if version.number in gone:
             drop_figures(version)
@@ -168,7 +165,7 @@ def find_traces(
         query = select(func.count()).where(Example.model_id == part.model_id, Example.position.in_(some))
         rows += session.scalar(query) or 0
     about = (Example.model_id == part.model_id, Example.subject == subject, Example.position <= part.removed)
-    purged = session.scalars(select(Version.file).where(doomed(part), Version.state == VersionState.PURGED))
+    purged = session.scalars(select(Version.file).where(must_go(part), Version.state == VersionState.PURGED))
     return {
         Trace.BY_POSITION.value: rows,
         Trace.BY_PERSON.value: session.scalar(select(func.count()).where(*about)) or 0,

@@ -19,7 +19,7 @@ from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, Event, Ev
 from core.tables.ledger import Example
 from core.tables.models import Model
 from core.tables.versions import Comparison, Version, VersionKind, VersionState
-from core.versions.knowledge import forgot, knows, may_know, never_knew
+from core.versions.knowledge import has_forgotten, knows, may_know, never_knew
 from core.versions.queries import tip_of, versions_of
 
 WHOLE = func.length(Example.x) > 0
@@ -73,7 +73,7 @@ def list_failed(session: Session) -> Sequence[Erasure]:
     return session.scalars(select(Erasure).where(Erasure.state == ErasureState.FAILED).order_by(Erasure.id)).all()
 
 
-def held_with_examples() -> Select[Erasure]:
+def select_held_with_examples() -> Select[Erasure]:
     """Erasures that are held, and of whose people something is in force."""
     came = exists().where(Example.subject == Erasure.subject, Example.removed.is_(None))
     return select(Erasure).where(Erasure.state == ErasureState.HELD, came)
@@ -87,26 +87,26 @@ def parts_of(session: Session, erasure: Erasure) -> list[Part]:
 
 def open_parts(session: Session, model_id: int, states: Sequence[ErasureState] = OPEN) -> list[tuple[Part, Erasure]]:
     """What is still to be done for a model, the oldest first."""
-    query = parts_in(states).where(Part.model_id == model_id)
+    query = select_parts_in(states).where(Part.model_id == model_id)
     return [(part, erasure) for part, erasure in session.execute(query)]
 
 
-def parts_in(states: Sequence[ErasureState]) -> Select[Part, Erasure]:
+def select_parts_in(states: Sequence[ErasureState]) -> Select[Part, Erasure]:
     """Parts that are in some states, as are their erasures; the oldest first."""
     query = select(Part, Erasure).join(Erasure, Erasure.id == Part.erasure_id)
     query = query.where(Part.state.in_(states), Erasure.state.in_(states))
     return query.order_by(Erasure.created_at, Erasure.id)
 
 
-def open_parts_of_deleted_models() -> Select[Part, Erasure]:
+def select_parts_of_deleted_models() -> Select[Part, Erasure]:
     """What is still to be done for models that are not there any more."""
-    return parts_in(OPEN).where(~exists().where(Model.id == Part.model_id))
+    return select_parts_in(OPEN).where(~exists().where(Model.id == Part.model_id))
 
 
 def verified_parts(session: Session, model: Model) -> list[tuple[Part, Erasure]]:
     """The open erasures whose people the model's tip does not know; of later ones the next job takes care."""
     tip = tip_of(session, model)
-    return [(part, erasure) for part, erasure in open_parts(session, model.id) if forgot(part, tip)]
+    return [(part, erasure) for part, erasure in open_parts(session, model.id) if has_forgotten(part, tip)]
 
 
 def events_of(session: Session, erasure: Erasure) -> list[Event]:
@@ -197,26 +197,26 @@ def comparison_of(session: Session, version: Version) -> Comparison | None:
     return session.scalar(same.order_by(Comparison.id.desc()).limit(1))
 
 
-def doomed(part: Part) -> sa.ColumnElement[bool]:
+def must_go(part: Part) -> sa.ColumnElement[bool]:
     """Versions that go: those that knew the person, and those made from them before one was shown to have forgotten."""
     return sa.and_(Version.model_id == part.model_id, may_know(part, Version))
 
 
 def count_purged(session: Session, part: Part) -> int:
     """How many versions had to go for the person; one that went for another person as well counts for both."""
-    return session.scalar(select(func.count()).where(doomed(part), Version.state == VersionState.PURGED)) or 0
+    return session.scalar(select(func.count()).where(must_go(part), Version.state == VersionState.PURGED)) or 0
 
 
-def kept_until(session: Session, part: Part) -> str | None:
+def last_purge_date(session: Session, part: Part) -> str | None:
     """The date when the last version that knew the person is purged, if any is kept."""
-    last = session.scalar(select(func.max(Version.purge_at)).where(doomed(part), Version.state != VersionState.PURGED))
+    last = session.scalar(select(func.max(Version.purge_at)).where(must_go(part), Version.state != VersionState.PURGED))
     return utc_text(last) if last else None
 
 
 def version_fates(session: Session, part: Part) -> VersionFates:
     """Which of the model's versions had to go for the person, and which stay and why."""
     found = versions_of(session, part.model_id)
-    gone = set(session.scalars(select(Version.number).where(doomed(part))))
+    gone = set(session.scalars(select(Version.number).where(must_go(part))))
     purged = [v.number for v in found if v.number in gone and v.state is VersionState.PURGED]
     reasons: dict[Why, list[int]] = {}
     for version in found:

@@ -55,7 +55,7 @@ class Flaw:
     problem: str
 
 
-def flaws(bodies: Iterable[Mapping[str, object]]) -> list[Flaw]:
+def find_flaws(bodies: Iterable[Mapping[str, object]]) -> list[Flaw]:
     """What is wrong with receipts, in the order of their numbers; nothing, if they are all there as they were made."""
     found, expected, previous = [], 1, START
     for body in bodies:
@@ -80,7 +80,7 @@ def chain(session: Session) -> list[dict[str, object]]:
 
 def verify(session: Session, store: Store) -> list[Flaw]:
     """What is wrong with the chain in the database, or between it and the files."""
-    found = flaws(chain(session))
+    found = find_flaws(chain(session))
     rows = session.execute(select(Receipt.number, Receipt.sha256, Receipt.body)).all()
     for number, sha256, body in rows:
         if body.get("sha256") != sha256 or body.get("number") != number:
@@ -90,14 +90,14 @@ def verify(session: Session, store: Store) -> list[Flaw]:
     found += [Flaw(n, "missing: an erasure names it") for n in session.scalars(named) if n and n not in there]
     known = {name_of(number, sha256) for number, sha256, _ in rows}
     for name, body in read_files(store).items():
-        if not genuine(name, body):
+        if not is_genuine(name, body):
             found.append(Flaw(number_in(name), "altered: its file in the store is not what was written"))
         elif name not in known:
             found.append(Flaw(number_in(name), "is in the store and not in the database"))
     return sorted(found, key=lambda flaw: flaw.number)
 
 
-def genuine(name: str, body: Mapping[str, object]) -> bool:
+def is_genuine(name: str, body: Mapping[str, object]) -> bool:
     """Whether a file holds the receipt that its name promises."""
     number = body.get("number")
     return hash_of(body) == body.get("sha256") and isinstance(number, int) and name_of(number, hash_of(body)) == name
@@ -106,14 +106,14 @@ def genuine(name: str, body: Mapping[str, object]) -> bool:
 def require_all(session: Session, store: Store) -> None:
     """Unavailable while the store has receipts that the database has not: one written now would fork the chain."""
     rows = session.execute(select(Receipt.number, Receipt.sha256))
-    if set(filed(store)) - {name_of(number, sha256) for number, sha256 in rows}:
+    if set(list_files(store)) - {name_of(number, sha256) for number, sha256 in rows}:
         message = (
             "The store has receipts that the database has not: have them carried out first (amend erasures replay)."
         )
         raise Unavailable("receipts_behind", message)
 
 
-def filed(store: Store) -> list[str]:
+def list_files(store: Store) -> list[str]:
     """The names of the receipts' files; what others left there is none of our business."""
     return [name for name in store.names(FOLDER) if FILE.fullmatch(name)]
 
@@ -132,7 +132,7 @@ def number_in(name: str) -> int:
 def read_files(store: Store) -> dict[str, dict[str, object]]:
     """The receipts in the store by the names of their files, in order; one that cannot be read is empty."""
     found: dict[str, dict[str, object]] = {}
-    for name in filed(store):
+    for name in list_files(store):
         try:
             body = json.loads(store.get(name))
         except (ValueError, NotFound):
@@ -143,7 +143,7 @@ def read_files(store: Store) -> dict[str, dict[str, object]]:
 
 def file_missing(database: Database, store: Store) -> int:
     """Write the files that are not there yet; how many."""
-    there = set(filed(store))
+    there = set(list_files(store))
     with database.read() as session:
         rows = session.execute(select(Receipt.number, Receipt.sha256)).all()
         names = {name_of(number, sha256): number for number, sha256 in rows}

@@ -23,7 +23,7 @@ def replay(
     run: a receipt that the restored database writes first takes the place of the next one in the chain.
     """
     files = receipts.read_files(store)
-    damaged = [name for name, body in files.items() if not receipts.genuine(name, body)]
+    damaged = [name for name, body in files.items() if not receipts.is_genuine(name, body)]
     if damaged:
         message = f"The file of receipt {receipts.number_in(damaged[0])} in the store was altered."
         raise Conflict("receipts_damaged", message)

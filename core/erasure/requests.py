@@ -10,9 +10,9 @@ from core import ledger
 from core.database import Database
 from core.erasure import states
 from core.erasure.queries import (
-    held_with_examples,
     model_ids_of,
     positions_of,
+    select_held_with_examples,
     subjects_in_force,
 )
 from core.erasure.states import Filing
@@ -95,7 +95,7 @@ def take_in(session: Session, erasures: Sequence[Erasure]) -> set[str]:
 def restrict_held(database: Database) -> None:
     """Take out of force what came about people whose requests are held. Called by the tick."""
     with database.read() as session:
-        if session.scalar(held_with_examples().limit(1)) is None:
+        if session.scalar(select_held_with_examples().limit(1)) is None:
             return
     with database.write() as session:
-        take_in(session, session.scalars(held_with_examples()).all())
+        take_in(session, session.scalars(select_held_with_examples()).all())

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, exists, or_, select
 from sqlalchemy.orm import Session
 
 from core.database import Database, now
-from core.erasure.purge import something_removed
+from core.erasure.purge import has_removed_examples
 from core.erasure.queries import WHOLE, open_parts
 from core.jobs.queries import is_at_work
 from core.jobs.schedule import enqueue_where
@@ -40,5 +40,5 @@ def due_jobs(session: Session, model: Model, moment: datetime) -> list[tuple[Job
         return []
     waiting = any(part.state is not ErasureState.FAILED for part, _ in open_parts(session, model.id))
     over = select(Version.number).where(Version.model_id == model.id, Version.purge_at <= moment)
-    due = waiting or something_removed(session, model) or session.scalar(over.limit(1)) is not None
+    due = waiting or has_removed_examples(session, model) or session.scalar(over.limit(1)) is not None
     return [(JobKind.ERASE, None)] if due else []

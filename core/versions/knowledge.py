@@ -44,12 +44,12 @@ def may_know(part: Part | type[Part], version: Version | type[Version]) -> Colum
     return and_(either.first <= version.position, or_(either.removed > version.position, unproven))
 
 
-def forgot(part: Part, tip: Version | None) -> bool:
+def has_forgotten(part: Part, tip: Version | None) -> bool:
     """Whether a model whose tip this is stands for the ledger without the person; one without a tip knows nobody."""
     return tip is None or part.removed <= tip.position
 
 
-def proven(part: Part, tip: Version | None) -> bool:
+def is_proven(part: Part, tip: Version | None) -> bool:
     """Whether the tip was made after the request came: only then was it looked whether it has forgotten the person."""
     return tip is not None and tip.number > part.newest
 

@@ -36,7 +36,7 @@ from core.tables.models import Model
 from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.tables.versions import Version, VersionKind, VersionState
 from core.versions import history
-from core.versions.knowledge import forgot, never_knew, proven
+from core.versions.knowledge import has_forgotten, is_proven, never_knew
 from core.versions.orphans import strays, sweep
 from core.versions.queries import tip_of
 from core.versions.store import Store
@@ -67,7 +67,7 @@ def forget(attempt: JobAttempt) -> None:
     """Have the model adapted to its head; or withdraw it, if no example is left that it could stand for."""
     attempt.progress(0.05, "adapting the model")
     with attempt.write() as (session, _job, model):
-        if not behind(session, model):
+        if not is_behind(session, model):
             return
         if model.train_count == 0:
             withdraw(session, model)
@@ -89,10 +89,10 @@ def retrain(attempt: JobAttempt) -> None:
         raise Conflict(failed["code"], f"The retrain that the policy asks for failed: {failed['detail']}")
 
 
-def behind(session: Session, model: Model) -> bool:
+def is_behind(session: Session, model: Model) -> bool:
     """Whether the model has still to forget somebody, or to show that it has: its tip may be from before they asked."""
     tip = tip_of(session, model)
-    return any(not forgot(part, tip) or not proven(part, tip) for part, _ in open_parts(session, model.id))
+    return any(not has_forgotten(part, tip) or not is_proven(part, tip) for part, _ in open_parts(session, model.id))
 
 
 def withdraw(session: Session, model: Model) -> None:
@@ -197,7 +197,7 @@ def complete(attempt: JobAttempt, verified: set[str]) -> None:
                 found[Trace.MLFLOW.value] = 0  # `forget_in_mlflow` looked, and went no further while there was any
             if left := [what for what, n in found.items() if n]:
                 raise Unavailable("not_gone_yet", f"Still there: {', '.join(left)}.")
-            until = queries.kept_until(session, part)
+            until = queries.last_purge_date(session, part)
             noted = replace(report.read(part), checked=found, database=cleanup, caches=CACHES, kept_until=until)
             report.write(part, noted)
             states.complete_part(session, part, erasure)

@@ -36,7 +36,7 @@ def verify(attempt: JobAttempt) -> set[str]:
         tip = tip_of(session, model)
         parts = [part for part, _ in verified_parts(session, model)]
         if parts and tip is not None:
-            tip = better(session, model, tip)
+            tip = prefer_retrained(session, model, tip)
             champion = champion_of(session, model)
             # one that was made before any of them came never knew them, and may stay
             known = champion and not all(never_knew(part, champion.position) for part in parts)
@@ -59,7 +59,7 @@ def verify(attempt: JobAttempt) -> set[str]:
     return verified
 
 
-def better(session: Session, model: Model, tip: Version) -> Version:
+def prefer_retrained(session: Session, model: Model, tip: Version) -> Version:
     """The retrained version in the place of an adapted network, for which there is no bound, if there is one."""
     comparison = comparison_of(session, tip) if tip.kind is VersionKind.ADAPTED else None
     unbounded = (tip.certificate or {}).get("kind") != "bound"

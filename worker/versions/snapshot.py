@@ -21,7 +21,7 @@ from core.models.policy import Policy, policy_of
 from core.models.spec import training_of
 from core.tables.models import Model
 from core.tables.versions import Version
-from core.versions.knowledge import proven
+from core.versions.knowledge import is_proven
 from core.versions.queries import tip_of
 from worker.attempt import Progress
 from worker.context import Context
@@ -71,7 +71,7 @@ class ModelSnapshot:
             model.train_count,
             tip,
             bool(parts),
-            tip is not None and not all(proven(part, tip) for part in parts),
+            tip is not None and not all(is_proven(part, tip) for part in parts),
         )
 
     @property

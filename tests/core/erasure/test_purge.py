@@ -31,9 +31,9 @@ def test_examples_of_a_held_erasure_stay_however_many_they_are(database: Databas
         part.restricted = [*part.restricted, *range(1000, 1000 + MANY)]
     with database.write() as session:
         found = session.get_one(Model, model.id)
-        assert purge.something_removed(session, found)
+        assert purge.has_removed_examples(session, found)
         assert purge.purge_removed(session, found) == 1
-        assert not purge.something_removed(session, found)
+        assert not purge.has_removed_examples(session, found)
         left = session.scalars(select(Example.id).where(Example.model_id == model.id))
         assert set(left) == {"a", "b"}
 

@@ -15,7 +15,7 @@ from sqlalchemy import select
 
 from core.database import Database
 from core.erasure import receipts
-from core.erasure.receipts import START, Flaw, append, chain, flaws, hash_of, verify
+from core.erasure.receipts import START, Flaw, append, chain, find_flaws, hash_of, verify
 from core.tables.erasures import Receipt
 from core.versions.store import Store
 
@@ -51,8 +51,8 @@ CHAINS = st.lists(CONTENTS, min_size=1, max_size=4).map(link)
 
 @given(CHAINS)
 def test_a_chain_as_it_was_made_has_no_flaw(bodies: list[dict[str, Any]]) -> None:
-    assert flaws(bodies) == []
-    assert flaws(json.loads(json.dumps(bodies))) == []
+    assert find_flaws(bodies) == []
+    assert find_flaws(json.loads(json.dumps(bodies))) == []
 
 
 @given(CHAINS, st.data())
@@ -65,7 +65,7 @@ def test_any_change_of_any_word_of_any_receipt_is_found(bodies: list[dict[str, A
     else:
         body[name] = data.draw(VALUES)
     if spell(altered) != spell(bodies):
-        assert flaws(altered)
+        assert find_flaws(altered)
 
 
 @given(CHAINS, st.data())
@@ -77,7 +77,7 @@ def test_a_receipt_that_is_altered_and_hashed_anew_breaks_the_next(
     altered[place]["statement"] = "another"
     altered[place]["sha256"] = hash_of(altered[place])
     if spell(altered) != spell(bodies) and place < len(bodies) - 1:
-        assert [flaw.number for flaw in flaws(altered)] == [place + 2]
+        assert [flaw.number for flaw in find_flaws(altered)] == [place + 2]
 
 
 @given(CHAINS, st.data())
@@ -85,13 +85,13 @@ def test_a_missing_receipt_is_named(bodies: list[dict[str, Any]], data: st.DataO
     place = data.draw(st.integers(0, len(bodies) - 1))
     left = bodies[:place] + bodies[place + 1 :]
     if place < len(bodies) - 1:  # of the last, only its file or a hash that somebody kept can tell
-        assert Flaw(place + 1, f"missing: number {place + 2} comes instead") in flaws(left)
+        assert Flaw(place + 1, f"missing: number {place + 2} comes instead") in find_flaws(left)
 
 
 @given(st.lists(CONTENTS, min_size=2, max_size=4).map(link), st.randoms(use_true_random=False))
 def test_another_order_is_found(bodies: list[dict[str, Any]], random: Any) -> None:
     shuffled = random.sample(bodies, len(bodies))
-    assert bool(flaws(shuffled)) == (shuffled != bodies)
+    assert bool(find_flaws(shuffled)) == (shuffled != bodies)
 
 
 def enter(database: Database, *contents: dict[str, Any]) -> None:
@@ -103,7 +103,7 @@ def enter(database: Database, *contents: dict[str, Any]) -> None:
 PLAIN = ({"statement": "one"}, {"statement": "two"}, {"statement": "three"})
 
 
-def find_flaws(database: Database, store: Store) -> list[Flaw]:
+def verify_chain(database: Database, store: Store) -> list[Flaw]:
     with database.read() as session:
         return verify(session, store)
 
@@ -112,7 +112,7 @@ def test_receipts_come_back_as_they_were_made(empty_database: Database, tmp_path
     """Numbers of any size and sign among them: a database that spells a number otherwise would break the hash."""
     numbers = [0.0, -0.0, 1.0, 1e-7, 5e-324, 0.1 + 0.2, 1e16, 1.5e22, 1.7976931348623157e308, 2**60, -1, True, None]
     enter(empty_database, {"numbers": numbers, "words": 'ä \\ " \u2028 <b> 🙂'}, {"numbers": {}})
-    assert find_flaws(empty_database, Store(str(tmp_path))) == []
+    assert verify_chain(empty_database, Store(str(tmp_path))) == []
 
 
 def test_files_are_written_once_and_agree(empty_database: Database, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_files_are_written_once_and_agree(empty_database: Database, tmp_path: Pa
     assert receipts.file_missing(empty_database, store) == 0
     with empty_database.read() as session:
         assert list(receipts.read_files(store).values()) == chain(session)
-    assert find_flaws(empty_database, store) == []
+    assert verify_chain(empty_database, store) == []
 
 
 def test_receipts_written_at_the_same_time_make_one_chain(empty_database: Database, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_receipts_written_at_the_same_time_make_one_chain(empty_database: Databa
         thread.join()
     with empty_database.read() as session:
         assert [body["number"] for body in chain(session)] == list(range(1, 13))
-    assert find_flaws(empty_database, Store(str(tmp_path))) == []
+    assert verify_chain(empty_database, Store(str(tmp_path))) == []
 
 
 def alter(database: Database, number: int, **columns: Any) -> None:
@@ -158,13 +158,13 @@ def test_an_altered_row_is_found(empty_database: Database, tmp_path: Path, numbe
     enter(empty_database, *PLAIN)
     body = {**body_of(empty_database, number), "statement": "never happened"}
     alter(empty_database, number, body=body)
-    assert number in {flaw.number for flaw in find_flaws(empty_database, store)}
+    assert number in {flaw.number for flaw in verify_chain(empty_database, store)}
     body["sha256"] = hash_of(body)
     alter(empty_database, number, body=body)
-    assert number in {flaw.number for flaw in find_flaws(empty_database, store)}
+    assert number in {flaw.number for flaw in verify_chain(empty_database, store)}
     alter(empty_database, number, sha256=body["sha256"])
     # the last of a chain that is made anew from end to end shows only against its file
-    assert bool(find_flaws(empty_database, store)) == (number < 3)
+    assert bool(verify_chain(empty_database, store)) == (number < 3)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -177,7 +177,7 @@ def test_a_receipt_that_was_made_anew_differs_from_its_file(
     body = {**body_of(empty_database, number), "statement": "never happened"}
     body["sha256"] = hash_of(body)
     alter(empty_database, number, body=body, sha256=body["sha256"])
-    assert number in {flaw.number for flaw in find_flaws(empty_database, store)}
+    assert number in {flaw.number for flaw in verify_chain(empty_database, store)}
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -187,7 +187,7 @@ def test_a_row_that_is_gone_is_found(empty_database: Database, tmp_path: Path, n
     receipts.file_missing(empty_database, store)
     with empty_database.write() as session:
         session.delete(session.get_one(Receipt, number))
-    assert Flaw(number, "is in the store and not in the database") in find_flaws(empty_database, store)
+    assert Flaw(number, "is in the store and not in the database") in verify_chain(empty_database, store)
 
 
 def test_rows_that_changed_places_are_found(empty_database: Database, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_rows_that_changed_places_are_found(empty_database: Database, tmp_path: 
     one, two = body_of(empty_database, 1), body_of(empty_database, 2)
     alter(empty_database, 1, body=two, sha256=two["sha256"])
     alter(empty_database, 2, body=one, sha256=one["sha256"])
-    assert find_flaws(empty_database, Store(str(tmp_path)))
+    assert verify_chain(empty_database, Store(str(tmp_path)))
 
 
 def file_of(store: Store, number: int) -> Path:
@@ -221,7 +221,7 @@ def test_a_broken_file_is_found(empty_database: Database, tmp_path: Path, conten
     enter(empty_database, *PLAIN)
     receipts.file_missing(empty_database, store)
     file_of(store, 2).write_bytes(content)
-    assert 2 in {flaw.number for flaw in find_flaws(empty_database, store)}
+    assert 2 in {flaw.number for flaw in verify_chain(empty_database, store)}
 
 
 def test_a_file_in_the_place_of_another_is_found(empty_database: Database, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_file_in_the_place_of_another_is_found(empty_database: Database, tmp_p
     enter(empty_database, *PLAIN)
     receipts.file_missing(empty_database, store)
     file_of(store, 2).write_bytes(file_of(store, 1).read_bytes())
-    assert 2 in {flaw.number for flaw in find_flaws(empty_database, store)}
+    assert 2 in {flaw.number for flaw in verify_chain(empty_database, store)}
 
 
 def test_a_file_that_is_being_written_disturbs_nobody(empty_database: Database, tmp_path: Path) -> None:
@@ -238,4 +238,4 @@ def test_a_file_that_is_being_written_disturbs_nobody(empty_database: Database, 
     receipts.file_missing(empty_database, store)
     file = file_of(store, 3)
     file.with_name(f"00000004{file.name[8:]}.partial").write_bytes(b'{"numb')
-    assert find_flaws(empty_database, store) == []
+    assert verify_chain(empty_database, store) == []

@@ -9,7 +9,7 @@ from core.database import Database
 from core.tables.erasures import Part
 from core.tables.ledger import Example
 from core.tables.versions import Version
-from core.versions.knowledge import forgot, knows, may_know, never_knew, position_knows_erased, proven
+from core.versions.knowledge import has_forgotten, is_proven, knows, may_know, never_knew, position_knows_erased
 from tests.core.erasure.erasure_helpers import ask, give, parts, somebody
 from tests.core.ledger.reference_ledger import Row, add, new_model
 
@@ -23,7 +23,7 @@ def test_a_position_knows_the_person_from_the_first_example_until_all_are_remove
     part = Part(first=FIRST, removed=REMOVED)
     assert knows(part, position) == (FIRST <= position < REMOVED)
     assert never_knew(part, position) == (position < FIRST)
-    assert forgot(part, Version(position=position)) == (position >= REMOVED)
+    assert has_forgotten(part, Version(position=position)) == (position >= REMOVED)
     with database.read() as session:
         known = select(knows(part, Example.position)).where(Example.position == position)
         assert session.scalar(known.limit(1)) in (None, knows(part, position))
@@ -51,6 +51,6 @@ def test_a_version_made_before_one_was_shown_to_have_forgotten_may_know_the_pers
 
 def test_only_a_version_from_after_the_request_proves_anything() -> None:
     part = Part(first=FIRST, removed=REMOVED, newest=2)
-    assert [proven(part, Version(number=number)) for number in (1, 2, 3)] == [False, False, True]
-    assert not proven(part, None)
-    assert forgot(part, None)
+    assert [is_proven(part, Version(number=number)) for number in (1, 2, 3)] == [False, False, True]
+    assert not is_proven(part, None)
+    assert has_forgotten(part, None)
