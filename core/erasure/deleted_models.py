@@ -10,9 +10,9 @@ from sqlalchemy.orm import Session
 from core.database import Database
 from core.erasure import receipts, report, states
 from core.erasure.queries import open_parts, select_parts_of_deleted_models
+from core.erasure.receipt_text import DELETED, Trace
 from core.erasure.report import ModelReport
 from core.erasure.vacuum import mark_vacuum_due, vacuum_now
-from core.erasure.words import DELETED, Trace
 from core.tables.erasures import PENDING, ErasureState, Part
 from core.tables.ledger import Example
 from core.tables.models import Model

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from core.database import now, rows_changed
 from core.erasure.queries import WHOLE, must_go
-from core.erasure.words import Trace
+from core.erasure.receipt_text import Trace
 from core.jobs.queries import is_at_work
 from core.ledger.queries import batched
 from core.metadata import OrphanFile
@@ -23,7 +23,7 @@ from core.tables.ledger import Example, HoldoutSample
 from core.tables.models import Model
 from core.tables.versions import Comparison, Version, VersionState
 from core.versions.knowledge import knows
-from core.versions.rounding import significant
+from core.versions.privacy_rounding import significant
 from core.versions.store import Store
 
 FIRST = 1

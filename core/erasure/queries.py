@@ -10,8 +10,8 @@ from sqlalchemy import Select, exists, func, select
 from sqlalchemy.orm import Session
 
 from core.database import now, utc_text
+from core.erasure.receipt_text import Why
 from core.erasure.report import Stay, VersionFates
-from core.erasure.words import Why
 from core.errors import NotFound
 from core.ledger.queries import batched
 from core.paging import invalid_cursor, page_after

@@ -25,8 +25,8 @@ from sqlalchemy.orm import Session
 from core.database import inserting, now, utc_text
 from core.erasure import receipts, report
 from core.erasure.queries import events_of, find_open, last_event, open_parts, parts_of
+from core.erasure.receipt_text import write_statement
 from core.erasure.report import ErasureReport, Step, report_json
-from core.erasure.words import write_statement
 from core.errors import Conflict
 from core.ledger.queries import batched
 from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, Event, EventKind, Part

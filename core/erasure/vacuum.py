@@ -9,7 +9,7 @@ from sqlalchemy import delete, update
 from sqlalchemy.orm import Session
 
 from core.database import Database, now
-from core.erasure.words import describe_cleanup
+from core.erasure.receipt_text import describe_cleanup
 from core.errors import Unavailable
 from core.metadata import Metadata
 

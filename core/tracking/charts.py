@@ -15,7 +15,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from core.kprior.model.spec import Target, values_of
 from core.tables.versions import Version, VersionKind
 from core.tracking.lineage import Lineage, main_metric
-from core.versions.rounding import coarse
+from core.versions.privacy_rounding import coarse
 
 COLOURS = {"adapted": "#0072b2", "retrained": "#d55e00", "frozen": "#8c8c8c"}
 """The same in every picture, and told apart by everybody."""

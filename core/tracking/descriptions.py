@@ -9,7 +9,7 @@ from core.tables.jobs import Job, JobState
 from core.tables.models import Model
 from core.tables.versions import Comparison, Version, VersionKind, VersionState
 from core.tracking.lineage import Lineage, main_metric
-from core.versions.rounding import coarse, coarse_certificate, coarse_pair
+from core.versions.privacy_rounding import coarse, coarse_certificate, coarse_pair
 
 ROUNDED = (
     "Figures of the holdout are rounded here on purpose, accuracy to steps of four examples, so that nobody's example "

@@ -22,7 +22,7 @@ from core.tables.versions import Comparison, Version
 from core.tracking import descriptions
 from core.tracking.charts import COLOURS, colour
 from core.tracking.lineage import Lineage
-from core.versions.rounding import coarse, coarse_certificate, coarse_pair, significant
+from core.versions.privacy_rounding import coarse, coarse_certificate, coarse_pair, significant
 
 STATUS = {JobState.SUCCEEDED: "FINISHED", JobState.FAILED: "FAILED", JobState.CANCELLED: "KILLED"}
 NOTE = "mlflow.note.content"

@@ -10,7 +10,7 @@ from core.tables.versions import Version, VersionKind
 from core.tracking import charts, descriptions
 from core.tracking.lineage import Lineage
 from core.tracking.runs import NOTE, fill_figures, metrics_at, milliseconds
-from core.versions.rounding import coarse, coarse_certificate, coarse_pair
+from core.versions.privacy_rounding import coarse, coarse_certificate, coarse_pair
 
 RUNS = ("adapted", "retrained", "frozen")
 

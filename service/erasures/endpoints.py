@@ -12,9 +12,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from core.database import now
 from core.erasure import decisions, queries, receipts, requests
+from core.erasure.receipt_text import RIGHTS
 from core.erasure.replay import replay
 from core.erasure.states import Filing
-from core.erasure.words import RIGHTS
 from core.errors import Invalid, NotFound, TooLarge
 from core.ledger.batch import subject_hash
 from core.tables.erasures import Erasure, ErasureState

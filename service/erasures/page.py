@@ -1,4 +1,4 @@
-"""Receipts and refusals as pages that a person can read and print: what they say comes from `core.erasure.words`."""
+"""Receipts and refusals as pages that a person can read and print; `core.erasure.receipt_text` has their words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from core.erasure import words
+from core.erasure import receipt_text
 from core.erasure.report import report_from
 
 
@@ -26,7 +26,7 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 TEMPLATES.filters["minute"] = show_minute
-TEMPLATES.globals["words"] = words
+TEMPLATES.globals["words"] = receipt_text
 
 
 def render_receipt(body: Mapping[str, object]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from core.erasure import queries, receipts, states, words
+from core.erasure import queries, receipt_text, receipts, states
 from core.erasure.report import ModelReport, model_from
 from core.models import catalog
 from core.tables.erasures import Part, Receipt
@@ -134,22 +134,22 @@ def test_an_audit_of_a_few_examples_is_not_on_the_page() -> None:
     for examples, shown in ((9, False), (10, True)):
         model = {"model": "churn", "examples": examples, **FIGURES}
         assert ("0.61 before" in render(model)) is shown
-        assert ("Audit" in words.select_glossary([model_from(model)])) is shown
+        assert ("Audit" in receipt_text.select_glossary([model_from(model)])) is shown
 
 
 def test_a_tiny_share_is_not_told_as_zero() -> None:
     certificate = {"kind": "bound", "bound": 1e-8, "relative": 2e-9}
-    told = words.describe_nearness(model_of({"certificate": certificate, "tolerance": 0.01}))["Bound"]
+    told = receipt_text.describe_nearness(model_of({"certificate": certificate, "tolerance": 0.01}))["Bound"]
     assert "less than 0.001 % of their length (tolerated: 1 %)" in told
 
 
 def test_the_page_says_of_a_network_what_was_measured_and_speaks_of_no_bound() -> None:
     network = model_of({"certificate": MEASURED})
-    shown = words.describe_nearness(network)
+    shown = receipt_text.describe_nearness(network)
     assert "0.2 on examples never seen" in shown["Measured"]
     assert "50.0% are still predicted" in shown["Forgotten"]
     assert "bound" not in str(shown).lower()
-    whole = words.select_glossary([network])
+    whole = receipt_text.select_glossary([network])
     assert "Measured" in whole
     assert "bound" not in str(whole).lower()
 

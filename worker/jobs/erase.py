@@ -21,9 +21,9 @@ from core.erasure.purge import (
     purge_versions,
 )
 from core.erasure.queries import open_parts, verified_parts
+from core.erasure.receipt_text import CACHES, Trace
 from core.erasure.report import Deleted
 from core.erasure.vacuum import mark_vacuum_due, vacuum_if_due, vacuum_now
-from core.erasure.words import CACHES, Trace
 from core.errors import Conflict, Unavailable
 from core.jobs import leases, queue
 from core.kprior import State
@@ -41,8 +41,8 @@ from core.versions.orphans import strays, sweep
 from core.versions.queries import tip_of
 from core.versions.store import Store
 from worker.attempt import JobAttempt
-from worker.jobs.nested import run_nested
-from worker.jobs.verification import verify
+from worker.jobs.erasure_verification import verify
+from worker.jobs.nested_job import run_nested
 
 
 def erase(attempt: JobAttempt) -> None:

@@ -22,7 +22,7 @@ from core.versions.history import VersionDraft
 from core.versions.knowledge import position_knows_erased
 from core.versions.queries import tip_of
 from worker.attempt import JobAttempt, Outdated
-from worker.jobs.nested import run_nested
+from worker.jobs.nested_job import run_nested
 from worker.versions.builder import from_scratch
 from worker.versions.recording import record_version
 from worker.versions.snapshot import ModelSnapshot

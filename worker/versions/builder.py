@@ -39,7 +39,7 @@ from worker.attempt import JobAttempt, Progress
 from worker.passes.shared import Reading, RowCache
 from worker.training.group import solver_of
 from worker.versions.certificates import certificate_json, certify_version, clear_of_erased, must_certify, sufficient
-from worker.versions.extremes import describe_extremes, find_extremes
+from worker.versions.extreme_examples import describe_extremes, find_extremes
 from worker.versions.snapshot import ModelSnapshot, Unadaptable, count_rows
 
 log = structlog.get_logger("worker")

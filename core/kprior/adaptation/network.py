@@ -27,7 +27,7 @@ from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.memory.selection import MemorySelection, select_again
 from core.kprior.objective.forgetting import push_away
 from core.kprior.objective.transfer import transplant
-from core.kprior.passes.losses import audit_rows
+from core.kprior.passes.row_losses import audit_rows
 from core.kprior.result import Result
 from core.kprior.solvers import Progress, Watch
 from core.kprior.solvers.budget import descend

@@ -24,7 +24,7 @@ from core.kprior.objective.tasks import Change
 from core.kprior.objective.transfer import new_regularizer
 from core.kprior.passes.loss import Loss
 from core.kprior.passes.measurement import smallest_eigenvalue
-from core.kprior.passes.rounding import round_up
+from core.kprior.passes.rounding_error import round_up
 from core.kprior.solvers import Training
 from core.kprior.state import State, count_after
 

@@ -23,7 +23,7 @@ from core.kprior.model.regularizers import L2
 from core.kprior.objective.forgetting import class_counts, tilt_of
 from core.kprior.objective.tasks import Change, Task
 from core.kprior.objective.transfer import new_predictor, new_regularizer
-from core.kprior.passes.losses import audit_rows
+from core.kprior.passes.row_losses import audit_rows
 from core.kprior.solvers import Training, Watch
 from core.kprior.solvers.budget import BATCH, descend
 from core.kprior.state import State, count_after

@@ -38,7 +38,7 @@ from core.kprior.curvature import Full
 from core.kprior.model.families import Family
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
-from core.kprior.passes.rounding import EPSILON, matrix_rounding
+from core.kprior.passes.rounding_error import EPSILON, matrix_rounding
 
 
 @dataclass(frozen=True)

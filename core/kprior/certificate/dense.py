@@ -19,7 +19,7 @@ from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.model.gauge import shift_directions, without_shift
 from core.kprior.passes.loss import Loss
 from core.kprior.passes.measurement import measure
-from core.kprior.passes.rounding import EPSILON, matrix_rounding
+from core.kprior.passes.rounding_error import EPSILON, matrix_rounding
 from core.kprior.solvers import Training
 from core.kprior.state import State
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from core.kprior.data.examples import Data
 from core.kprior.model.predictor import Predictor
-from core.kprior.passes.losses import row_losses
+from core.kprior.passes.row_losses import row_losses
 
 
 def membership_auc(predictor: Predictor, w: Tensor, suspects: Data, strangers: Data) -> float:

@@ -17,7 +17,7 @@ from core.kprior.data.examples import Examples
 from core.kprior.model.families import classes_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.objective.forgetting import forgetting_levels, percentiles, uninformed_loss
-from core.kprior.passes.losses import audit_rows, share_of
+from core.kprior.passes.row_losses import audit_rows, share_of
 
 FAMILIAR = 0.1
 """By how much the chance to tell removed rows from unseen ones may differ from that of one who never saw them."""

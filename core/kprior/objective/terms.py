@@ -13,8 +13,8 @@ from core.kprior.data.examples import Data, EncodedExamples, chunks_of, concaten
 from core.kprior.data.partitioned import PartitionedData, shards_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import Accumulator, add_shards
-from core.kprior.passes.count import Count
 from core.kprior.passes.loss import Loss
+from core.kprior.passes.row_count import Count
 
 CACHE_BYTES = 2**28
 """Encoded inputs up to this size are kept between passes of one solve; beyond, every pass encodes anew."""

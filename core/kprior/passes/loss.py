@@ -12,7 +12,7 @@ from core.kprior.data.codec import Tensors
 from core.kprior.data.examples import EncodedExamples, Examples
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import ModelAccumulator
-from core.kprior.passes.rounding import gradient_rounding
+from core.kprior.passes.rounding_error import gradient_rounding
 
 
 class Loss(ModelAccumulator):

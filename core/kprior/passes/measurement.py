@@ -22,10 +22,10 @@ from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.objective.surrogate import Surrogate
 from core.kprior.passes.accumulator import Combined
-from core.kprior.passes.count import Count
 from core.kprior.passes.leverage import largest_ratio, whitener
 from core.kprior.passes.loss import Loss
-from core.kprior.passes.rounding import matrix_rounding
+from core.kprior.passes.rounding_error import matrix_rounding
+from core.kprior.passes.row_count import Count
 from core.kprior.passes.second_order import CurvatureSum, SurrogateSum
 
 SLACK = 1 + 1e-6

@@ -17,7 +17,7 @@ from core.models import catalog
 from core.tables.jobs import Job, JobKind, JobState
 from core.tables.tracking import TrackingEventKind
 from core.tables.versions import Comparison
-from core.versions.rounding import coarse, coarse_pair, decade_above, significant
+from core.versions.privacy_rounding import coarse, coarse_pair, decade_above, significant
 from tests.core.tracking.shown import Shown
 from tests.core.tracking.tracked_model import NewScene, Scene, cloud, trained
 from worker.attempt import follow_up

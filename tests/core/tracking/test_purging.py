@@ -20,7 +20,7 @@ from core.tables.versions import Version, VersionState
 from core.tracking import artifacts as tracking_weights
 from core.tracking import publisher, purging, registry, runs
 from core.tracking.purging import purge
-from core.versions.rounding import coarse
+from core.versions.privacy_rounding import coarse
 from tests.core.tracking.shown import Shown
 from tests.core.tracking.test_interruptions import Wire
 from tests.core.tracking.tracked_model import NewScene, Scene, trained

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mlflow import MlflowClient
 
-from core.versions.rounding import coarse
+from core.versions.privacy_rounding import coarse
 from tests.core.tracking.shown import Shown
 from tests.core.tracking.tracked_model import NewScene, cloud
 

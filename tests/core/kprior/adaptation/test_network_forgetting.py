@@ -26,7 +26,7 @@ from core.kprior import (
 from core.kprior.adaptation.survey import survey_change
 from core.kprior.certificate.network import Audit
 from core.kprior.data.drawing import draw_from
-from core.kprior.passes.losses import audit_rows
+from core.kprior.passes.row_losses import audit_rows
 from tests.core.kprior.adaptation.digits import (
     FEW,
     SEEDS,

@@ -19,11 +19,11 @@ from core.kprior.passes.accumulator import (
     config_of,
     leave_out_repeated,
 )
-from core.kprior.passes.count import Count
 from core.kprior.passes.gradient import Gradient
 from core.kprior.passes.loss import Loss
-from core.kprior.passes.losses import RowLosses
 from core.kprior.passes.moments import Moments
+from core.kprior.passes.row_count import Count
+from core.kprior.passes.row_losses import RowLosses
 from core.kprior.passes.second_order import CurvatureSum, SurrogateSum
 from core.versions.comparison import PairedEvaluation
 from core.versions.evaluation import Evaluation

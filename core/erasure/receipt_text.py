@@ -19,7 +19,7 @@ from core.erasure.report import (
     Outcome,
 )
 from core.tables.versions import Comparison, Version, VersionKind
-from core.versions.rounding import coarse_certificate
+from core.versions.privacy_rounding import coarse_certificate
 
 CACHES = "processes that answer predictions drop weights of superseded versions within a minute"
 AUDITED = 10

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from core.erasure import report
 from core.erasure.queries import comparison_of, last_that_knew, trained_positions, verified_parts
+from core.erasure.receipt_text import WITHDRAWN, describe_outcome, describe_unknown
 from core.erasure.report import Familiarity, Outcome
-from core.erasure.words import WITHDRAWN, describe_outcome, describe_unknown
 from core.jobs import holds
 from core.kprior import State
 from core.kprior.certificate.membership import auc
-from core.kprior.passes.losses import row_losses
+from core.kprior.passes.row_losses import row_losses
 from core.ledger import passes
 from core.models.policy import policy_of
 from core.tables.models import Model
