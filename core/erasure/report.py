@@ -1,8 +1,8 @@
 """The report of an erasure: what a receipt says, as data.
 
 A model's part grows step by step while its job runs, and is kept in the row of the part meanwhile; `receipt_text`
-writes its sentences. Once all models are done, the parts and the request make the report that `receipts.py` puts into the
-chain.
+writes its sentences. Once all models are done, the parts and the request make the report that `receipts.py` puts
+into the chain.
 """
 
 from __future__ import annotations
