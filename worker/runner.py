@@ -13,6 +13,7 @@ from core.jobs import leases, outbox
 from core.jobs.leases import Cancelled, Lost
 from core.kprior import SolverError
 from core.logs import current_request
+from core.tables.figures import JobError
 from core.tables.jobs import JobKind, JobState
 from core.versions import store_identity
 from worker.attempt import JobAttempt, follow_up
@@ -102,7 +103,7 @@ def carry_out(context: Context, attempt: JobAttempt) -> None:
                 follow_up(session, *found)
 
 
-def explain(error: Exception) -> dict[str, str]:
+def explain(error: Exception) -> JobError:
     """What a person is told of a failure. Messages of errors that are not ours may quote data."""
     if isinstance(error, AmendError):
         return {"code": error.code, "detail": error.detail}

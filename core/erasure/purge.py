@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import sqlalchemy as sa
@@ -18,6 +18,7 @@ from core.ledger.queries import batched
 from core.metadata import OrphanFile
 from core.models.policy import duration, policy_of
 from core.tables.erasures import Erasure, ErasureState, Part
+from core.tables.figures import AuditFigures, CandidateFigures
 from core.tables.jobs import JobKind
 from core.tables.ledger import Example, HoldoutSample
 from core.tables.models import Model
@@ -132,12 +133,14 @@ def forget_figures(session: Session, part: Part) -> None:
         if version.number in gone:
             drop_figures(version)
             continue
-        if FIRST in gone and "frozen" in (version.evaluation or {}):
-            version.evaluation = {name: v for name, v in (version.evaluation or {}).items() if name != "frozen"}
-        audit = (version.certificate or {}).get("audit")
-        if version.parent in gone and audit:
+        if FIRST in gone and version.evaluation and "frozen" in version.evaluation:
+            evaluation = version.evaluation.copy()
+            del evaluation["frozen"]
+            version.evaluation = evaluation
+        audit = version.certificate.get("audit") if version.certificate else None
+        if version.parent in gone and version.certificate and audit:
             before = {name: None for name in audit if name.endswith(("_before", "_error"))}
-            version.certificate = {**(version.certificate or {}), "audit": {**audit, **before}}
+            version.certificate = {**version.certificate, "audit": cast(AuditFigures, {**audit, **before})}
     known = knows(part, Comparison.position)
     sides = sa.or_(Comparison.adapted.in_(gone), Comparison.retrained.in_(gone))
     session.execute(delete(Comparison).where(Comparison.model_id == part.model_id, sa.or_(known, sides)))
@@ -150,7 +153,8 @@ def drop_figures(version: Version) -> None:
     """
     version.sha256 = ""
     version.cost = {name: significant(float(value), 1) for name, value in version.cost.items()}
-    tried = [{**found, "objection": ""} for found in (version.evaluation or {}).get("candidates", [])]
+    candidates = version.evaluation.get("candidates", []) if version.evaluation else []
+    tried: list[CandidateFigures] = [{**found, "objection": ""} for found in candidates]
     version.metrics, version.certificate = {}, None
     version.evaluation = {"candidates": tried} if tried else None
 

@@ -10,14 +10,13 @@ from enum import StrEnum
 from typing import cast
 
 from core.erasure.report import (
-    CertificateFigures,
     Compared,
     Familiarity,
-    MeasuredFigures,
     Method,
     ModelReport,
     Outcome,
 )
+from core.tables.figures import AuditFigures, CertificateFigures
 from core.tables.versions import Comparison, Version, VersionKind
 from core.versions.privacy_rounding import coarse_certificate
 
@@ -108,10 +107,10 @@ def describe_unknown(champion: Version) -> Outcome:
 
 def describe_outcome(version: Version, comparison: Comparison | None, tolerance: float) -> Outcome:
     """What is said of the way in which a model forgot, by the version that forgot."""
-    figures = version.certificate or {}
-    if figures.get("kind") == "measured":  # of a network: what it has not is not spoken of
-        figures = {name: value for name, value in coarse_certificate(figures).items() if value is not None}
-    certificate = cast(CertificateFigures, figures)
+    certificate = version.certificate or CertificateFigures()
+    if certificate.get("kind") == "measured":  # of a network: what it has not is not spoken of
+        known = {name: value for name, value in coarse_certificate(certificate).items() if value is not None}
+        certificate = cast(CertificateFigures, known)
     compared = Compared(comparison.figures["disagreement"]) if comparison is not None else None
     made = (version.number, version.sha256, certificate or None, compared)
     if version.kind is VersionKind.TRAINED:
@@ -176,7 +175,7 @@ def describe_nearness(model: ModelReport) -> dict[str, str]:
     return rows
 
 
-def describe_measurement(audit: MeasuredFigures) -> dict[str, str]:
+def describe_measurement(audit: AuditFigures) -> dict[str, str]:
     """What was measured of a network, for which there is no bound."""
     rows = {}
     after, before = audit.get("unseen_loss"), audit.get("unseen_loss_before")

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, TypedDict
+from typing import Any
 
 from core.tables.erasures import Part
+from core.tables.figures import CertificateFigures
 
 
 class Method(StrEnum):
@@ -26,37 +27,6 @@ class Method(StrEnum):
     """The version in use is older than the person's first example."""
     DELETED = "deleted"
     """The model itself was."""
-
-
-class CertifiedRemoval(TypedDict):
-    """A promise of certified removal, and what was used of it."""
-
-    epsilon: float
-    delta: float
-    spent: float
-    allowed: float
-
-
-class MeasuredFigures(TypedDict, total=False):
-    """What was measured of a network, as far as the receipt's page tells it."""
-
-    unseen_loss: float | None
-    unseen_loss_before: float | None
-    removed: int
-    removed_loss: float | None
-    still_named: float | None
-    expected_named: float | None
-
-
-class CertificateFigures(TypedDict, total=False):
-    """A version's certificate as it stands in the database, as far as the receipt's page tells it."""
-
-    kind: str
-    bound: float | None
-    relative: float | None
-    prediction_bound: float | None
-    audit: MeasuredFigures | None
-    removal: CertifiedRemoval | None
 
 
 @dataclass(frozen=True)

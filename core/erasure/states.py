@@ -30,6 +30,7 @@ from core.erasure.report import ErasureReport, Step, report_json
 from core.errors import Conflict
 from core.ledger.queries import batched
 from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, Event, EventKind, Part
+from core.tables.figures import JobError
 from core.tables.models import Model
 
 HELD, RECEIVED, PURGING = ErasureState.HELD, ErasureState.RECEIVED, ErasureState.PURGING
@@ -201,7 +202,7 @@ def begin_purge(part: Part) -> None:
     part.error = None
 
 
-def fail(session: Session, model_id: int, error: dict[str, str]) -> None:
+def fail(session: Session, model_id: int, error: JobError) -> None:
     """The job that was to carry out a model's erasures has failed for good."""
     for part, erasure in open_parts(session, model_id):
         move(part, FAILED)

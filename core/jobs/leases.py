@@ -16,6 +16,7 @@ from core.database import Database, now, rows_changed
 from core.errors import Conflict
 from core.jobs.queries import job_in
 from core.jobs.queue import enqueue_message
+from core.tables.figures import JobError
 from core.tables.jobs import ENDED, Job, JobKind, JobState
 from core.tables.models import Model
 from core.versions.queries import tip_of
@@ -117,7 +118,7 @@ def release(session: Session, job: Job, message: str, pause: float = 0.0) -> Non
         enqueue_message(session, job)
 
 
-def give_up_attempt(session: Session, job: Job, error: dict[str, str], most: int, pause: float) -> None:
+def give_up_attempt(session: Session, job: Job, error: JobError, most: int, pause: float) -> None:
     """An attempt failed: another one after a pause, or the end of the job."""
     if job.attempts <= 0:
         release(session, job, f"interrupted: {error['detail']}", pause)

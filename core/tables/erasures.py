@@ -10,6 +10,7 @@ from sqlalchemy import JSON, ForeignKey, Index, LargeBinary, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.database import Base, BigInteger, Json, named, now
+from core.tables.figures import JobError
 
 
 class ErasureState(StrEnum):
@@ -127,7 +128,7 @@ class Part(Base):
     newest: Mapped[int] = mapped_column(default=0)
     """The number of the model's newest version when the work was asked for: only later ones were made to forget."""
     state: Mapped[ErasureState] = mapped_column(named(ErasureState), default=ErasureState.RECEIVED)
-    error: Mapped[dict[str, Any] | None]
+    error: Mapped[JobError | None] = mapped_column(Json)
     version: Mapped[int | None]
     """The first version without the person that was promoted."""
     figures: Mapped[dict[str, Any] | None]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from sqlalchemy import ColumnElement, ForeignKey, Index, String, UniqueConstraint, literal_column, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.database import Base, BigInteger, named, now
+from core.database import Base, BigInteger, Json, named, now
+from core.tables.figures import JobError
 from core.tables.models import Model
 
 
@@ -61,7 +61,7 @@ class Job(Base):
     progress: Mapped[float] = mapped_column(default=0.0)
     message: Mapped[str] = mapped_column(String(500), default="")
     attempts: Mapped[int] = mapped_column(default=0)
-    error: Mapped[dict[str, Any] | None]
+    error: Mapped[JobError | None] = mapped_column(Json)
     from_position: Mapped[int] = mapped_column(BigInteger)
     to_position: Mapped[int] = mapped_column(BigInteger)
     """The head when the job became due; the worker takes the head of the moment it starts."""

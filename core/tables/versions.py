@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from sqlalchemy import ForeignKey, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.database import Base, BigInteger, named, now
+from core.database import Base, BigInteger, Json, named, now
+from core.tables.figures import CertificateFigures, ComparisonFigures, EvaluationFigures, MemoryFigures, MlflowPlace
 from core.tables.jobs import Job
 from core.tables.models import Model
 
@@ -40,20 +40,21 @@ class Version(Base):
     position: Mapped[int] = mapped_column(BigInteger)
     state: Mapped[VersionState] = mapped_column(named(VersionState))
     method: Mapped[str] = mapped_column(String(20))
-    memory: Mapped[dict[str, Any]]
+    memory: Mapped[MemoryFigures] = mapped_column(Json)
     dataset: Mapped[str] = mapped_column(String(64))
     """The digest of the training examples that it stands for."""
-    metrics: Mapped[dict[str, Any]]
+    metrics: Mapped[dict[str, float]] = mapped_column(Json)
     """On the holdout."""
-    evaluation: Mapped[dict[str, Any] | None]
+    evaluation: Mapped[EvaluationFigures | None] = mapped_column(Json)
     """What dashboards draw beyond the metrics: confusion, reliability, the first version on the same holdout."""
-    certificate: Mapped[dict[str, Any] | None]
-    cost: Mapped[dict[str, Any]]
+    certificate: Mapped[CertificateFigures | None] = mapped_column(Json)
+    cost: Mapped[dict[str, float]] = mapped_column(Json)
+    """backward_passes, data_passes and seconds."""
     sha256: Mapped[str] = mapped_column(String(64))
     """Of the file; empty once it is gone, if it knew somebody who was erased: by it a guess could be checked."""
     file: Mapped[str] = mapped_column(String(500))
     """Where in the store."""
-    mlflow: Mapped[dict[str, Any] | None]
+    mlflow: Mapped[MlflowPlace | None] = mapped_column(Json)
     mlflow_folder: Mapped[str | None] = mapped_column(String(500))
     """Where MLflow has its weights, noted before they are sent; whatever MLflow itself may have forgotten."""
     purge_at: Mapped[datetime | None]
@@ -86,7 +87,6 @@ class Comparison(Base):
     position: Mapped[int] = mapped_column(BigInteger)
     adapted: Mapped[int]
     retrained: Mapped[int]
-    figures: Mapped[dict[str, Any]]
-    """accuracy, loss, disagreement, weight_distance, cost, speedup, ..."""
+    figures: Mapped[ComparisonFigures] = mapped_column(Json)
     within_tolerance: Mapped[bool]
     created_at: Mapped[datetime] = mapped_column(default=now)

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from core.kprior.model.spec import Target, values_of
+from core.tables.figures import ReliabilityBin
 from core.tables.versions import Version, VersionKind
 from core.tracking.lineage import Lineage, main_metric
 from core.versions.privacy_rounding import coarse
@@ -35,8 +36,8 @@ def of_version(version: Version, lineage: Lineage) -> dict[str, bytes]:
         made[quality_name] = quality(lineage, name)
     if drawn.get("reliability"):
         made["reliability.png"] = reliability(version, drawn["reliability"], lineage.model.spec["target"]["kind"])
-    if drawn.get("confusion"):
-        made["confusion.png"] = confusion(version, drawn["confusion"], lineage.model.spec["target"])
+    if counts := drawn.get("confusion"):
+        made["confusion.png"] = confusion(version, counts, lineage.model.spec["target"])
     return made
 
 
@@ -84,7 +85,7 @@ def cost(lineage: Lineage) -> bytes:
     return png(figure)
 
 
-def reliability(version: Version, bins: Sequence[dict[str, Any]], kind: str) -> bytes:
+def reliability(version: Version, bins: Sequence[ReliabilityBin], kind: str) -> bytes:
     """How often the model is right when it says that it is sure."""
     figure, axes = sheet(f"Version {version.number}: reliability on the holdout", (5.2, 5))
     axes.plot([0, 1], [0, 1], "--", color="#8c8c8c", lw=1, label="perfectly calibrated")

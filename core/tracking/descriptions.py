@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any, TypeGuard
 
 from core.kprior.model.spec import Input, SpecPart, Target
+from core.tables.figures import AuditFigures
 from core.tables.jobs import Job, JobState
 from core.tables.models import Model
 from core.tables.versions import Comparison, Version, VersionKind, VersionState
 from core.tracking.lineage import Lineage, main_metric
-from core.versions.privacy_rounding import coarse, coarse_certificate, coarse_pair
+from core.versions.privacy_rounding import coarse, coarse_certificate, coarse_pair, sides_of
 
 ROUNDED = (
     "Figures of the holdout are rounded here on purpose, accuracy to steps of four examples, so that nobody's example "
@@ -52,7 +53,7 @@ def describe_comparison(lineage: Lineage, comparison: Comparison) -> str:
         said += f"(version {comparison.retrained}) agree on {percent(max(0.0, 1 - less))} of the holdout{or_more}"
     else:
         said += f"(version {comparison.retrained}) differ by {percent(apart)} of the targets' spread on the holdout"
-    sides = {name: value for name, value in figures.items() if isinstance(value, dict) and "adapted" in value}
+    sides = sides_of(figures)
     name = main_metric({name: value["adapted"] for name, value in sides.items()})
     if name is not None and number(sides[name].get("retrained")):
         said += f": {name} {figure(sides[name]['adapted'])} against {figure(sides[name]['retrained'])}"
@@ -61,7 +62,7 @@ def describe_comparison(lineage: Lineage, comparison: Comparison) -> str:
     return f"{said} {outcome[:1].upper()}{outcome[1:]}." if outcome else said
 
 
-def errors_of(lineage: Lineage, comparison: Comparison) -> dict[str, Any]:
+def errors_of(lineage: Lineage, comparison: Comparison) -> dict[str, float]:
     """The standard errors on either side of a comparison; the rows are the same."""
     retrained = lineage.by_number.get(comparison.retrained)
     return retrained.metrics if retrained is not None else {}
@@ -94,7 +95,7 @@ def describe_certificate(version: Version) -> str | None:
     return describe_audit(certificate["audit"]) if certificate.get("audit") else None
 
 
-def describe_audit(audit: dict[str, Any]) -> str:
+def describe_audit(audit: AuditFigures) -> str:
     """What was measured of a network, for which there is no bound."""
     said = []
     after, before = audit.get("unseen_loss"), audit.get("unseen_loss_before")
@@ -105,8 +106,8 @@ def describe_audit(audit: dict[str, Any]) -> str:
     if number(lost) and number(auc) and number(expected):
         like = f"a membership AUC of {figure(auc)}, {figure(expected)} for a network that never saw them"
         said.append(f"removed examples lose {figure(lost)}, with {like}")
-    if number(audit.get("still_named")):
-        said.append(f"{percent(audit['still_named'])} of them are still predicted as they were labelled")
+    if number(still := audit.get("still_named")):
+        said.append(f"{percent(still)} of them are still predicted as they were labelled")
     return "measured: " + ("; ".join(said) or "nothing, for want of examples to look at")
 
 
@@ -191,7 +192,7 @@ def describe_job(job: Job, version: Version | None, lineage: Lineage) -> str:
         return f"The job found nothing to do for {span}."
     if job.state is JobState.CANCELLED:
         return f"The job for {span} was cancelled."
-    code = (job.error or {}).get("code", "unknown")
+    code = job.error["code"] if job.error else "unknown"
     return f"The job for {span} failed: `{code}`. The job itself (`/v1/jobs/{job.id}`) says more."
 
 

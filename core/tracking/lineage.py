@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from core.database import Database
 from core.jobs.queries import retrain_ids
@@ -116,6 +115,6 @@ def has_taken_over(comparison: Comparison) -> bool:
     return bool(comparison.figures.get("took_over", not comparison.within_tolerance))
 
 
-def main_metric(metrics: dict[str, Any]) -> str | None:
+def main_metric(metrics: Mapping[str, float]) -> str | None:
     """The metric that says most: accuracy of classes, rmse of numbers."""
     return next((name for name in ("accuracy", "rmse", "loss") if isinstance(metrics.get(name), (int, float))), None)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric, Param, RunTag
@@ -43,7 +43,8 @@ def ensure(client: Any, experiment: str, job: Job, version: Version | None, line
 
 def fill(client: Any, run: Any, job: Job, version: Version | None, lineage: Lineage) -> None:
     """Write what is known of a job to its run, and what its version stands for."""
-    tags: dict[str, Any] = {NOTE: descriptions.describe_job(job, version, lineage), "amend.request_id": job.request_id}
+    said = descriptions.describe_job(job, version, lineage)
+    tags: dict[str, object] = {NOTE: said, "amend.request_id": job.request_id}
     if version is not None:
         tags |= {"amend.version": version.number, "amend.position": version.position, "amend.dataset": version.dataset}
     elif job.error:
@@ -60,13 +61,13 @@ def fill_version(client: Any, run: Any, version: Version, spec: Spec, model_id: 
     client.log_batch(run.info.run_id, new, new_params(run, version_params(version, spec, lineage)), synchronous=True)
 
 
-def new_params(run: Any, given: dict[str, Any]) -> list[Param]:
+def new_params(run: Any, given: Mapping[str, object]) -> list[Param]:
     """Parameters that a run does not have yet: they cannot be changed, and what the policy says may have."""
     new = {name: value for name, value in given.items() if value is not None and name not in run.data.params}
     return [Param(name, str(value)[:6000]) for name, value in new.items()]
 
 
-def fill_comparison(client: Any, run_id: str, version: Version, figures: dict[str, Any]) -> None:
+def fill_comparison(client: Any, run_id: str, version: Version, figures: Mapping[str, object]) -> None:
     """Write the figures of a comparison to the run of one of its versions."""
     client.log_batch(run_id, metrics_at(version, figures), synchronous=True)
 
@@ -107,7 +108,7 @@ def end(client: Any, run_id: str, job: Job) -> None:
     client.set_terminated(run_id, STATUS[job.state], milliseconds(job.finished_at or job.created_at))
 
 
-def version_params(version: Version, spec: Spec, lineage: Lineage) -> dict[str, Any]:
+def version_params(version: Version, spec: Spec, lineage: Lineage) -> dict[str, object]:
     """What a version was made with."""
     return {
         "position": version.position,
@@ -132,19 +133,20 @@ def solver(spec: Spec) -> str:
     return "L-BFGS" if wide else "Newton"
 
 
-def version_metrics(version: Version) -> dict[str, Any]:
+def version_metrics(version: Version) -> dict[str, object]:
     """The metrics of a version, in groups that the UI shows as such.
 
     MLflow keeps every metric for good, so none may tell a row of the holdout: it might have to be forgotten one day.
     """
-    certificate = coarse_certificate(version.certificate)
-    certificate |= {f"audit_{name}": value for name, value in (certificate.pop("audit", None) or {}).items()}
+    rounded = coarse_certificate(version.certificate)
+    certificate = {name: value for name, value in rounded.items() if name != "audit"}
+    certificate |= {f"audit_{name}": value for name, value in (rounded.get("audit") or {}).items()}
     cost = {**version.cost, "backward_passes": significant(float(version.cost["backward_passes"]), 1)}
     groups = {"holdout": coarse(version.metrics), "certificate": certificate, "cost": cost}
     return {f"{group}/{name}": value for group, metrics in groups.items() for name, value in metrics.items()}
 
 
-def comparison_metrics(comparison: Comparison, retrained: Version) -> dict[str, Any]:
+def comparison_metrics(comparison: Comparison, retrained: Version) -> dict[str, object]:
     """The figures of a comparison with a retrained version, flat: `comparison/accuracy_adapted`, ..."""
 
     def flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -160,7 +162,7 @@ def comparison_metrics(comparison: Comparison, retrained: Version) -> dict[str, 
 
 
 def metrics_at(
-    version: Version, metrics: dict[str, Any], dataset: str | None = None, model_id: str | None = None
+    version: Version, metrics: Mapping[str, object], dataset: str | None = None, model_id: str | None = None
 ) -> list[Metric]:
     """Metrics at a version's time and position: written again, they are the same rows."""
     when, step = milliseconds(version.created_at), version.position
@@ -173,7 +175,7 @@ def short(version: Version) -> str:
     return version.dataset[:16]
 
 
-def finite(value: Any) -> bool:
+def finite(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from mlflow.entities import Metric
@@ -17,7 +18,7 @@ RUNS = ("adapted", "retrained", "frozen")
 
 def fill(client: Any, experiment: str, version: Version, lineage: Lineage) -> dict[str, str]:
     """Add what a version says to the three runs, and tell their ids. `lineage` ends with it."""
-    adapted: dict[str, Any] = {}
+    adapted: dict[str, object] = {}
     if lineage.serves(version):
         adapted = holdout_metrics(version.metrics) | cost_metrics(version, lineage) | distance_metrics(version)
     lines = {
@@ -53,28 +54,28 @@ def ensure(client: Any, experiment: str, lineage: Lineage) -> dict[str, str]:
     return {name: found[name] for name in RUNS}
 
 
-def holdout_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
+def holdout_metrics(metrics: Mapping[str, float]) -> dict[str, object]:
     """Figures and their standard errors, in a group each; on how many rows is told by the run of the job."""
     metrics = coarse(metrics)
     names = {name: name.removesuffix("_se") for name in metrics if name != "rows"}
     return {f"{of}/holdout{'_se' if of != name else ''}": metrics[name] for name, of in names.items()}
 
 
-def distance_metrics(version: Version) -> dict[str, Any]:
+def distance_metrics(version: Version) -> dict[str, object]:
     return {"distance/bound": coarse_certificate(version.certificate).get("relative")}
 
 
-def cost_metrics(version: Version, lineage: Lineage) -> dict[str, Any]:
+def cost_metrics(version: Version, lineage: Lineage) -> dict[str, object]:
     """The cost of a version, and of all in service until then."""
-    made: dict[str, Any] = {}
+    made: dict[str, object] = {}
     for what in ("seconds", "backward_passes"):
         made |= {f"cost/{what}": version.cost.get(what), f"cost/{what}_total": lineage.total_cost(what)}
     return made
 
 
-def retrained_metrics(version: Version, lineage: Lineage) -> dict[str, Any]:
+def retrained_metrics(version: Version, lineage: Lineage) -> dict[str, object]:
     """A full training as it was measured; at every version, what full trainings would have cost until then."""
-    made: dict[str, Any] = {}
+    made: dict[str, object] = {}
     if version.kind is VersionKind.TRAINED:
         made |= holdout_metrics(version.metrics)
         made |= {f"cost/{what}": version.cost.get(what) for what in ("seconds", "backward_passes")}
@@ -83,7 +84,7 @@ def retrained_metrics(version: Version, lineage: Lineage) -> dict[str, Any]:
     return made
 
 
-def frozen_metrics(version: Version, lineage: Lineage) -> dict[str, Any]:
+def frozen_metrics(version: Version, lineage: Lineage) -> dict[str, object]:
     """The first version on the holdout of this one."""
     if not lineage.serves(version):
         return {}

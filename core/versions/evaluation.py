@@ -15,6 +15,7 @@ from core.kprior import Data, Examples, State
 from core.kprior.data.codec import Tensors
 from core.kprior.data.partitioned import accumulate
 from core.kprior.passes.accumulator import Accumulator, Combined
+from core.tables.figures import EvaluationFigures, ReliabilityBin
 
 BINS = 10
 MOST_CLASSES = 50
@@ -157,12 +158,14 @@ class Evaluation(Accumulator):
             found |= {"rmse": root, "rmse_se": self._square.error / (2 * root) if root else 0.0}
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
-    def drawn(self) -> dict[str, Any]:
+    def drawn(self) -> EvaluationFigures:
         """What a picture of the predictions needs: confusion by class, reliability by confidence."""
         if not self.classifies or self.count == 0:
             return {}
         sums = self._bins[self._bins[:, 2] > 0]
-        reliability = [{"confidence": c / n, "accuracy": r / n, "count": int(n)} for c, r, n in sums.tolist()]
+        reliability: list[ReliabilityBin] = [
+            {"confidence": c / n, "accuracy": r / n, "count": int(n)} for c, r, n in sums.tolist()
+        ]
         confusion = None if self._confusion is None else self._confusion.tolist()
         return {"confusion": confusion, "reliability": reliability}
 

@@ -6,12 +6,13 @@ The caller holds the lock on the model's row. Workers do both in `worker.version
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
 from core.errors import Conflict
 from core.models.policy import policy_of
+from core.tables.figures import CandidateFigures, CertificateFigures, EvaluationFigures
 from core.tables.models import Model
 from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.tables.versions import Promotion, Version, VersionKind, VersionState
@@ -39,9 +40,9 @@ class VersionDraft:
     position: int
     dataset: str
     cost: Cost
-    metrics: dict[str, Any]
-    evaluation: dict[str, Any] | None = None
-    certificate: dict[str, Any] | None = None
+    metrics: dict[str, float]
+    evaluation: EvaluationFigures | None = None
+    certificate: CertificateFigures | None = None
     parent: int | None = None
     since: int = 0
     """The position that its parent stands for."""
@@ -49,7 +50,7 @@ class VersionDraft:
     """Why cheaper ways were not taken."""
     erasing: bool = False
     """Whether it was known that people are being erased."""
-    candidates: tuple[dict[str, Any], ...] = ()
+    candidates: tuple[CandidateFigures, ...] = ()
     """All that were tried, with what each took and why it was not taken: what the next job plans with."""
 
 

@@ -9,10 +9,15 @@ errors hides any row, and little is lost that the rows could prove. A share move
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Literal, cast, overload
+
+from core.tables.figures import CertificateFigures, ComparisonFigures, SideFigures
 
 ERROR = "_se"
 ROWS = "rows"
+SIDES: tuple[Literal["loss", "accuracy", "calibration", "rmse"], ...] = ("loss", "accuracy", "calibration", "rmse")
+"""Figures of a comparison that both versions have."""
 TINY = 1e-12
 SHARES = ("accuracy", "calibration", "disagreement")
 """Figures to which a row can add 1 / rows at the most."""
@@ -45,14 +50,18 @@ def significant(value: float, digits: int) -> float:
     return float(f"{value:.{digits}g}") if math.isfinite(value) else value
 
 
-def coarse(metrics: dict[str, Any]) -> dict[str, Any]:
+@overload
+def coarse(metrics: Mapping[str, float]) -> Mapping[str, float]: ...
+@overload
+def coarse(metrics: Mapping[str, float | None]) -> Mapping[str, float | None]: ...
+def coarse(metrics: Mapping[str, float | None]) -> Mapping[str, float | None]:
     """Metrics of a version on such grids; standard errors are rounded up, or follow from the rounded share.
 
     >>> coarse({"rows": 400, "accuracy": 0.9425, "accuracy_se": 0.0116, "loss": 0.1519, "loss_se": 0.0231})
     {'rows': 400, 'accuracy': 0.94, 'accuracy_se': 0.0119, 'loss': 0.15, 'loss_se': 0.05}
     """
     rows = max(1, metrics.get(ROWS) or 1)
-    found: dict[str, Any] = {}
+    found: dict[str, float | None] = {}
     for name, value in metrics.items():
         if name.endswith(ERROR) and name.removesuffix(ERROR) in metrics:
             continue
@@ -71,22 +80,25 @@ def coarse(metrics: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def coarse_pair(figures: dict[str, Any], errors: dict[str, Any]) -> dict[str, Any]:
+def sides_of(figures: ComparisonFigures) -> dict[str, SideFigures]:
+    """The figures of a comparison that both versions have, by name."""
+    return {name: figures[name] for name in SIDES if name in figures}
+
+
+def coarse_pair(figures: ComparisonFigures, errors: Mapping[str, float]) -> ComparisonFigures:
     """The same for a comparison of two versions, on grids that the standard errors of one of them make."""
-    rows = {ROWS: figures.get(ROWS)}
-    found = dict(figures)
-    for name, sides in figures.items():
-        if isinstance(sides, dict) and "adapted" in sides and name != "cost":
-            error = {f"{name}{ERROR}": errors.get(f"{name}{ERROR}")}
-            found[name] = {
-                side: coarse({**rows, name: sides[side], **error})[name] for side in ("adapted", "retrained")
-            }
-    if isinstance(figures.get("disagreement"), (int, float)):
-        names = ("disagreement", f"disagreement{ERROR}")
-        found |= coarse({**rows, **{name: figures.get(name) for name in names}})
+    rows: dict[str, float | None] = {ROWS: figures.get("rows")}
+    found: dict[str, object] = {**figures}
+    for name, sides in sides_of(figures).items():
+        given = {**rows, f"{name}{ERROR}": errors.get(f"{name}{ERROR}")}
+        pair = {"adapted": sides["adapted"], "retrained": sides["retrained"]}
+        found[name] = {side: coarse({**given, name: value})[name] for side, value in pair.items()}
+    if figures.get("disagreement") is not None:
+        apart = {"disagreement": figures["disagreement"], "disagreement_se": figures.get("disagreement_se")}
+        found |= coarse(rows | apart)
     # what a removal has left of the way: its first digit already tells which examples went
     found.pop("weight_distance", None)
-    return found
+    return cast(ComparisonFigures, found)
 
 
 def decade_above(value: float) -> float:
@@ -98,7 +110,7 @@ def decade_above(value: float) -> float:
     return float(f"1e{max(-3, math.ceil(math.log10(value) - 1e-9))}") if value > 0 else 1e-3
 
 
-def coarse_certificate(certificate: dict[str, Any] | None, digits: int = 2) -> dict[str, Any]:
+def coarse_certificate(certificate: CertificateFigures | None, digits: int = 2) -> CertificateFigures:
     """A network's certificate to few digits; of a bound only its decade, as a share of the weights.
 
     A bound is what a removal has left of the way to the optimum: two digits of it are enough to tell by trial which
@@ -107,14 +119,20 @@ def coarse_certificate(certificate: dict[str, Any] | None, digits: int = 2) -> d
     >>> coarse_certificate({"kind": "bound", "bound": 5.9e-05, "gradient_norm": 9.5e-4, "relative": 1.5e-5})
     {'kind': 'bound', 'relative': 0.001}
     """
-    if (certificate or {}).get("kind") == "bound":
-        shares = {name: (certificate or {}).get(name) for name in ("relative", "prediction_bound")}
+    given = certificate or CertificateFigures()
+    if given.get("kind") == "bound":
+        shares = {"relative": given.get("relative"), "prediction_bound": given.get("prediction_bound")}
         decades = {name: decade_above(value) for name, value in shares.items() if value is not None}
-        return {"kind": "bound", **decades}
-    found: dict[str, Any] = {}
-    for name, value in (certificate or {}).items():
+        return cast(CertificateFigures, {"kind": "bound", **decades})
+    return cast(CertificateFigures, round_all(given, digits))
+
+
+def round_all(figures: Mapping[str, object], digits: int) -> dict[str, object]:
+    """Figures, and those in them, to few digits."""
+    found: dict[str, object] = {}
+    for name, value in figures.items():
         if isinstance(value, dict):
-            found[name] = coarse_certificate(value, digits)
+            found[name] = round_all(value, digits)
         else:
             found[name] = significant(value, digits) if isinstance(value, float) else value
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from core.jobs.queries import abandoned_of_kind
+from core.tables.figures import JobError
 from core.tables.jobs import ENDED, Job, JobState
 from worker.attempt import JobAttempt
 
@@ -12,7 +13,7 @@ LOOK = 0.5
 """Seconds between two looks at a job that another worker runs."""
 
 
-def run_nested(attempt: JobAttempt, job_id: str, phrase: str) -> dict[str, str] | None:
+def run_nested(attempt: JobAttempt, job_id: str, phrase: str) -> JobError | None:
     """Have a job run to its end; its error if it failed."""
     while True:
         attempt.progress(0.05, phrase)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -13,6 +12,7 @@ from core.jobs.leases import Lost
 from core.jobs.queries import last_job
 from core.kprior import State
 from core.models.policy import Policy, policy_of
+from core.tables.figures import ComparisonFigures
 from core.tables.jobs import Job, JobKind, JobState
 from core.tables.models import Model
 from core.tables.versions import Comparison, Version, VersionKind
@@ -21,14 +21,13 @@ from core.versions.comparison import compare, weight_distance
 from core.versions.history import VersionDraft
 from core.versions.knowledge import position_knows_erased
 from core.versions.queries import tip_of
+from core.versions.rounding import SIDES
 from worker.attempt import JobAttempt, Outdated
 from worker.jobs.nested_job import run_nested
 from worker.versions.builder import from_scratch
 from worker.versions.recording import record_version
 from worker.versions.snapshot import ModelSnapshot
 
-FIGURES = ("loss", "accuracy", "calibration", "rmse")
-"""Of a version, that are held against the retrain's."""
 STAYS = "the retrained version is kept to compare with"
 """What becomes of a retrained version that the adapted one is near enough to."""
 
@@ -88,29 +87,27 @@ def is_caught_up(session: Session, tip: Version, attempt: JobAttempt) -> bool:
     return tip.position >= session.get_one(Job, attempt.job_id).to_position
 
 
-def compare_with(snapshot: ModelSnapshot, adapted: Version, current: State, draft: VersionDraft) -> dict[str, Any]:
+def compare_with(snapshot: ModelSnapshot, adapted: Version, current: State, draft: VersionDraft) -> ComparisonFigures:
     """The figures of the adapted and the retrained version, side by side, on the same rows."""
     pair = compare(current, draft.state, snapshot.holdout)
     ours, theirs, worse = pair.one.metrics, pair.other.metrics, pair.worse
     if not ours:  # without a holdout, training examples must tell how far they are apart
         pair = compare(current, draft.state, snapshot.sampled)
-    sides: dict[str, dict[str, float]] = {}
-    for name in FIGURES:
-        if name in ours and name in theirs:
-            sides[name] = {"adapted": ours[name], "retrained": theirs[name]}
-            if name in pair.errors:
-                sides[name]["difference_se"] = pair.errors[name]
-    cost = {"adapted": adapted.cost, "retrained": history.plain_cost(draft.cost)}
-    return {
-        **sides,
+    figures: ComparisonFigures = {
         "rows": pair.one.count,
         "disagreement": pair.disagreement,
         "disagreement_se": pair.errors.get("disagreement"),
         "weight_distance": weight_distance(current, draft.state),
-        "cost": cost,
+        "cost": {"adapted": adapted.cost, "retrained": history.plain_cost(draft.cost)},
         "speedup": draft.cost.seconds / max(adapted.cost["seconds"], 1e-9),
         "worse": None if worse is None else in_words(worse, ours, theirs, pair.errors),
     }
+    for name in SIDES:
+        if name in ours and name in theirs:
+            figures[name] = {"adapted": ours[name], "retrained": theirs[name]}
+            if name in pair.errors:
+                figures[name]["difference_se"] = pair.errors[name]
+    return figures
 
 
 def in_words(name: str, ours: dict[str, float], theirs: dict[str, float], errors: dict[str, float]) -> str:
@@ -121,7 +118,7 @@ def in_words(name: str, ours: dict[str, float], theirs: dict[str, float], errors
     return f"{name} {theirs[name]:.4g} against {ours[name]:.4g}, a difference of {apart}"
 
 
-def tolerable(policy: Policy, draft: VersionDraft, adapted: Version, figures: dict[str, Any]) -> bool:
+def tolerable(policy: Policy, draft: VersionDraft, adapted: Version, figures: ComparisonFigures) -> bool:
     """Whether the adapted version is as near to the retrained one as the policy asks."""
     if draft.dataset != adapted.dataset:
         return False  # it stands for other data than it should
@@ -134,7 +131,7 @@ def settle(
     snapshot: ModelSnapshot,
     draft: VersionDraft,
     adapted: Version | None,
-    figures: dict[str, Any] | None,
+    figures: ComparisonFigures | None,
     session: Session,
     model: Model,
     version: Version,
@@ -163,7 +160,7 @@ def settle(
     return words
 
 
-def objection(draft: VersionDraft, adapted: Version, figures: dict[str, Any]) -> str:
+def objection(draft: VersionDraft, adapted: Version, figures: ComparisonFigures) -> str:
     """Why the retrained version does not take over, though the adapted one is outside tolerance; "" if it does."""
     if figures["worse"] is None or draft.dataset != adapted.dataset:
         return ""  # what stands for other data than it should must go, however good it is

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from dataclasses import asdict, dataclass, replace
 from statistics import median
+from typing import cast
 
 import structlog
 from torch import Tensor
@@ -25,6 +26,7 @@ from core.kprior.solvers import Watch
 from core.kprior.solvers.budget import warm_visits
 from core.ledger.drawing import LedgerDraw
 from core.ledger.specs import spec_at
+from core.tables.figures import CandidateFigures
 from core.tables.models import Model
 from core.tables.versions import Version
 from core.versions.history import VersionDraft
@@ -117,7 +119,8 @@ def next_network(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> 
         tried.append(attempts.candidate(method, visits, objection))
         if made is not None and not objection:
             why = " and ".join(f"{NAMES[c.method]} did not pass ({c.objection})" for c in tried if c.objection)
-            return replace(made, cost=spent + made.cost, why=why, candidates=tuple(asdict(c) for c in tried))
+            candidates = tuple(cast(CandidateFigures, asdict(c)) for c in tried)
+            return replace(made, cost=spent + made.cost, why=why, candidates=candidates)
         spent = spent + (made.cost if made is not None else Cost())
         log.info("a candidate was not taken", job=attempt.job_id, method=method, reason=objection)
     raise AssertionError("a retrain is always taken")

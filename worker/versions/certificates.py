@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
+from typing import cast
 
 from core.kprior import Certificate, Cost, Result, State, refine, refine_for_erasure
 from core.kprior.curvature import is_wide
+from core.tables.figures import CertificateFigures
 from worker.attempt import JobAttempt
 from worker.passes.shared import Reading
 from worker.versions.snapshot import ModelSnapshot, Unadaptable
@@ -82,7 +83,7 @@ def clear_of_erased(
     return found.state, cost + found.cost, found.certificate
 
 
-def certificate_json(certificate: Certificate | None, snapshot: ModelSnapshot) -> dict[str, Any] | None:
+def certificate_json(certificate: Certificate | None, snapshot: ModelSnapshot) -> CertificateFigures | None:
     """A certificate as JSON can say it: what is infinite is not known. With what certified removal promises."""
     if certificate is None:
         return None
@@ -95,4 +96,4 @@ def certificate_json(certificate: Certificate | None, snapshot: ModelSnapshot) -
     if snapshot.removal is not None:
         spent = {"allowed": snapshot.removal.allowed, "spent": told["gradient_norm"]}
         told["removal"] = {"epsilon": snapshot.removal.epsilon, "delta": snapshot.removal.delta, **spent}
-    return told
+    return cast(CertificateFigures, told)
