@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import cast
 
 import structlog
 import torch
@@ -26,7 +26,7 @@ from core.versions import history, store_identity
 from core.versions.orphans import put_noted, remove_noted
 from worker.context import Context
 from worker.heartbeat import HandedBack, Heartbeat
-from worker.passes.shared import LOOK, RowCache, numeric_tools
+from worker.passes.shared import LOOK, PassRequest, RowCache, numeric_tools
 
 log = structlog.get_logger("worker")
 
@@ -63,13 +63,13 @@ class Helper:
         self.owner = f"{context.name}:{uuid.uuid4().hex[:8]}"
         self.cache = RowCache()
         self._file = ""
-        self._question: tuple[dict[str, Any], Accumulator] | None = None
+        self._request: tuple[PassRequest, Accumulator] | None = None
 
     def take(self) -> Shard | None:
         """A shard that nobody has: if it can be, one whose rows are at hand."""
         known: set[int] = set()
-        if self._question is not None:
-            asked = self._question[0]
+        if self._request is not None:
+            asked = self._request[0]
             places = [(asked["model"], asked["at"], range(*span)) for span in asked["spans"]]
             known = {number for number, place in enumerate(places) if place in self.cache.chunks}
         return shards.take(self.database, self.job_id, self.owner, self.context.settings.lease_seconds, known)
@@ -79,7 +79,7 @@ class Helper:
         try:
             with Heartbeat(self.context, self.job_id, lambda *_: self.extend(shard)) as heartbeat:
                 data = self.sums(shard, heartbeat)
-            folder = history.folder_of(self.question(shard)[0]["model"])
+            folder = history.folder_of(self.request(shard)[0]["model"])
             stored = put_noted(self.database, self.store, folder, data, shard.asker)
             if shards.finish(self.database, shard, self.owner, stored):
                 return True
@@ -99,7 +99,7 @@ class Helper:
         shards.extend(self.database, shard, self.owner, self.context.settings.lease_seconds)
 
     def sums(self, shard: Shard, heartbeat: Heartbeat) -> bytes:
-        header, total = self.question(shard)
+        header, total = self.request(shard)
         if header.get("tools") != numeric_tools(self.context):
             raise Lost  # a worker of another kind or version
         span = range(*header["spans"][shard.number])
@@ -118,11 +118,12 @@ class Helper:
             torch.set_num_threads(threads)
         return pack({}, one.sums())
 
-    def question(self, shard: Shard) -> tuple[dict[str, Any], Accumulator]:
+    def request(self, shard: Shard) -> tuple[PassRequest, Accumulator]:
         """What is to be added up: the same for all shards of a pass."""
-        if self._question is None or self._file != shard.question:
+        if self._request is None or self._file != shard.question:
             header, tensors = unpack(self.store.get(shard.question))
+            asked = cast(PassRequest, header)
             self._file = shard.question
             brought = Digest(self.context.settings.secret)
-            self._question = header, accumulator_of(header["asked"], tensors, self.context.device, brought)
-        return self._question
+            self._request = asked, accumulator_of(asked["asked"], tensors, self.context.device, brought)
+        return self._request

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from importlib.metadata import version
+from typing import Any, TypedDict
 
 import structlog
 import torch
@@ -24,6 +25,7 @@ from core.jobs.queries import count_workers
 from core.kprior import Data, Examples
 from core.kprior.data.codec import Tensors, pack, unpack
 from core.kprior.data.partitioned import PartitionedData
+from core.kprior.model.spec import Spec
 from core.kprior.passes.accumulator import A, Accumulator, add_chunks, add_shards, config_of
 from core.ledger.passes import Pass
 from core.tables.jobs import Shard
@@ -46,6 +48,20 @@ def numeric_tools(context: Context) -> dict[str, str]:
     """With what sums are added up: others would give other bits, or not know the question."""
     cpu = torch.backends.cpu.get_cpu_capability()
     return {"amend": version("amend"), "torch": torch.__version__, "device": context.device.type, "cpu": cpu}
+
+
+class PassRequest(TypedDict):
+    """What is asked of helpers: which rows to read, and what to add up."""
+
+    model: int
+    spec: Spec
+    at: int
+    spans: list[tuple[int, int]]
+    """The positions of each shard."""
+    tools: dict[str, str]
+    threads: int
+    asked: dict[str, Any]
+    """The config of the accumulator."""
 
 
 class RowCache:
@@ -138,7 +154,7 @@ class SharedPass:
 
     def run(self) -> None:
         folder = history.folder_of(self.attempt.model_id)
-        question = put_noted(self.database, self.store, folder, self.describe(), self.attempt.owner)
+        question = put_noted(self.database, self.store, folder, self.request(), self.attempt.owner)
         try:
             shards.create(self.database, self.attempt.job_id, self.attempt.owner, question, len(self.parts))
             while self.merged < len(self.parts):
@@ -148,13 +164,20 @@ class SharedPass:
                 files = shards.delete_pass(self.database, self.attempt.job_id, self.attempt.owner)
                 remove_noted(self.database, self.store, [question.file, *files])
 
-    def describe(self) -> bytes:
+    def request(self) -> bytes:
+        """What is asked of helpers, as a file."""
         data = self.reading.data
-        asked, tensors = config_of(self.total)
-        spans = [[part.span.start, part.span.stop] for part in self.parts]
-        where = {"model": data.model_id, "spec": data.spec, "at": data.values["at"], "spans": spans}
-        how = {"tools": numeric_tools(self.attempt.context), "threads": torch.get_num_threads()}
-        return pack({**where, **how, "asked": asked}, tensors)
+        config, tensors = config_of(self.total)
+        request: PassRequest = {
+            "model": data.model_id,
+            "spec": data.spec,
+            "at": data.values["at"],
+            "spans": [(part.span.start, part.span.stop) for part in self.parts],
+            "tools": numeric_tools(self.attempt.context),
+            "threads": torch.get_num_threads(),
+            "asked": config,
+        }
+        return pack({**request}, tensors)
 
     def step(self) -> None:
         """Add up a shard, if one is left, and merge what is there by now."""
