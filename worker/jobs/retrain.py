@@ -20,8 +20,8 @@ from core.versions import history
 from core.versions.comparison import compare, weight_distance
 from core.versions.history import VersionDraft
 from core.versions.knowledge import position_knows_erased
+from core.versions.privacy_rounding import SIDES
 from core.versions.queries import tip_of
-from core.versions.rounding import SIDES
 from worker.attempt import JobAttempt, Outdated
 from worker.jobs.nested_job import run_nested
 from worker.versions.builder import from_scratch
