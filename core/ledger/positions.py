@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,12 @@ from sqlalchemy.orm import Session
 
 from core.database import now
 from core.errors import NotFound
-from core.kprior.model.spec import SpecPart
 from core.ledger import bulk
 from core.tables.ledger import ChangeKind
 from core.tables.models import Model
+
+if TYPE_CHECKING:  # the scheduler does without torch
+    from core.kprior.model.spec import SpecPart
 
 MOVE = """UPDATE models SET head = head + :size, train_count = train_count + :train,
     holdout_count = holdout_count + :holdout, removed_count = removed_count + :removed WHERE id = :model"""

@@ -12,7 +12,6 @@ import pyarrow as pa
 from sqlalchemy import bindparam, delete, func, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from core.kprior.model.spec import dtype_of
 from core.ledger import positions
 from core.ledger.additions import add_locked
 from core.ledger.batch import Batch
@@ -62,6 +61,8 @@ def restore(session: Session, model: Model, removed: Sequence[int]) -> int:
     What is in force at a position never changes, so each comes back as a change at a new position. One whose id was
     given to another example meanwhile stays out.
     """
+    from core.kprior.model.spec import dtype_of  # with it comes torch, which most who remove do without
+
     count, dtype = 0, np.dtype(dtype_of(model.spec["input"]))
     for some in batched(sorted(removed)):
         out = (Example.removed.is_not(None), func.length(Example.x) > 0)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.errors import Conflict, Invalid, NotFound
-from core.kprior.model.spec import Spec, SpecPart
 from core.ledger import positions
 from core.ledger.positions import Counts
 from core.tables.ledger import Change, ChangeKind
 from core.tables.models import Model
+
+if TYPE_CHECKING:  # the scheduler does without torch
+    from core.kprior.model.spec import Spec, SpecPart
 
 
 def spec_at(session: Session, model_id: int, spec: Spec, at: int) -> Spec:

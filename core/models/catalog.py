@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from core.errors import Conflict, NotFound
-from core.kprior.model.spec import Spec
 from core.models.policy import Policy
 from core.models.spec import TrainingSchema
 from core.paging import invalid_cursor
 from core.tables.models import Model
+
+if TYPE_CHECKING:  # the scheduler does without torch
+    from core.kprior.model.spec import Spec
 
 NAME = r"^[a-z0-9_-]{1,63}$"
 
