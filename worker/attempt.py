@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from core.erasure import states
-from core.jobs import leases, queue
+from core.erasure.job_end import follow_up
+from core.jobs import leases
 from core.kprior import State
 from core.metadata import OrphanFile
-from core.tables.jobs import ENDED, Job, JobKind, JobState
+from core.tables.jobs import Job, JobKind
 from core.tables.models import Model
-from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.versions import history
 from core.versions.orphans import put_noted, sweep
 from core.versions.store import Stored
@@ -72,15 +71,3 @@ class JobAttempt:
         with self.context.database.write() as session:
             session.execute(update(OrphanFile).where(OrphanFile.path == stored.file).values(owner=None))
         sweep(self.context.database, self.context.store)
-
-
-def follow_up(session: Session, job: Job, model: Model) -> None:
-    """If a job has ended, start what follows, in the same transaction: the event for MLflow, the next job of its kind,
-    and what becomes of the erasures that it was to carry out."""
-    if job.state not in ENDED:
-        return
-    if job.kind is not JobKind.ERASE:  # it makes no version: there is nothing to show
-        enqueue_event(session, model, TrackingEventKind.JOB, job.id)
-    elif job.state is not JobState.SUCCEEDED:
-        states.fail(session, model.id, job.error or {"code": "job_ended", "detail": f"The job was {job.state}."})
-    queue.enqueue_next(session, job)

@@ -8,6 +8,7 @@ from functools import partial
 
 import structlog
 
+from core.erasure.job_end import follow_up
 from core.errors import AmendError, Conflict, Unavailable
 from core.jobs import leases, outbox
 from core.jobs.leases import Cancelled, Lost
@@ -16,7 +17,7 @@ from core.logs import current_request
 from core.tables.figures import JobError
 from core.tables.jobs import JobKind, JobState
 from core.versions import store_identity
-from worker.attempt import JobAttempt, follow_up
+from worker.attempt import JobAttempt
 from worker.context import Context
 from worker.heartbeat import HandedBack, Heartbeat
 from worker.jobs import adapt, erase, retrain

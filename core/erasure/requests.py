@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy.orm import Session
 
@@ -40,11 +40,16 @@ def receive_all(
     found: dict[int, Erasure] = {}
     for i, filing in sorted(enumerate(filings), key=lambda entry: entry[1].subject):
         found[i] = states.file(session, filing, secret, by, request_id)
-    for model_id in model_ids_of(session, {filing.subject for filing in filings}):
-        session.get(Model, model_id, with_for_update=True)
+    lock_models(session, {filing.subject for filing in filings})
     for erasure in {erasure.id: erasure for erasure in found.values()}.values():
         resolve(session, erasure)
     return [found[i] for i in range(len(filings))]
+
+
+def lock_models(session: Session, subjects: Collection[bytes]) -> None:
+    """Lock all models that have anything of some people, in the order in which everybody locks them."""
+    for model_id in model_ids_of(session, subjects):
+        session.get(Model, model_id, with_for_update=True)
 
 
 def resolve(session: Session, erasure: Erasure) -> None:
@@ -86,7 +91,9 @@ def take_in(session: Session, erasures: Sequence[Erasure]) -> set[str]:
     A caller's pipeline may not have heard of the request yet.
     """
     by_subject = {erasure.subject: erasure for erasure in erasures if erasure.subject is not None}
-    late = [by_subject[subject] for subject in subjects_in_force(session, list(by_subject))]
+    there = subjects_in_force(session, list(by_subject))
+    lock_models(session, there)
+    late = [by_subject[subject] for subject in sorted(there)]
     for erasure in late:
         resolve(session, erasure)
     return {erasure.id for erasure in late}

@@ -186,13 +186,17 @@ def retry(session: Session, erasure: Erasure, by: str) -> None:
 
 
 def advance(session: Session, model_id: int, state: ErasureState) -> None:
-    """A model's job has reached a step of its erasures; with hundreds of them, in two statements."""
+    """A model's job has reached a step of its erasures; with hundreds of them, in two statements.
+
+    An erasure of several models stands where the one is that is furthest behind.
+    """
     ids = [erasure.id for _, erasure in open_parts(session, model_id)]
     parts = update(Part).where(Part.model_id == model_id, Part.state.in_(OPEN))
-    failed = exists().where(Part.erasure_id == Erasure.id, Part.model_id != model_id, Part.state == FAILED)
+    earlier = [FAILED, *(step for step in OPEN if list(ErasureState).index(step) < list(ErasureState).index(state))]
+    behind = exists().where(Part.erasure_id == Erasure.id, Part.model_id != model_id, Part.state.in_(earlier))
     for some in batched(ids):
         session.execute(parts.where(Part.erasure_id.in_(some)).values(state=state, error=None))
-        still_open = (Erasure.id.in_(some), Erasure.state.in_(OPEN), ~failed)
+        still_open = (Erasure.id.in_(some), Erasure.state.in_(OPEN), ~behind)
         session.execute(update(Erasure).where(*still_open).values(state=state))
 
 

@@ -11,12 +11,12 @@ from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from core.erasure.job_end import follow_up
 from core.errors import Conflict, NotFound
 from core.jobs import leases, queue
 from core.jobs.queries import find_job, page_jobs
 from core.models import catalog
 from core.tables.jobs import ENDED, JobKind, JobState
-from core.tables.tracking import TrackingEventKind, enqueue_event
 from service.context import Context, ContextDep
 from service.http.auth import Admin, AuthenticatedRoute, Caller, Reader
 from service.http.pages import After, Limit, Page, page_of
@@ -108,9 +108,7 @@ def cancel_job(id: Id, caller: Admin, write: Write) -> Response:
             raise NotFound("job_not_found", "There is no such job.")
         job, model = found
         leases.cancel(job)
-        if job.state in ENDED:
-            enqueue_event(session, model, TrackingEventKind.JOB, job.id)
-            queue.enqueue_next(session, job)
+        follow_up(session, job, model)
         return job_answer(job, model.name)
 
     return write(caller.credential, 200, cancel)

@@ -1,0 +1,23 @@
+"""What follows the end of a job, whoever ended it: a worker, or a caller who cancelled it."""
+
+from __future__ import annotations
+
+from sqlalchemy.orm import Session
+
+from core.erasure import states
+from core.jobs import queue
+from core.tables.jobs import ENDED, Job, JobKind, JobState
+from core.tables.models import Model
+from core.tables.tracking import TrackingEventKind, enqueue_event
+
+
+def follow_up(session: Session, job: Job, model: Model) -> None:
+    """If a job has ended, start what follows, in the same transaction: the event for MLflow, the next job of its kind,
+    and what becomes of the erasures that it was to carry out."""
+    if job.state not in ENDED:
+        return
+    if job.kind is not JobKind.ERASE:  # it makes no version: there is nothing to show
+        enqueue_event(session, model, TrackingEventKind.JOB, job.id)
+    elif job.state is not JobState.SUCCEEDED:
+        states.fail(session, model.id, job.error or {"code": "job_ended", "detail": f"The job was {job.state}."})
+    queue.enqueue_next(session, job)
