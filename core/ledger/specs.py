@@ -28,7 +28,7 @@ def specs_at(session: Session, model_id: int, spec: Spec, positions: Collection[
     last = max(positions, default=0)
     changes = select(Change).where(Change.model_id == model_id, Change.value.is_not(None), Change.last <= last)
     found = session.scalars(changes.order_by(Change.last)).all()
-    return {at: cast(Spec, {**spec, **{c.kind.value: c.value for c in found if c.last <= at}}) for at in set(positions)}
+    return {at: cast("Spec", {**spec, **{c.kind.value: c.value for c in found if c.last <= at}}) for at in set(positions)}
 
 
 def part_of(spec: Spec, kind: ChangeKind) -> SpecPart:
@@ -38,7 +38,7 @@ def part_of(spec: Spec, kind: ChangeKind) -> SpecPart:
 
 def with_part(spec: Spec, kind: ChangeKind, value: SpecPart) -> Spec:
     """The spec after a change."""
-    return cast(Spec, {**spec, kind.value: value})
+    return cast("Spec", {**spec, kind.value: value})
 
 
 def spec_changes(session: Session, model: Model, before: int, limit: int) -> list[Change]:
