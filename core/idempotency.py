@@ -10,28 +10,15 @@ import base64
 import hashlib
 import hmac
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from cryptography.fernet import Fernet
-from sqlalchemy import LargeBinary, delete
-from sqlalchemy.orm import Mapped, Session, mapped_column
+from sqlalchemy import delete
+from sqlalchemy.orm import Session
 
-from core.database import Base, inserting, now
+from core.database import inserting, now
 from core.errors import Conflict
-
-
-class Answer(Base):
-    """The first answer to a request that carried an Idempotency-Key."""
-
-    __tablename__ = "answers"
-
-    digest: Mapped[bytes] = mapped_column(LargeBinary, primary_key=True)
-    """Of the API key and the Idempotency-Key."""
-    request: Mapped[bytes] = mapped_column(LargeBinary)
-    """Keyed hash of method, path and body: the same key with another request is a mistake."""
-    status: Mapped[int]
-    body: Mapped[bytes] = mapped_column(LargeBinary)
-    created_at: Mapped[datetime] = mapped_column(default=now, index=True)
+from core.tables.bookkeeping import Answer
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ class Context:
         self.champions: Recent[Any, Any] = Recent(settings.cache_seconds)
 
     @cached_property
-    def store_mark(self) -> str:
+    def store_id(self) -> str:
         """By which the database knows its store."""
         return store_identity.mark(self.database, self.store)
 

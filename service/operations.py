@@ -63,7 +63,7 @@ def database(context: Context) -> str:
 
 def store(context: Context) -> str:
     try:
-        store_identity.check(context.store, context.store_mark)
+        store_identity.check(context.store, context.store_id)
     except Unavailable as error:
         if error.code == store_identity.FOREIGN:
             raise LookupError(error.detail) from None

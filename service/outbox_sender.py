@@ -1,4 +1,4 @@
-"""The courier: tells the workers of jobs, in a thread of its own, so that no request waits for the broker."""
+"""Sends what is in the outbox to the workers, in a thread of its own, so that no request waits for the broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OutboxSender:
         """There is something to send."""
         with self._starting:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="courier", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="outbox-sender", daemon=True)
                 self._thread.start()
         self._wake.set()
 

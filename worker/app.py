@@ -25,7 +25,7 @@ from worker.runner import run as run_job
 log = structlog.get_logger("worker")
 
 TURN = 10.0
-"""Seconds for which MLflow is told things at a stretch."""
+"""Seconds for which one task tells MLflow things; others may wait for the process."""
 SOON = 5.0
 
 stopping = RawValue("b", 0)

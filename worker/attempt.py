@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from core.erasure.job_end import follow_up
 from core.jobs import leases
 from core.kprior import State
-from core.metadata import OrphanFile
+from core.tables.bookkeeping import OrphanFile
 from core.tables.jobs import Job, JobKind
 from core.tables.models import Model
 from core.versions import history

@@ -44,7 +44,7 @@ class Context:
         publisher.sign_in(settings.mlflow_password.get_secret_value())
 
     @cached_property
-    def store_mark(self) -> str:
+    def store_id(self) -> str:
         """By which the database knows its store."""
         return store_identity.mark(self.database, self.store)
 

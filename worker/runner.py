@@ -72,7 +72,7 @@ def carry_out(context: Context, attempt: JobAttempt) -> None:
         extend = partial(leases.extend, context.database, attempt.job_id, attempt.owner, context.settings.lease_seconds)
         with Heartbeat(context, attempt.job_id, extend) as heartbeat:
             attempt.progress = heartbeat
-            store_identity.check(context.store, context.store_mark)
+            store_identity.check(context.store, context.store_id)
             WORK[attempt.kind](attempt)
         log.info("job succeeded", job=attempt.job_id)
     except Lost:

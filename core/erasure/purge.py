@@ -15,8 +15,8 @@ from core.erasure.queries import WHOLE, must_go
 from core.erasure.receipt_text import Trace
 from core.jobs.queries import is_at_work
 from core.ledger.queries import batched
-from core.metadata import OrphanFile
 from core.models.policy import duration, policy_of
+from core.tables.bookkeeping import OrphanFile
 from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.figures import AuditFigures, CandidateFigures
 from core.tables.jobs import JobKind

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from core.database import Database
 from core.errors import NotFound, Unavailable
-from core.metadata import Metadata
+from core.tables.bookkeeping import Metadata
 from core.tables.erasures import Erasure, Receipt
 from core.versions.store import Store
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from core.database import Database, now
 from core.erasure.receipt_text import describe_cleanup
 from core.errors import Unavailable
-from core.metadata import Metadata
+from core.tables.bookkeeping import Metadata
 
 VACUUM_DUE = "tidy"
 REWRITTEN = 2 * 2**30

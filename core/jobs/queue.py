@@ -52,7 +52,7 @@ def enqueue(
 def enqueue_message(session: Session, job: Job) -> None:
     """Have the workers told of a job once the transaction is committed."""
     session.add(Outbox(job_id=job.id))
-    session.info["announced"] = True
+    session.info["message_enqueued"] = True
 
 
 def enqueue_next(session: Session, job: Job) -> None:

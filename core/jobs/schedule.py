@@ -162,8 +162,8 @@ def reconcile(database: Database, send: Send, patience: float) -> int:
     long_ago = now() - timedelta(seconds=patience)
     with database.read() as session:
         silent = or_(Job.sent_at.is_(None), Job.sent_at < long_ago)
-        announced = exists().where(Outbox.job_id == Job.id)
-        forgotten = and_(Job.state == JobState.QUEUED, ~is_blocked(), ~announced, silent)
+        enqueued = exists().where(Outbox.job_id == Job.id)
+        forgotten = and_(Job.state == JobState.QUEUED, ~is_blocked(), ~enqueued, silent)
         lost = and_(
             Job.state == JobState.RUNNING,
             Job.lease_until < now(),

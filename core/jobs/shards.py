@@ -107,7 +107,7 @@ def delete_pass(database: Database, job_id: str, asker: str) -> list[str]:
 
 
 def sweep(database: Database) -> None:
-    """Strike the shards of askers who are gone; their files are litter already."""
+    """Strike the shards of askers who are gone; their files are orphans already."""
     with database.read() as session:
         if session.scalar(select(Shard.number).where(~is_running()).limit(1)) is None:
             return

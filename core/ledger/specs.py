@@ -28,7 +28,11 @@ def specs_at(session: Session, model_id: int, spec: Spec, positions: Collection[
     last = max(positions, default=0)
     changes = select(Change).where(Change.model_id == model_id, Change.value.is_not(None), Change.last <= last)
     found = session.scalars(changes.order_by(Change.last)).all()
-    return {at: cast("Spec", {**spec, **{c.kind.value: c.value for c in found if c.last <= at}}) for at in set(positions)}
+
+    def at_position(at: int) -> Spec:
+        return cast("Spec", {**spec, **{change.kind.value: change.value for change in found if change.last <= at}})
+
+    return {at: at_position(at) for at in set(positions)}
 
 
 def part_of(spec: Spec, kind: ChangeKind) -> SpecPart:

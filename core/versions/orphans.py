@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from core.database import Database, now, rows_changed
 from core.errors import Unavailable
-from core.metadata import OrphanFile
+from core.tables.bookkeeping import OrphanFile
 from core.tables.jobs import Job, JobState
 from core.tables.versions import Version, VersionState
 from core.versions.store import Store, Stored
@@ -29,12 +29,12 @@ def put_noted(database: Database, store: Store, folder: str, data: bytes, owner:
 
 
 def claim(session: Session, path: str, owner: str) -> bool:
-    """Take a file out of the litter, in the transaction that records its version; False if it may be swept already."""
+    """Take a file out of the orphans, in the transaction that records its version; False if it may be swept already."""
     return rows_changed(session, delete(OrphanFile).where(OrphanFile.path == path, OrphanFile.owner == owner)) == 1
 
 
 def remove_noted(database: Database, store: Store, paths: Sequence[str]) -> None:
-    """Delete files that are noted as litter, and are ours; what cannot be deleted now is swept away later."""
+    """Delete files that are noted as orphans, and are ours; what cannot be deleted now is swept away later."""
     for path in paths:
         store.delete(path)
     with database.write() as session:
@@ -50,7 +50,7 @@ def strays(session: Session, store: Store, folder: str) -> list[str]:
 
 
 def sweep(database: Database, store: Store) -> None:
-    """Delete what is noted as litter; what cannot be deleted now stays noted."""
+    """Delete what is noted as an orphan; what cannot be deleted now stays noted."""
     at_work = exists().where(
         Job.lease_owner == OrphanFile.owner, Job.state == JobState.RUNNING, Job.lease_until > now()
     )

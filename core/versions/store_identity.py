@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from core.database import Database
 from core.errors import NotFound, Unavailable
-from core.metadata import Metadata
+from core.tables.bookkeeping import Metadata
 from core.versions.store import Store
 
 FILE = "database"

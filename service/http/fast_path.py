@@ -87,8 +87,8 @@ class FastPath:
         needed, handle = HANDLERS[what]
         try:
             caller.require(needed)
-            announced = headers.get(b"content-length", b"").decode("latin-1")
-            body = await read_body(limit_body(receive, announced, context.settings.max_body_bytes))
+            length = headers.get(b"content-length", b"").decode("latin-1")
+            body = await read_body(limit_body(receive, length, context.settings.max_body_bytes))
             if body is None:
                 return
             request = FastRequest(name, headers, body, scope["state"]["request_id"], caller, self.app)

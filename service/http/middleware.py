@@ -104,9 +104,9 @@ class BodyLimit:
         await self.app(scope, receive, send)
 
 
-def limit_body(receive: Receive, announced: str, limit: int) -> Receive:
+def limit_body(receive: Receive, length: str, limit: int) -> Receive:
     """Refuse a body above a size: by the length that it announces, which is not waited for, else when it gets there."""
-    seen = int(announced) if announced.isdecimal() and len(announced) < 20 else 0
+    seen = int(length) if length.isdecimal() and len(length) < 20 else 0
     if seen <= limit:
         seen = 0
 

@@ -42,8 +42,8 @@ class UnitOfWork:
             body = made if isinstance(made, bytes) else made.model_dump_json().encode()
             if request:
                 idempotency.store(session, request, status, body)
-            announced = session.info.get("announced")
-        if announced:
+            enqueued = session.info.get("message_enqueued")
+        if enqueued:
             self.context.outbox_sender.wake()
         return Response(body, status, media_type="application/json")
 

@@ -14,11 +14,11 @@ from core.erasure.vacuum import mark_vacuum_due
 from core.jobs import holds, queue
 from core.ledger.removals import delete_examples
 from core.ledger.specs import spec_at, spec_changes, value_before, with_part
-from core.metadata import OrphanFile
 from core.models import catalog
 from core.models.building import check_buildable
 from core.models.policy import patch, policy_of
 from core.models.spec import check_removal, training_of
+from core.tables.bookkeeping import OrphanFile
 from core.tables.models import Model
 from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.versions.history import folder_of
@@ -124,7 +124,7 @@ def delete_model(name: Name, caller: Admin, context: ContextDep) -> None:
         session.add(OrphanFile(path=folder))
         mark_vacuum_due(session)
     context.models.clear()
-    # after the commit: files without a model are litter, a model without its files would be broken
+    # after the commit: files without a model are orphans, a model without its files would be broken
     sweep(context.database, context.store)
 
 

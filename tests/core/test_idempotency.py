@@ -12,7 +12,8 @@ import pytest
 from core import idempotency
 from core.database import Database
 from core.errors import Conflict
-from core.idempotency import Answer, RepeatableRequest
+from core.idempotency import RepeatableRequest
+from core.tables.bookkeeping import Answer
 
 
 @pytest.fixture

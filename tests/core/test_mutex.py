@@ -10,7 +10,7 @@ import pytest
 
 from core import mutex
 from core.database import Database, now
-from core.mutex import Mutex
+from core.tables.bookkeeping import Mutex
 
 
 @pytest.fixture

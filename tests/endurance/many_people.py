@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from core.erasure.vacuum import VACUUM_DUE
-from core.metadata import Metadata
+from core.tables.bookkeeping import Metadata
 from tests.endurance.fleet import Fleet
 from tests.endurance.traces import dump, files, found, traces_of
 from tests.worker.deployment import DIM, Numbers, fitted

@@ -195,7 +195,7 @@ def test_what_the_log_tells_and_what_it_does_not(case: Case, subtests: pytest.Su
 
     with subtests.test("an error can be found by the id of its request"):
         assert any("exception" in entry for entry in entries)
-        # the courier works for nobody's request
+        # the outbox sender works for nobody's request
         theirs = [entry for entry in entries if not entry["event"].startswith("workers could not be told")]
         assert all("request_id" in entry for entry in theirs if "exception" in entry)
 

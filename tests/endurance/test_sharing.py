@@ -15,8 +15,8 @@ from sqlalchemy import func, select
 
 from core.kprior import Training, train
 from core.ledger import passes
-from core.metadata import OrphanFile
 from core.models import catalog
+from core.tables.bookkeeping import OrphanFile
 from core.tables.jobs import Shard
 from tests.endurance.fleet import Fleet, Process, children, gone, kill
 from tests.worker.deployment import problem

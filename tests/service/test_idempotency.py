@@ -11,7 +11,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from core.idempotency import Answer
+from core.tables.bookkeeping import Answer
 from tests.service.erasure_helpers import fail_erasure, open_erasure, somebody
 from tests.service.expect import add, listed, operations, refused, rows
 from tests.stack import Stack

@@ -27,8 +27,8 @@ from core.erasure.vacuum import mark_vacuum_due, vacuum_if_due, vacuum_now
 from core.errors import Conflict, Unavailable
 from core.jobs import leases, queue
 from core.kprior import State
-from core.metadata import OrphanFile
 from core.models.policy import policy_of
+from core.tables.bookkeeping import OrphanFile
 from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.jobs import JobKind, JobState
 from core.tables.ledger import HoldoutSample

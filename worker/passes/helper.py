@@ -1,4 +1,4 @@
-"""Helping a job that runs elsewhere with its pass over the examples: `sharing.py` is the other side."""
+"""Helping a job that runs elsewhere with its pass over the examples: `shared.py` is the other side."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LINGER = 1.0
 
 def help_out(context: Context, job_id: str) -> None:
     """Add up shards of a job's passes, as long as there are some and no job waits for this process."""
-    store_identity.check(context.store, context.store_mark)
+    store_identity.check(context.store, context.store_id)
     helper, last = Helper(context, job_id), time.monotonic()
     served = [name.strip() for name in context.settings.queues.split(",") if name.strip()] or QUEUES
     while not context.stopping():
@@ -92,7 +92,7 @@ class Helper:
                 raise  # a signal to all processes of the worker
             if not isinstance(error, (Lost, HandedBack)):
                 # whatever it is, the asker will come upon it, and has a job to fail
-                log.warning("a stretch could not be added up here", job=self.job_id, exc_info=error)
+                log.warning("a shard could not be added up here", job=self.job_id, exc_info=error)
             return False
 
     def extend(self, shard: Shard) -> None:

@@ -160,7 +160,7 @@ class SharedPass:
             while self.merged < len(self.parts):
                 self.step()
         finally:
-            with suppress(AmendError, OSError):  # what cannot be deleted now is litter, and swept away later
+            with suppress(AmendError, OSError):  # what cannot be deleted now is an orphan, and swept away later
                 files = shards.delete_pass(self.database, self.attempt.job_id, self.attempt.owner)
                 remove_noted(self.database, self.store, [question.file, *files])
 
@@ -230,7 +230,7 @@ class SharedPass:
     def report(self, found: dict[int, Shard]) -> None:
         self.reading.helpers |= {shard.owner for shard in found.values() if shard.owner} - {self.attempt.owner}
         workers = 1 + len(self.reading.helpers)
-        count = f"stretch {self.merged} of {len(self.parts)}, {workers} worker{'s' if workers > 1 else ''}"
+        count = f"shard {self.merged} of {len(self.parts)}, {workers} worker{'s' if workers > 1 else ''}"
         self.reading.progress(self.merged / len(self.parts), f"{self.reading.phrase}, {count}")
 
     def call_helpers(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from core.database import Database
-from core.metadata import OrphanFile
+from core.tables.bookkeeping import OrphanFile
 from core.versions.orphans import sweep
 from core.versions.store import Store
 
