@@ -6,7 +6,7 @@ import torch
 
 from core.errors import Invalid
 from core.kprior import Predictor
-from core.kprior.model.spec import Spec
+from core.kprior.model.spec import Spec, column_names
 
 
 def check_buildable(spec: Spec, max_parameters: int) -> None:
@@ -21,7 +21,22 @@ def check_buildable(spec: Spec, max_parameters: int) -> None:
     if size > max_parameters:
         message = f"{size} weights; {max_parameters} are allowed here"
         raise Invalid.at(("architecture",), "model_too_large", message)
-    delta = spec["regularizer"]["delta"]
+    check_regularizer(spec, size)
+
+
+def check_regularizer(spec: Spec, size: int) -> None:
+    """Invalid, if the regularizer is that of another model: of other columns, or of more or fewer weights."""
+    regularizer = spec["regularizer"]
+    delta, columns = regularizer["delta"], regularizer.get("columns")
     if isinstance(delta, list) and len(delta) != size:
         message = f"must be one number or {size} of them, one for each weight"
         raise Invalid.at(("regularizer", "delta"), "spec_invalid", message)
+    if columns is None:
+        return
+    if spec["architecture"]["kind"] != "linear" or spec["input"]["kind"] == "image":
+        message = "only linear models of vectors and tables have weights that are a column's own"
+        raise Invalid.at(("regularizer", "columns"), "column_delta_unsupported", message)
+    known = set(column_names(spec["input"]))
+    for name in columns:
+        if name not in known:
+            raise Invalid.at(("regularizer", "columns", name), "column_unknown", "the input has no such column")

@@ -52,6 +52,10 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
 
 
+def is_none(value: object) -> bool:
+    return value is None
+
+
 def distinct(values: list[Any]) -> list[Any]:
     # by their text: CSV and the names of probabilities have no other form
     if len({str(v) for v in values}) < len(values):
@@ -186,6 +190,18 @@ class L2RegularizerSchema(Strict):
         | Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1, fail_fast=True)]
     ) = Field(1.0, description="How strongly weights are drawn to 0; a list: one for each weight.")
     penalize_bias: bool = Field(False, description="Whether biases are drawn to 0, too. A list has its own for them.")
+    columns: dict[Text, Annotated[float, Field(ge=0)]] | None = Field(
+        None,
+        min_length=1,
+        description="Linear models: columns whose weights have another delta, by name, or by their place in a vector.",
+        exclude_if=is_none,
+    )
+
+    @model_validator(mode="after")
+    def one_delta_each(self) -> L2RegularizerSchema:
+        if self.columns is not None and isinstance(self.delta, list):
+            raise ValueError("columns can have a delta of their own beside one number, not beside a list")
+        return self
 
 
 InputSchema = Annotated[VectorInputSchema | ImageInputSchema | TableInputSchema, Field(discriminator="kind")]
@@ -260,8 +276,12 @@ def check_removal(spec: Spec, training: TrainingSchema) -> None:
     """Invalid, if certified removal is promised of a model that it does not exist for."""
     if training.removal is None:
         return
-    deltas = spec["regularizer"]["delta"]
-    penalised = min(deltas) > 0 if isinstance(deltas, list) else deltas > 0 and spec["regularizer"]["penalize_bias"]
+    regularizer = spec["regularizer"]
+    deltas = regularizer["delta"]
+    if isinstance(deltas, list):
+        penalised = min(deltas) > 0
+    else:
+        penalised = min([deltas, *regularizer.get("columns", {}).values()]) > 0 and regularizer["penalize_bias"]
     if spec["architecture"]["kind"] != "linear" or not penalised:
         message = "needs a linear model whose weights are all penalised: penalize_bias true, delta above 0"
         raise Invalid.at(("training", "removal"), "spec_invalid", message)

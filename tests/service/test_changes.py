@@ -22,6 +22,21 @@ def test_a_change_shows_in_the_model_and_takes_one_position(stack: Stack, api: h
     assert (model["regularizer"], model["head"]) == (RIDGE, 1)
 
 
+def test_columns_have_a_delta_of_their_own(stack: Stack, api: httpx.Client) -> None:
+    columns = [{"name": "age", "type": "number"}, {"name": "plan", "type": "category", "values": ["free", "paid"]}]
+    name = stack.model(input={"kind": "table", "columns": columns}, regularizer={**RIDGE, "columns": {"age": 30.0}})
+    changed = {**RIDGE, "columns": {"age": 20.0, "plan": 0.1}}
+    assert api.post(f"/v1/models/{name}/changes", json={"regularizer": changed}).status_code == 202
+    assert api.get(f"/v1/models/{name}").json()["regularizer"] == changed
+    wrong = {**RIDGE, "columns": {"plan": 0.1, "agee": 1.0}}
+    answer = api.post(f"/v1/models/{name}/changes", json={"regularizer": wrong})
+    refused(answer, 422, "column_unknown")
+    assert answer.json()["errors"][0]["loc"] == ["regularizer", "columns", "agee"]
+    mlp = {"architecture": {"kind": "mlp", "hidden": [3]}}
+    refused(api.post(f"/v1/models/{name}/changes", json=mlp), 422, "column_delta_unsupported")
+    api.post(f"/v1/models/{name}/changes", json={**mlp, "regularizer": RIDGE}).raise_for_status()
+
+
 def test_both_changes_at_once_take_two_positions(stack: Stack, api: httpx.Client) -> None:
     name = stack.model()
     body = {"regularizer": RIDGE, "architecture": {"kind": "linear", "degree": 2}}
@@ -100,6 +115,14 @@ def test_what_is_no_change_of_the_model_cannot_be_reverted(stack: Stack, api: ht
         ({"regularizer": None}, "request_invalid"),
         ({"regularizer": {"kind": "l1"}}, "request_invalid"),
         ({"regularizer": {"kind": "l2", "delta": [1.0]}}, "spec_invalid"),
+        ({"regularizer": {"kind": "l2", "columns": {"0": -1.0}}}, "request_invalid"),
+        ({"regularizer": {"kind": "l2", "columns": {}}}, "request_invalid"),
+        ({"regularizer": {"kind": "l2", "delta": [1.0], "columns": {"0": 1.0}}}, "request_invalid"),
+        ({"regularizer": {"kind": "l2", "columns": {"0": 1.0, "9": 1.0}}}, "column_unknown"),
+        (
+            {"regularizer": {"kind": "l2", "columns": {"0": 1.0}}, "architecture": {"kind": "mlp"}},
+            "column_delta_unsupported",
+        ),
         ({"architecture": {"kind": "lenet5"}}, "spec_invalid"),
         ({"architecture": {"kind": "mlp", "hidden": [100_000, 100_000]}}, "model_too_large"),
         ({"input": {"kind": "vector", "dim": 3}}, "request_invalid"),

@@ -20,6 +20,8 @@ class Encoder(nn.Module):
     shape: tuple[int, ...]
     raw_shape: tuple[int, ...]
     """Of one input before the encoder."""
+    sources: list[int] | None = None
+    """Which column of the raw input each encoded number comes from; None where inputs have no columns."""
 
 
 class VectorEncoder(Encoder):
@@ -28,6 +30,7 @@ class VectorEncoder(Encoder):
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.shape = self.raw_shape = (dim,)
+        self.sources = list(range(dim))
 
     def forward(self, x: Tensor) -> Tensor:
         return x
@@ -68,6 +71,7 @@ class TableEncoder(Encoder):
         self.categories = [(i, len(c["values"])) for i, c in enumerate(columns) if c["type"] == "category"]
         self.shape = (2 * len(self.numbers) + sum(v + 1 for _, v in self.categories),)
         self.raw_shape = (len(columns),)
+        self.sources = [*self.numbers, *self.numbers, *(i for i, v in self.categories for _ in range(v + 1))]
         self.register_buffer("mean", torch.zeros(len(self.numbers), dtype=torch.float64))
         self.register_buffer("scale", torch.ones(len(self.numbers), dtype=torch.float64))
 

@@ -1,17 +1,20 @@
 """L2 regularizers R(w) = 1/2 sum_j delta_j w_j^2 and the divergence between two of them.
 
-One delta, a delta per parameter, an unpenalised bias: all are a vector of deltas, some of them zero.
+One delta, a delta per parameter or per column, an unpenalised bias: all are a vector of deltas, some of them zero.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from .architectures import Linear
 from .predictor import Predictor
-from .spec import Regularizer
+from .spec import Regularizer, column_names
 
 
 @dataclass(frozen=True)
@@ -57,13 +60,24 @@ def regularizer_of(spec: Regularizer, predictor: Predictor) -> L2:
     Parameters
     ----------
     spec
-        {"kind": "l2", "delta": number or list, "penalize_bias": bool}. A list has a delta for each parameter, biases
-        included; with one number biases are penalised only if the spec says so.
+        {"kind": "l2", "delta": number or list, "penalize_bias": bool, "columns": {name: number}}. A list has a delta
+        for each parameter, biases included; with one number biases are penalised only if the spec says so, and columns
+        of a linear model may have another.
 
     Raises
     ------
     ValueError
-        If the kind is another, or delta is negative, not finite, or not as many as the parameters.
+        If the kind is another, or delta is negative, not finite, or not as many as the parameters; or `columns` names
+        one that the input has not.
+
+    Examples
+    --------
+    >>> from core.kprior import Predictor
+    >>> spec = {"input": {"kind": "vector", "dim": 2}, "target": {"kind": "binary"}}
+    >>> predictor = Predictor({**spec, "architecture": {"kind": "linear", "degree": 2}})
+    >>> regularizer = regularizer_of({"kind": "l2", "delta": 1.0, "columns": {"1": 10.0}}, predictor)
+    >>> regularizer.delta.tolist()  # of a, b, a a, a b, b b and the bias
+    [1.0, 10.0, 1.0, 10.0, 10.0, 0.0]
     """
     if spec.get("kind", "l2") != "l2":
         raise ValueError(f"unknown regularizer {spec.get('kind')!r}; known: l2")
@@ -75,9 +89,30 @@ def regularizer_of(spec: Regularizer, predictor: Predictor) -> L2:
         raise ValueError(f"delta must be one number or {predictor.size} of them, one per parameter")
     if not bool(torch.isfinite(delta).all()) or bool((delta < 0).any()):
         raise ValueError("delta must be finite and not negative")
+    columns = spec.get("columns")
     if delta.ndim == 1:
+        if columns:
+            raise ValueError("columns can have a delta of their own beside one number, not beside a list")
         return L2(delta.clone())  # one for each parameter: the biases' are as they stand
-    delta = delta.expand(predictor.size).clone()
+    delta = column_deltas(columns, float(delta), predictor) if columns else delta.expand(predictor.size).clone()
     if not spec.get("penalize_bias", False):
         delta[predictor.bias()] = 0
     return L2(delta)
+
+
+def column_deltas(columns: Mapping[str, float], others: float, predictor: Predictor) -> Tensor:
+    """(P,) a delta for each weight of a linear model: its column's, or that of all others.
+
+    A product of columns has the largest of theirs: where one of them is held back, so is all that it takes part in.
+    """
+    names, sources = column_names(predictor.spec["input"]), predictor.encoder.sources
+    if not isinstance(predictor.body, Linear) or sources is None:
+        raise ValueError("columns can have a delta of their own in linear models of vectors and tables only")
+    if unknown := set(columns) - set(names):
+        raise ValueError(f"the input has no column {min(unknown)!r}")
+    if not all(math.isfinite(delta) and delta >= 0 for delta in columns.values()):
+        raise ValueError("delta must be finite and not negative")
+    own = [float(columns.get(names[column], others)) for column in sources]
+    each = [max((own[i] for i in monomial), default=others) for monomial in predictor.body.monomials]
+    row = torch.tensor(each, dtype=predictor.dtype, device=predictor.device)
+    return row.repeat(predictor.family.outputs)

@@ -103,11 +103,12 @@ class PluginArchitecture(TypedDict):
 
 
 class L2Regularizer(TypedDict):
-    """delta/2 |w|^2; a list has a delta for each weight."""
+    """delta/2 |w|^2; a list has a delta for each weight, `columns` one for all weights of a column."""
 
     kind: Literal["l2"]
     delta: NotRequired[float | list[float]]
     penalize_bias: NotRequired[bool]
+    columns: NotRequired[dict[str, float]]
 
 
 Input = VectorInput | ImageInput | TableInput
@@ -141,6 +142,17 @@ def shape_of(given: Input) -> tuple[int, ...]:
     if given["kind"] == "vector":
         return (given["dim"],)
     return tuple(given["shape"]) if given["kind"] == "image" else (len(given["columns"]),)
+
+
+def column_names(given: Input) -> list[str]:
+    """How the columns of an input are called: those of a vector by their place, and an image has none.
+
+    >>> column_names({"kind": "vector", "dim": 3})
+    ['0', '1', '2']
+    """
+    if given["kind"] == "vector":
+        return [str(i) for i in range(given["dim"])]
+    return [column["name"] for column in given["columns"]] if given["kind"] == "table" else []
 
 
 def dtype_of(given: Input) -> Literal["float32", "uint8"]:

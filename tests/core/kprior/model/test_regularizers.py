@@ -68,6 +68,14 @@ def test_deltas_can_differ() -> None:
     assert regularizer_of(l2([1.0, 2.0, 0.0, 4.0], False), predictor).delta.tolist() == [1, 2, 0, 4]
 
 
+def test_networks_and_images_have_no_weights_that_are_a_columns_own() -> None:
+    spec = spec_of("number", 3, {"kind": "mlp", "hidden": [2]})
+    image = {**spec_of("number", 3), "input": {"kind": "image", "shape": [1, 1, 3]}}
+    for model in (spec, image):
+        with pytest.raises(ValueError, match="linear models of vectors and tables"):
+            regularizer_of({"kind": "l2", "columns": {"0": 1.0}}, Predictor(model))
+
+
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
@@ -79,6 +87,9 @@ def test_deltas_can_differ() -> None:
         ({"delta": [[1.0] * 4]}, "4 of them"),
         ({"delta": "much"}, "delta"),
         ({"delta": None}, "delta"),
+        ({"columns": {"3": 1.0}}, "no column '3'"),
+        ({"columns": {"0": -1.0}}, "negative"),
+        ({"delta": [1.0] * 4, "columns": {"0": 1.0}}, "list"),
     ],
     ids=str,
 )
