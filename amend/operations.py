@@ -12,6 +12,7 @@ import httpx
 
 from amend import batches, frames, responses
 from amend.batches import Examples
+from amend.downloads import Downloads
 from amend.erasures import Erasures
 from amend.errors import ApiError, JobFailed, UnreachableError
 from amend.http import HttpMethods
@@ -24,7 +25,7 @@ Spec = Mapping[str, Any]
 LONG_POLL, REPORT_EVERY = 30, 1
 
 
-class Operations(Erasures, HttpMethods):
+class Operations(Erasures, Downloads, HttpMethods):
     """One method for each thing to do."""
 
     # models
@@ -201,12 +202,6 @@ class Operations(Erasures, HttpMethods):
     def version(self, model: str, version: int) -> Flow[responses.Version]:
         """One version: metrics, certificate, cost."""
         return self.ask(responses.Version, "GET", path("models", model, "versions", version))
-
-    @operation
-    def weights(self, model: str, version: int) -> Flow[bytes]:
-        """The version's state, a safetensors file. It takes a key with the scope `weights`."""
-        response = yield from self.send(Call("GET", path("models", model, "versions", version, "weights")))
-        return response.content
 
     @operation
     def promote(self, model: str, version: int) -> Flow[responses.Promoted]:

@@ -33,6 +33,7 @@ from service.models import endpoints as models
 from service.openapi import document_of
 from service.predictions import endpoints as predictions
 from service.predictions.version_cache import VersionCache
+from service.versions import downloads
 from service.versions import endpoints as versions
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -114,7 +115,8 @@ def build(settings: Settings) -> FastAPI:
     app.add_middleware(MonotonicReads)
     app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
     app.openapi = lambda: document_of(app)  # type: ignore[method-assign]
-    for resource in (models, examples, removals, jobs, versions, predictions, erasures, subjects, keys, operations):
+    made = (jobs, versions, downloads, predictions)
+    for resource in (models, examples, removals, *made, erasures, subjects, keys, operations):
         app.include_router(resource.router)
     return app
 

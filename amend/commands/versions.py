@@ -10,7 +10,7 @@ from amend.client import Client
 from amend.commands import output
 from amend.commands.connection import After, Connection, Limit, command, fail
 from amend.commands.models import Name
-from amend.responses import Coefficient, Comparison, SideBySide, Sides
+from amend.responses import Coefficient, Comparison, NamedCoefficient, SideBySide, Sides
 
 app = typer.Typer(help="See, promote and download the versions of a model.", no_args_is_help=True)
 comparisons = typer.Typer(help="Adapted versions side by side with full retrains.", no_args_is_help=True)
@@ -41,6 +41,12 @@ COMPARISON: output.Columns[Comparison] = {
     "speedup": lambda item: item.speedup,
     "within tolerance": lambda item: item.within_tolerance,
     "created": lambda item: output.format_time(item.created_at),
+}
+COEFFICIENT: output.Columns[NamedCoefficient] = {
+    "feature": lambda item: item.feature,
+    "class": lambda item: item.class_,
+    "coefficient": lambda item: item.coefficient,
+    "standardised": lambda item: item.standardised,
 }
 
 
@@ -125,6 +131,23 @@ def weights(
     content = connection.client.weights(model, number)
     file = to or f"{model}-{number}.safetensors"
     connection.save(content, file, f"Wrote {file}, {len(content):,} bytes.")
+
+
+@command(app)
+def coefficients(connection: Connection, model: Name, version: Version) -> None:
+    """List the coefficients of a linear model by name, for each unit of the inputs and of what the model measures in.
+
+    It takes a key with the scope `weights`.
+
+    Example: amend versions coefficients churn champion
+    """
+    found = connection.client.coefficients(model, find_number(connection, model, version))
+    if connection.as_json:
+        connection.show(connection.answer)
+        return
+    classes = any(item.class_ is not None for item in found)
+    columns = {name: of for name, of in COEFFICIENT.items() if classes or name != "class"}
+    output.print_table(found, columns)
 
 
 @command(comparisons, "list")

@@ -27,7 +27,7 @@ from amend.responses.jobs import Job
 from amend.responses.models import Change, Changed, Counts, Held, Model, Resumed
 from amend.responses.operations import Health, IssuedKey, Key, Readiness
 from amend.responses.predictions import Prediction, Predictions
-from amend.responses.versions import Certificate, Cost, Memory, Promoted, Promotion, Version
+from amend.responses.versions import Certificate, Cost, Memory, NamedCoefficient, Promoted, Promotion, Version
 
 __all__ = [
     "Added",
@@ -59,6 +59,7 @@ __all__ = [
     "Lookup",
     "Memory",
     "Model",
+    "NamedCoefficient",
     "Page",
     "Part",
     "Prediction",

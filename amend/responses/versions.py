@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from amend.responses.base import Answer
 from amend.responses.models import Held
 
@@ -73,3 +75,14 @@ class Promotion(Answer, frozen=True):
     previous: int | None
     by: str
     created_at: datetime
+
+
+class NamedCoefficient(Answer, frozen=True):
+    """What a feature adds to the output (of a class) of a linear model."""
+
+    feature: str
+    coefficient: float
+    """For each unit of the input, as it is sent."""
+    standardised: float
+    """For each unit that the model measures in: of a table's numbers, about their deviation."""
+    class_: int | str | None = msgspec.field(default=None, name="class")

@@ -1,20 +1,27 @@
-"""The weights of two linear models side by side, by the names of their features."""
+"""The weights of linear models by the names of their features: of one version, or of two side by side."""
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections import defaultdict
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from core.errors import Conflict
 from core.kprior import State
 from core.kprior.model.architectures import Linear
 from core.kprior.model.encoders import TableEncoder
-from core.kprior.model.spec import Input
+from core.kprior.model.spec import Input, dtype_of
 
 MOST = 50
 """Coefficients that are shown: those that differ most."""
+MOST_NAMED = 100_000
+"""Coefficients of one version that are told by name: more are for a program, which reads the weights."""
 INTERCEPT = "(intercept)"
+Monomial = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,79 @@ class Coefficient:
     """Which class's output; None where there is but one."""
     a: float | None
     b: float | None
+
+
+@dataclass(frozen=True)
+class NamedCoefficient:
+    """What a feature adds to the output."""
+
+    feature: str
+    target: int | str | None
+    """Which class's output; None where there is but one."""
+    coefficient: float
+    """For each unit of the raw inputs."""
+    standardised: float
+    """For each unit that the model measures in: of a table's numbers, about their deviation."""
+
+
+def named_coefficients(state: State) -> list[NamedCoefficient]:
+    """All coefficients of a linear model, class by class, the intercept last.
+
+    In raw units a number that is missing counts as 0, and its flag is what it adds then.
+
+    Raises
+    ------
+    Conflict
+        If the model is a network, or has too many.
+    """
+    body = state.predictor.body
+    if not isinstance(body, Linear):
+        raise Conflict("model_not_linear", "A network's weights have no names: only linear models have coefficients.")
+    if (size := state.predictor.size) > MOST_NAMED:
+        message = f"{size} coefficients, and {MOST_NAMED} at most are told by name; download the weights instead."
+        raise Conflict("coefficients_too_many", message)
+    described, target = state.spec["input"], state.spec["target"]
+    names = feature_names(described) or pixel_names(described)
+    standardised = dict(zip(body.monomials, matrix(state).double().unbind(1), strict=True))
+    raw = in_raw_units(state, standardised)
+    zero = torch.zeros(state.predictor.family.outputs, dtype=torch.float64)
+    places = sorted({**standardised, **raw}, key=lambda monomial: (not monomial, len(monomial), monomial))
+    values = target["values"] if target["kind"] == "classes" else [None]
+    return [
+        NamedCoefficient(
+            " * ".join(names[i] for i in monomial) or INTERCEPT,
+            value,
+            float(raw.get(monomial, zero)[k]),
+            float(standardised.get(monomial, zero)[k]),
+        )
+        for k, value in enumerate(values)
+        for monomial in places
+    ]
+
+
+def in_raw_units(state: State, standardised: dict[Monomial, Tensor]) -> dict[Monomial, Tensor]:
+    """The same polynomial with its numbers in the units that callers send them in.
+
+    A number x of a table enters as z = (x - m (1 - missing)) / s, with x = 0 where it is missing; a byte of an image as
+    x / 255. Each product of such z is multiplied out.
+    """
+    encoder, described = state.predictor.encoder, state.spec["input"]
+    factors: dict[int, dict[Monomial, float]] = {}
+    if isinstance(encoder, TableEncoder):
+        units = zip(encoder.mean.tolist(), encoder.scale.tolist(), strict=True)
+        n = len(encoder.mean)
+        factors = {i: {(i,): 1 / s, (): -m / s, (n + i,): m / s} for i, (m, s) in enumerate(units)}
+    elif dtype_of(described) == "uint8":
+        factors = {i: {(i,): 1 / 255} for i in range(math.prod(encoder.shape))}
+    if not factors:
+        return standardised
+    raw: defaultdict[Monomial, Tensor] = defaultdict(lambda: torch.zeros(state.predictor.family.outputs).double())
+    for monomial, weight in standardised.items():
+        sums = [factors.get(i, {(i,): 1.0}).items() for i in monomial]
+        for terms in itertools.product(*sums):
+            place = tuple(sorted(i for part, _ in terms for i in part))
+            raw[place] = raw[place] + weight * math.prod(share for _, share in terms)
+    return raw
 
 
 def coefficients(one: State, other: State, most: int = MOST) -> tuple[int, list[Coefficient]] | None:
@@ -116,3 +196,13 @@ def feature_names(described: Input) -> list[str] | None:
             names += [f"{column['name']} = {value}" for value in column["values"]]
             names.append(f"{column['name']} is another or missing")
     return names
+
+
+def pixel_names(described: Input) -> list[str]:
+    """Names of an image's numbers, by channel, row and column.
+
+    >>> pixel_names({"kind": "image", "shape": [1, 1, 2]})
+    ['x[0, 0, 0]', 'x[0, 0, 1]']
+    """
+    assert described["kind"] == "image"
+    return [f"x[{c}, {i}, {j}]" for c, i, j in itertools.product(*map(range, described["shape"]))]

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
-from core.errors import Forbidden, NotFound
+from core.errors import Forbidden
 from core.jobs import holds
 from core.kprior import State
 from core.ledger.specs import spec_at, specs_at
 from core.models import catalog
-from core.models.spec import training_of
-from core.tables.keys import Scope
 from core.tables.models import Model
-from core.tables.versions import Comparison, Promotion, Version, VersionState
+from core.tables.versions import Comparison, Promotion, Version
 from core.versions import history
 from core.versions.coefficients import coefficients
 from core.versions.comparison import weight_distance
 from core.versions.queries import LAST, find_version, page_comparisons, page_promotions, page_versions
 from core.versions.side_by_side import compare_on_holdout
 from service.context import Context, ContextDep
-from service.http.auth import Admin, AuthenticatedRoute, Caller, Downloader, Reader
+from service.http.auth import Admin, AuthenticatedRoute, Caller, Reader
 from service.http.pages import After, Limit, Page, page_of, parse_cursor
 from service.http.problems import documented
 from service.http.unit_of_work import Write
 from service.models.endpoints import Name, hold_answer
+from service.versions.downloads import Number, require_weights
 from service.versions.schemas import (
     ComparisonAnswer,
     PromotedAnswer,
@@ -46,7 +45,6 @@ router = APIRouter(prefix="/v1/models/{name}", tags=["Versions"], route_class=Au
 
 R = TypeVar("R", Promotion, Comparison)
 T = TypeVar("T", PromotionAnswer, ComparisonAnswer)
-Number = Annotated[int, Path(ge=1, le=LAST, description="The version's number.", examples=[1])]
 
 
 def first_of_page(after: str | None) -> int:
@@ -56,13 +54,6 @@ def first_of_page(after: str | None) -> int:
 
 def with_spec(session: Session, model: Model, version: Version) -> VersionAnswer:
     return of_version(version, spec_at(session, model.id, model.spec, version.position))
-
-
-def require_weights(caller: Caller, model: Model) -> None:
-    """Forbidden, unless the key may read weights; with certified removal admin's alone may: the promise holds only as
-    long as nobody knows the perturbation.
-    """
-    caller.require(Scope.ADMIN if training_of(model).removal else Scope.WEIGHTS)
 
 
 @router.get("/versions", response_model=Page[VersionAnswer], responses=documented(404))
@@ -129,34 +120,6 @@ def promote_version(name: Name, n: Number, caller: Admin, write: Write) -> Respo
         return PromotedAnswer(**dict(with_spec(session, model, version)), held=hold_answer(model))
 
     return write(caller.credential, 200, promote)
-
-
-@router.get(
-    "/versions/{n}/weights",
-    response_class=Response,
-    responses={
-        200: {
-            "description": "The safetensors file.",
-            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-        },
-        **documented(404, 409),
-    },
-)
-def download_weights(name: Name, n: Number, caller: Downloader, context: ContextDep) -> Response:
-    """The version's state as a safetensors file. It takes the scope `weights`: more can be computed from weights than
-    predictions tell. With certified removal it takes an admin key: the file holds the perturbation, and the promise
-    holds only as long as nobody knows it.
-    """
-    with context.database.read() as session:
-        model = catalog.find(session, name, caller.models)
-        require_weights(caller, model)
-        version = find_version(session, model, n)
-        if version.state is VersionState.PURGED:
-            raise NotFound("version_purged", f"Version {n} is purged: its weights are gone.")
-        history.require_in_use(version)
-        file, sha256 = version.file, version.sha256
-    headers = {"Content-Disposition": f'attachment; filename="{name}-{n}.safetensors"', "ETag": f'"{sha256}"'}
-    return Response(context.file(file, sha256), headers=headers, media_type="application/octet-stream")
 
 
 def page_by_id(

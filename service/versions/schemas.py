@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from core.kprior.model.spec import Spec
 from core.tables.versions import Comparison, Promotion, Version, VersionKind, VersionState
-from core.versions.coefficients import Coefficient
+from core.versions.coefficients import Coefficient, NamedCoefficient
 from core.versions.comparison import PairedEvaluation
 from core.versions.side_by_side import spec_differences
 from service.models.schemas import HeldAnswer
@@ -192,6 +192,26 @@ class CoefficientAnswer(BaseModel):
     b: float | None
 
 
+class NamedCoefficientAnswer(BaseModel):
+    """What a feature adds to the output of a linear model."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    feature: str = Field(examples=["age", "plan = paid", "age * age", "x[3]", "(intercept)"])
+    class_: int | str | None = Field(None, alias="class", description="To the output of which class.")
+    coefficient: float = Field(description="For each unit of the input, as it is sent.")
+    standardised: float = Field(
+        description="For each unit that the model measures in: of a table's numbers, about their deviation."
+    )
+
+
+class CoefficientsAnswer(BaseModel):
+    """All coefficients of a linear model, class by class."""
+
+    items: list[NamedCoefficientAnswer]
+    next: None = Field(None, description="There are no further pages.")
+
+
 class SideBySideAnswer(BaseModel):
     """Two versions side by side, on the sample of the holdout that versions are measured on."""
 
@@ -225,6 +245,15 @@ def of_side(version: Version, spec: Spec) -> SideAnswer:
     own = SideAnswer.model_fields.keys() - {"version", "spec"}
     return SideAnswer(
         version=version.number, spec=SpecAnswer.model_validate(spec), **{n: getattr(version, n) for n in own}
+    )
+
+
+def of_coefficient(found: NamedCoefficient) -> NamedCoefficientAnswer:
+    return NamedCoefficientAnswer(
+        feature=found.feature,
+        class_=found.target,
+        coefficient=found.coefficient,
+        standardised=found.standardised,
     )
 
 

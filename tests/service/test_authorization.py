@@ -16,6 +16,7 @@ ENOUGH = {
     "remove_examples": {"ingest", "erase"},
     "make_predictions": {"read"},
     "download_weights": {"weights"},
+    "list_coefficients": {"weights"},
     "list_keys": set[str](),
 }
 """The scopes besides admin's with which an operation goes; else erase for erasures, read for GET, or none."""

@@ -179,3 +179,22 @@ def test_comparisons_are_listed_newest_first(stack: Stack, api: httpx.Client) ->
     assert [item["position"] for item in items] == [8, 6]
     assert items[0].pop("created_at")
     assert items[0] == {"position": 8, "adapted": 1, "retrained": 2, "within_tolerance": True, **figures}
+
+
+def test_coefficients_are_told_by_name_to_keys_that_may_read_weights(stack: Stack, api: httpx.Client) -> None:
+    name = stack.model()
+    add(api, name, rows(20))
+    stack.train(name)
+    path = f"/v1/models/{name}/versions/1/coefficients"
+    weights = safetensors.load(api.get(f"/v1/models/{name}/versions/1/weights").content)["w"]
+    answer = api.get(path).raise_for_status().json()
+    assert [item["feature"] for item in answer["items"]] == ["x[0]", "x[1]", "(intercept)"]
+    assert [item["coefficient"] for item in answer["items"]] == pytest.approx(weights.tolist())
+    assert answer["items"][0].keys() == {"feature", "class", "coefficient", "standardised"}
+    with stack.client(stack.key("read")) as reader:
+        refused(reader.get(path), 403, "scope_missing")
+    network = stack.model(architecture={"kind": "mlp", "hidden": [2]})
+    add(api, network, rows(20))
+    stack.train(network)
+    refused(api.get(f"/v1/models/{network}/versions/1/coefficients"), 409, "model_not_linear")
+    refused(api.get(f"/v1/models/{name}/versions/9/coefficients"), 404, "version_not_found")

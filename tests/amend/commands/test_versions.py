@@ -21,6 +21,15 @@ def test_weights_are_written_as_they_come(stand_in: StandIn, tmp_path: Path) -> 
     assert stand_in.asked[0].path == "/v1/models/churn/versions/7/weights"
 
 
+def test_coefficients_are_listed_by_name(stand_in: StandIn) -> None:
+    age: dict[str, Any] = {"feature": "age", "class": None, "coefficient": 0.02, "standardised": 0.32}
+    stand_in.answer({"items": [age], "next": None}, {"items": [{**age, "class": "no"}], "next": None})
+    printed = stand_in.run("versions", "coefficients", "churn", "7").stdout
+    assert printed.split() == ["feature", "coefficient", "standardised", "age", "0.02", "0.32"]
+    assert stand_in.asked[0].path == "/v1/models/churn/versions/7/coefficients"
+    assert "no" in stand_in.run("versions", "coefficients", "churn", "7").stdout.split()
+
+
 def test_the_champion_can_be_named(stand_in: StandIn) -> None:
     led = {**MODEL, "champion": 7}
     stand_in.answer(led, b"weights", led, version(7), MODEL)

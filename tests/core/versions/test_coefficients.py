@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from core.errors import Conflict
 from core.kprior import Examples, State, train
-from core.versions.coefficients import INTERCEPT, Coefficient, coefficients
+from core.versions.coefficients import INTERCEPT, Coefficient, coefficients, named_coefficients
 
 TABLE = {
     "kind": "table",
@@ -108,3 +109,54 @@ def test_a_network_has_none() -> None:
     network = trained(architecture={"kind": "mlp", "hidden": [2]})
     assert coefficients(network, trained()) is None
     assert coefficients(trained(), network) is None
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_named_coefficients_give_the_outputs_from_raw_inputs(degree: int) -> None:
+    state = trained(architecture={"kind": "linear", "degree": degree})
+    x = rows(50, seed=5).x.double()
+    missing, code = x.isnan(), torch.nn.functional.one_hot(x[:, 1].long(), 3).double()
+    values = {"age": x[:, 0].nan_to_num(0), "pay": x[:, 2].nan_to_num(0)}
+    values |= {"age is missing": missing[:, 0].double(), "pay is missing": missing[:, 2].double()}
+    values |= {"plan = free": code[:, 0], "plan = paid": code[:, 1], "plan is another or missing": code[:, 2]}
+    values[INTERCEPT] = torch.ones(50).double()
+    outputs = torch.zeros(50).double()
+    for item in named_coefficients(state):
+        product = torch.ones(50).double()
+        for name in item.feature.split(" * "):
+            product = product * values[name]
+        outputs += item.coefficient * product
+    torch.testing.assert_close(outputs, state.predictor.outputs(state.w, x)[:, 0], rtol=1e-9, atol=1e-9)
+
+
+def test_named_coefficients_as_standardised_are_the_weights_class_by_class() -> None:
+    target = {"kind": "classes", "values": ["a", 7]}
+    given = rows(60, 0)
+    data = Examples(given.key, given.x, torch.cat([given.y, 1 - given.y], 1))
+    spec = {**trained().spec, "target": target}
+    state = train(spec, [data]).state
+    found = named_coefficients(state)
+    assert [item.standardised for item in found] == pytest.approx(state.w.tolist())
+    assert [item.target for item in found] == ["a"] * 8 + [7] * 8
+    assert found[7].feature == found[15].feature == INTERCEPT
+    scale = float(state.predictor.encoder.scale[0])
+    assert found[0].coefficient == pytest.approx(found[0].standardised / scale)
+
+
+def test_pixels_have_names_and_bytes_count_as_sent() -> None:
+    spec = {**trained().spec, "input": {"kind": "image", "shape": [1, 2, 2], "dtype": "uint8"}}
+    x = torch.randint(0, 256, (80, 1, 2, 2), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    state = train(spec, [Examples(torch.arange(80), x, (x[:, 0, 0, :1] > 100).double())]).state
+    found = {item.feature: item for item in named_coefficients(state)}
+    assert found["x[0, 1, 0]"].coefficient * 255 == pytest.approx(found["x[0, 1, 0]"].standardised)
+
+
+def test_networks_and_giants_have_no_named_coefficients(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = trained(architecture={"kind": "mlp", "hidden": [3]})
+    with pytest.raises(Conflict) as refused:
+        named_coefficients(network)
+    assert refused.value.code == "model_not_linear"
+    monkeypatch.setattr("core.versions.coefficients.MOST_NAMED", 5)
+    with pytest.raises(Conflict) as refused:
+        named_coefficients(trained())
+    assert refused.value.code == "coefficients_too_many"
