@@ -1,6 +1,6 @@
-"""The words of receipts and refusals: every sentence that a person may be shown is written here.
+"""The words of receipts and refusals: what was done to a person's data is put into words here.
 
-`report.py` has what they are put into, the templates of the service's pages how that looks.
+`report.py` has the facts; the templates of the service's pages have headings, notes and looks.
 """
 
 from __future__ import annotations
@@ -151,6 +151,16 @@ def select_glossary(models: Sequence[ModelReport]) -> dict[str, str]:
 def find_audit(model: ModelReport) -> Familiarity | None:
     """The audit, if it says anything: of a few examples the figure is chance."""
     return model.audit if model.examples >= AUDITED else None
+
+
+def describe_audit(audit: Familiarity) -> str:
+    """Whether somebody who knows an example can tell that the model was trained on it."""
+    return f"{audit.before:.2f} before, {audit.after:.2f} after (0.5: cannot be told apart)"
+
+
+def describe_disagreement(share: float) -> str:
+    """How an adapted version and a retrain at the same position differ."""
+    return f"{share:.2%} of predictions differ between adapted and retrained"
 
 
 def describe_nearness(model: ModelReport) -> dict[str, str]:

@@ -24,10 +24,10 @@ from core.kprior import (
     Result,
     SolverError,
     State,
+    Task,
     adapt,
     train,
 )
-from core.kprior import Task as Change
 from core.kprior.curvature import is_wide
 from core.kprior.passes.moments import encoder_fits
 from core.ledger import passes
@@ -67,7 +67,7 @@ class Changes:
     """Of passes that were made to find out."""
 
     @property
-    def tasks(self) -> list[Change]:
+    def tasks(self) -> list[Task]:
         return [AddData(self.added), RemoveData(self.removed)]
 
 
@@ -135,9 +135,9 @@ def worse(snapshot: ModelSnapshot, parent: State, made: VersionDraft) -> bool:
     return not made.metrics.get("loss", math.inf) <= LOSS_FACTOR * before["loss"] + LOSS_SLACK
 
 
-def spec_changes(snapshot: ModelSnapshot, parent: State) -> list[Change]:
+def spec_changes(snapshot: ModelSnapshot, parent: State) -> list[Task]:
     """What became of the regularizer and the architecture."""
-    changes: list[Change] = []
+    changes: list[Task] = []
     if parent.spec["regularizer"] != snapshot.spec["regularizer"]:
         changes.append(ChangeRegularizer(snapshot.spec["regularizer"]))
     if parent.spec["architecture"] != snapshot.spec["architecture"]:

@@ -17,8 +17,7 @@ from typing import cast
 import structlog
 from torch import Tensor
 
-from core.kprior import Cost, adapt
-from core.kprior import Task as Change
+from core.kprior import Cost, Task, adapt
 from core.kprior.adaptation.network import certificate_from_audit
 from core.kprior.adaptation.survey import Survey, survey_change
 from core.kprior.certificate.network import Audit
@@ -134,7 +133,7 @@ class NetworkAttempts:
     snapshot: ModelSnapshot
     tip: Version
     changes: Changes
-    tasks: list[Change]
+    tasks: list[Task]
     known: Survey
     predicted: dict[str, int]
     """What each method is thought to take."""
