@@ -11,12 +11,12 @@ from typing import Any
 
 from celery import signals
 
-from core.database import Database, now
+from core.database import Database
 from core.errors import AmendError
+from core.jobs import workers
 from core.jobs.messages import TRACKING
 from core.jobs.queue import QUEUES
 from core.settings import Settings, from_environment
-from core.tables.jobs import Worker
 from core.versions import store_identity
 from core.versions.store import Store
 from migrations.runner import open_database
@@ -65,7 +65,7 @@ def give_signs(settings: Settings, name: str) -> None:
             database = Database(settings.model_copy(update={"database_patience": SIGN}))
             try:
                 with database.write() as session:
-                    session.merge(Worker(name=name, seen_at=now()))
+                    workers.give_sign(session, name)
             finally:
                 database.close()
         pause.wait(SIGN)

@@ -6,17 +6,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from core.erasure.job_end import follow_up
 from core.jobs import leases
 from core.kprior import State
-from core.tables.bookkeeping import OrphanFile
 from core.tables.jobs import Job, JobKind
 from core.tables.models import Model
 from core.versions import history
-from core.versions.orphans import put_noted, sweep
+from core.versions.orphans import disown, put_noted, sweep
 from core.versions.store import Stored
 from worker.context import Context
 
@@ -69,5 +67,5 @@ class JobAttempt:
     def drop(self, stored: Stored) -> None:
         """Delete a file that no version will claim, and that may know a person who is being erased."""
         with self.context.database.write() as session:
-            session.execute(update(OrphanFile).where(OrphanFile.path == stored.file).values(owner=None))
+            disown(session, stored.file)
         sweep(self.context.database, self.context.store)

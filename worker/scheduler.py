@@ -16,7 +16,6 @@ from types import FrameType
 
 import structlog
 from celery import Celery
-from sqlalchemy import delete
 
 from core import idempotency, logs
 from core.database import Database, now
@@ -26,9 +25,8 @@ from core.erasure.receipts import file_missing
 from core.erasure.requests import restrict_held
 from core.erasure.vacuum import vacuum_if_due
 from core.errors import AmendError
-from core.jobs import messages, schedule, shards
+from core.jobs import messages, schedule, shards, workers
 from core.settings import Settings, from_environment
-from core.tables.jobs import Worker
 from core.tracking.queries import next_event
 from core.versions import store_identity
 from core.versions.orphans import sweep
@@ -79,7 +77,7 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
 
     def forget_workers() -> None:
         with database.write() as session:
-            session.execute(delete(Worker).where(Worker.seen_at < now() - FORGOTTEN))
+            workers.forget(session, now() - FORGOTTEN)
 
     def forget_answers() -> None:
         with database.write() as session:

@@ -11,7 +11,7 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from core.database import now, rows_changed
-from core.erasure.queries import WHOLE, must_go
+from core.erasure.queries import WHOLE, must_go, open_parts
 from core.erasure.receipt_text import Trace
 from core.jobs.queries import is_at_work
 from core.ledger.queries import batched
@@ -22,9 +22,11 @@ from core.tables.figures import AuditFigures, CandidateFigures
 from core.tables.jobs import JobKind
 from core.tables.ledger import Example, HoldoutSample
 from core.tables.models import Model
+from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.tables.versions import Comparison, Version, VersionState
-from core.versions.knowledge import knows
+from core.versions.knowledge import knows, never_knew
 from core.versions.privacy_rounding import significant
+from core.versions.queries import kept_versions
 from core.versions.store import Store
 
 FIRST = 1
@@ -178,3 +180,14 @@ def find_traces(
         Trace.SAMPLE.value: count_sampled(session, part.model_id, part.positions),
         Trace.MEMORY.value: len(remembered.intersection(part.positions)),
     }
+
+
+def withdraw(session: Session, model: Model) -> None:
+    """A model without examples answers nothing any more: whatever it learnt is purged."""
+    model.champion = model.tip = None
+    session.execute(delete(HoldoutSample).where(HoldoutSample.model_id == model.id))
+    parts = [part for part, _ in open_parts(session, model.id)]
+    for version in kept_versions(session, model.id):
+        if not all(never_knew(part, version.position) for part in parts):
+            discard(session, version)
+    enqueue_event(session, model, TrackingEventKind.ALIASES)

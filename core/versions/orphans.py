@@ -21,11 +21,21 @@ log = structlog.get_logger("core")
 def put_noted(database: Database, store: Store, folder: str, data: bytes, owner: str) -> Stored:
     """Store a version's file. Should its worker die before the version is recorded, the file is swept away."""
 
-    def note(name: str) -> None:
+    def note_first(name: str) -> None:
         with database.write() as session:
             session.add(OrphanFile(path=name, owner=owner))
 
-    return store.put(folder, data, before=note)
+    return store.put(folder, data, before=note_first)
+
+
+def note(session: Session, path: str) -> None:
+    """Have a file swept away that belongs to nothing."""
+    session.merge(OrphanFile(path=path))
+
+
+def disown(session: Session, path: str) -> None:
+    """Have a file swept away at once: the job that wrote it does not want it."""
+    session.execute(update(OrphanFile).where(OrphanFile.path == path).values(owner=None))
 
 
 def claim(session: Session, path: str, owner: str) -> bool:

@@ -10,8 +10,9 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.errors import NotFound
 from core.tables.models import Model
-from core.tables.versions import Comparison, Promotion, Version, VersionKind
+from core.tables.versions import Comparison, Promotion, Version, VersionKind, VersionState
 
+IS_PURGED = Version.state == VersionState.PURGED
 LAST = 2**31 - 1
 """The largest number that a version can have."""
 Listed = TypeVar("Listed", Version, Promotion, Comparison)
@@ -86,3 +87,13 @@ def positions_in_service(session: Session) -> list[tuple[Model, int | None]]:
     champion = (Version.model_id == Model.id) & (Version.number == Model.champion)
     found = session.execute(select(Model, Version.position).outerjoin(Version, champion))
     return [(model, position) for model, position in found]
+
+
+def kept_versions(session: Session, model_id: int) -> Sequence[Version]:
+    """Those of a model's versions that are not purged."""
+    return session.scalars(select(Version).where(Version.model_id == model_id, ~IS_PURGED)).all()
+
+
+def purged_versions(session: Session, model_id: int) -> Sequence[Version]:
+    """Those of a model's versions whose weights are gone."""
+    return session.scalars(select(Version).where(Version.model_id == model_id, IS_PURGED)).all()

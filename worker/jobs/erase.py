@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from core.erasure import queries, receipts, report, requests, states
@@ -19,6 +18,7 @@ from core.erasure.purge import (
     overdue_versions,
     purge_removed,
     purge_versions,
+    withdraw,
 )
 from core.erasure.queries import open_parts, verified_parts
 from core.erasure.receipt_text import CACHES, Trace
@@ -28,17 +28,14 @@ from core.errors import Conflict, Unavailable
 from core.jobs import leases, queue
 from core.kprior import State
 from core.models.policy import policy_of
-from core.tables.bookkeeping import OrphanFile
 from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.jobs import JobKind, JobState
-from core.tables.ledger import HoldoutSample
 from core.tables.models import Model
-from core.tables.tracking import TrackingEventKind, enqueue_event
-from core.tables.versions import Version, VersionKind, VersionState
-from core.versions import history
-from core.versions.knowledge import has_forgotten, is_proven, never_knew
+from core.tables.versions import Version, VersionKind
+from core.versions import history, orphans
+from core.versions.knowledge import has_forgotten, is_proven
 from core.versions.orphans import strays, sweep
-from core.versions.queries import tip_of
+from core.versions.queries import champion_of, purged_versions, tip_of
 from core.versions.store import Store
 from worker.attempt import JobAttempt
 from worker.jobs.erasure_verification import verify
@@ -95,18 +92,6 @@ def is_behind(session: Session, model: Model) -> bool:
     return any(not has_forgotten(part, tip) or not is_proven(part, tip) for part, _ in open_parts(session, model.id))
 
 
-def withdraw(session: Session, model: Model) -> None:
-    """A model without examples answers nothing any more: whatever it learnt is purged."""
-    model.champion = model.tip = None
-    session.execute(delete(HoldoutSample).where(HoldoutSample.model_id == model.id))
-    parts = [part for part, _ in open_parts(session, model.id)]
-    kept = select(Version).where(Version.model_id == model.id, Version.state != VersionState.PURGED)
-    for version in session.scalars(kept):
-        if not all(never_knew(part, version.position) for part in parts):
-            discard(session, version)
-    enqueue_event(session, model, TrackingEventKind.ALIASES)
-
-
 def purge(attempt: JobAttempt, verified: set[str]) -> None:
     """Delete rows, versions and files; then what MLflow has of them."""
     attempt.progress(0.7, "deleting")
@@ -126,7 +111,7 @@ def purge(attempt: JobAttempt, verified: set[str]) -> None:
     with attempt.write() as (session, _job, model):
         still = set(strays(session, attempt.context.store, history.folder_of(model.id))) if lost else set()
         for name in still.intersection(lost):  # after what MLflow has of them: it is the files that tell
-            session.merge(OrphanFile(path=name))
+            orphans.note(session, name)
         for part, _ in still_verified(session, model, verified):
             noted = report.read(part)
             so_far = noted.deleted or Deleted()
@@ -155,9 +140,8 @@ def forget_in_mlflow(attempt: JobAttempt, lost: bool) -> int:
 
     Also of `lost` versions, which were made before the database was restored from a backup.
     """
-    purged = select(Version).where(Version.model_id == attempt.model_id, Version.state == VersionState.PURGED)
     with attempt.context.database.read() as session:
-        numbers = [v.number for v in session.scalars(purged) if may_be_in_mlflow(v)]
+        numbers = [v.number for v in purged_versions(session, attempt.model_id) if may_be_in_mlflow(v)]
     if not numbers and not lost:
         return 0
     attempt.progress(0.8, "deleting in MLflow")
@@ -172,9 +156,9 @@ def forget_in_mlflow(attempt: JobAttempt, lost: bool) -> int:
 
 def champion_memory(session: Session, store: Store, model: Model) -> set[int]:
     """The positions that the champion remembers."""
-    if model.champion is None:
+    champion = champion_of(session, model)
+    if champion is None:
         return set()
-    champion = session.get_one(Version, (model.id, model.champion))
     return set(State.from_bytes(store.get(champion.file, champion.sha256)).memory.key.tolist())
 
 
