@@ -100,7 +100,7 @@ def rows_changed(session: Session, statement: sa.Update | sa.Delete) -> int:
     return int(result.rowcount)
 
 
-def inserting(session: Session, table: type[Base]) -> sqlite.Insert | postgresql.Insert:
+def insert_of(session: Session, table: type[Base]) -> sqlite.Insert | postgresql.Insert:
     """An INSERT that can be told to do nothing where the row is there already, as plain SQL cannot."""
     if session.get_bind().dialect.name == "sqlite":
         return sqlite.insert(table)
@@ -157,13 +157,13 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A session that sees committed data and stores nothing."""
-        with told_when_busy(), Session(self.engine, autoflush=False) as session:
+        with translate_database_errors(), Session(self.engine, autoflush=False) as session:
             yield session
 
     @contextmanager
     def write(self) -> Iterator[Session]:
         """One transaction: committed at the end, rolled back whole by any exception."""
-        with told_when_busy(), self._turn(), Session(self._writing) as session, session.begin():
+        with translate_database_errors(), self._turn(), Session(self._writing) as session, session.begin():
             yield session
             if session.info.get("settle_early") and not self.sqlite:
                 session.flush()
@@ -172,7 +172,7 @@ class Database:
     @contextmanager
     def alone(self) -> Iterator[sa.Connection]:
         """A connection for what is a transaction of its own; what was begun and not ended there is undone."""
-        with told_when_busy(), self._turn(), self._writing.connect() as connection:
+        with translate_database_errors(), self._turn(), self._writing.connect() as connection:
             yield connection
 
     @contextmanager
@@ -259,7 +259,7 @@ def says_standby(error: BaseException | None) -> bool:
 
 
 @contextmanager
-def told_when_busy() -> Iterator[None]:
+def translate_database_errors() -> Iterator[None]:
     """Turn the many ways in which a database says "not now" into one error."""
     try:
         yield

@@ -43,7 +43,7 @@ def complete_erasures(database: Database, store: Store, mlflow: bool) -> None:
     with database.write() as session:
         receipts.require_all(session, store)
         for part, erasure in session.execute(waiting).all():
-            found = find_traces(session, store, part, mlflow)
+            found = find_model_traces(session, store, part, mlflow)
             if any(found.values()):
                 continue  # the next tick looks again
             report.write(part, replace(report.read(part), checked=found, database=cleanup, in_mlflow=None))
@@ -52,7 +52,7 @@ def complete_erasures(database: Database, store: Store, mlflow: bool) -> None:
     receipts.file_missing(database, store)
 
 
-def find_traces(session: Session, store: Store, part: Part, mlflow: bool) -> dict[str, int]:
+def find_model_traces(session: Session, store: Store, part: Part, mlflow: bool) -> dict[str, int]:
     """What is still there of a deleted model: each figure must be 0."""
     rows = session.scalar(select(func.count()).where(Example.model_id == part.model_id)) or 0
     files = len(store.names(folder_of(part.model_id)))

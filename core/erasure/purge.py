@@ -11,7 +11,7 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from core.database import now, rows_changed
-from core.erasure.queries import WHOLE, must_go, open_parts
+from core.erasure.queries import WHOLE, is_doomed, open_parts
 from core.erasure.receipt_text import Trace
 from core.jobs.queries import is_at_work
 from core.ledger.queries import batched
@@ -37,7 +37,7 @@ def purge_versions(session: Session, model: Model, part: Part) -> None:
     """Purge the versions that knew the person, or set the date when they will be."""
     keep = policy_of(model).erasure.keep_superseded
     forget_figures(session, part)
-    found = session.scalars(select(Version).where(must_go(part), Version.state != VersionState.PURGED)).all()
+    found = session.scalars(select(Version).where(is_doomed(part), Version.state != VersionState.PURGED)).all()
     if keep is None:
         for version in found:
             discard(session, version)
@@ -130,7 +130,7 @@ def forget_figures(session: Session, part: Part) -> None:
     Also those that other versions have of weights which knew the person: whoever guesses the person's example could
     train on the guess, and see whether the figures come out the same.
     """
-    gone = set(session.scalars(select(Version.number).where(must_go(part))))
+    gone = set(session.scalars(select(Version.number).where(is_doomed(part))))
     for version in session.scalars(select(Version).where(Version.model_id == part.model_id)):
         if version.number in gone:
             drop_figures(version)
@@ -171,7 +171,7 @@ def find_traces(
         query = select(func.count()).where(Example.model_id == part.model_id, Example.position.in_(some))
         rows += session.scalar(query) or 0
     about = (Example.model_id == part.model_id, Example.subject == subject, Example.position <= part.removed)
-    purged = session.scalars(select(Version.file).where(must_go(part), Version.state == VersionState.PURGED))
+    purged = session.scalars(select(Version.file).where(is_doomed(part), Version.state == VersionState.PURGED))
     return {
         Trace.BY_POSITION.value: rows,
         Trace.BY_PERSON.value: session.scalar(select(func.count()).where(*about)) or 0,

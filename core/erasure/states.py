@@ -22,7 +22,7 @@ from dateutil.relativedelta import relativedelta
 from sqlalchemy import exists, update
 from sqlalchemy.orm import Session
 
-from core.database import inserting, now, utc_text
+from core.database import insert_of, now, utc_text
 from core.erasure import receipts, report
 from core.erasure.queries import events_of, find_open, last_event, open_parts, parts_of
 from core.erasure.receipt_text import write_statement
@@ -117,7 +117,7 @@ def file(session: Session, filing: Filing, secret: bytes, by: str, request_id: s
             "state": HELD if filing.hold else RECEIVED,
         }
         # somebody else may just have begun it; as an error it would be in PostgreSQL's log, with the hash
-        session.execute(inserting(session, Erasure).values(values).on_conflict_do_nothing())
+        session.execute(insert_of(session, Erasure).values(values).on_conflict_do_nothing())
         erasure = find_open(session, filing.subject)
         assert erasure is not None
     elif filing.received_at is not None and filing.received_at < erasure.received_at:

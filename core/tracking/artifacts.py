@@ -92,11 +92,11 @@ def folders_of(version: Version) -> dict[str, Callable[[str], bool]]:
     found: dict[str, Callable[[str], bool]] = {version.mlflow_folder: lambda path: True}
     root, apart, _ = version.mlflow_folder.rpartition("/models/")
     if apart and (run_id := (version.mlflow or {}).get("run_id")):
-        found[f"{root}/{run_id}/artifacts"] = must_go
+        found[f"{root}/{run_id}/artifacts"] = is_private_file
     return found
 
 
-def must_go(path: str) -> bool:
+def is_private_file(path: str) -> bool:
     """Whether a file of a run may not outlive its version: weights that somebody put there, and pictures."""
     return path.endswith(SUFFIX) or path.startswith(f"{PICTURES}/")
 
@@ -149,7 +149,7 @@ class Weights:
         usual = {f"{experiment.artifact_location}/models/{output.model_id}/artifacts" for output in outputs}
         self.folders = {folder: self.files(folder) for folder in usual | {m.artifact_location for m in self.models}}
         self.run_folder = run.info.artifact_uri
-        self.strays = [path for path in self.files(self.run_folder) if must_go(path)]
+        self.strays = [path for path in self.files(self.run_folder) if is_private_file(path)]
 
     def count(self) -> Counter[str]:
         files = len(self.strays) + sum(map(len, self.folders.values()))

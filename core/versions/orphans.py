@@ -51,7 +51,7 @@ def remove_noted(database: Database, store: Store, paths: Sequence[str]) -> None
         session.execute(delete(OrphanFile).where(OrphanFile.path.in_(paths)))
 
 
-def strays(session: Session, store: Store, folder: str) -> list[str]:
+def find_strays(session: Session, store: Store, folder: str) -> list[str]:
     """Files in a model's folder that no version has: a database that was restored knows nothing of them."""
     # in the order of a file's life, backwards: it is noted before it is written, and a version's when the note goes
     there, noted = store.names(folder), set(session.scalars(select(OrphanFile.path)))

@@ -52,7 +52,7 @@ class Store:
     def write(self, name: str, data: bytes) -> None:
         """Store bytes under a name of the caller's."""
         path = f"{self.root}/{name}"
-        with told_when_down("takes nothing"):
+        with translate_store_errors("takes nothing"):
             if self.local:
                 self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
                 write_whole(Path(path), data)
@@ -61,7 +61,7 @@ class Store:
 
     def names(self, folder: str) -> list[str]:
         """The names of the files in a folder, in order; none if there is no such folder."""
-        with told_when_down():
+        with translate_store_errors():
             try:
                 found = self.files.ls(f"{self.root}/{folder}", detail=False)
             except FileNotFoundError:
@@ -71,7 +71,7 @@ class Store:
 
     def get(self, name: str, sha256: str | None = None) -> bytes:
         """A file's bytes; Unavailable if they are not those of the given hash."""
-        with told_when_down():
+        with translate_store_errors():
             try:
                 data = bytes(self.files.cat_file(f"{self.root}/{name}"))
             except FileNotFoundError as error:
@@ -81,19 +81,19 @@ class Store:
         return data
 
     def exists(self, name: str) -> bool:
-        with told_when_down():
+        with translate_store_errors():
             return bool(self.files.exists(f"{self.root}/{name}"))
 
     def delete(self, name: str) -> None:
         """Delete a file, or a folder with all its files; nothing happens if it is not there."""
-        with told_when_down("deletes nothing"):
+        with translate_store_errors("deletes nothing"):
             for path in (f"{self.root}/{name}", f"{self.root}/{name}{PARTIAL}"):
                 if self.files.exists(path):
                     self.files.rm(path, recursive=True)
 
 
 @contextmanager
-def told_when_down(problem: str = "does not answer") -> Iterator[None]:
+def translate_store_errors(problem: str = "does not answer") -> Iterator[None]:
     """Turn what a file system raises into one error: each has kinds of its own."""
     try:
         yield

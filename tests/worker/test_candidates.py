@@ -14,7 +14,7 @@ from core.kprior.certificate.network import Audit
 from core.tables.versions import VersionKind
 from core.versions.history import VersionDraft
 from worker.versions import candidates
-from worker.versions.candidates import NetworkAttempts, next_network
+from worker.versions.candidates import NetworkTrials, next_network
 from worker.versions.snapshot import Unadaptable
 
 PASSES = Audit(10, 100, 0.2, 0.2, 0.01, 0.1, 0.1)
@@ -58,7 +58,7 @@ class Scripted:
     predicted: dict[str, int] = field(default_factory=lambda: {"kprior": 10, "warm": 20, "retrain": 30})
     asked: list[str] = field(default_factory=list)
     known: Any = field(default_factory=lambda: SimpleNamespace(cost=Cost(backward_passes=5), count=50, budget=40))
-    candidate = NetworkAttempts.candidate
+    candidate = NetworkTrials.candidate
 
     def make(self, method: str) -> tuple[VersionDraft, Audit | None]:
         self.asked.append(method)
@@ -69,7 +69,7 @@ class Scripted:
 
 
 def chosen(monkeypatch: pytest.MonkeyPatch, scripted: Scripted) -> VersionDraft:
-    monkeypatch.setattr(NetworkAttempts, "of", lambda *_: scripted)
+    monkeypatch.setattr(NetworkTrials, "of", lambda *_: scripted)
     return next_network(SimpleNamespace(job_id="j"), None, None)  # type: ignore[arg-type]
 
 
@@ -121,11 +121,11 @@ def test_a_job_that_is_cancelled_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_nothing_can_be_built_on_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> NetworkAttempts:
+    def refuse(*_: Any) -> NetworkTrials:
         raise Unadaptable("examples are purged")
 
-    monkeypatch.setattr(NetworkAttempts, "of", refuse)
-    monkeypatch.setattr(candidates, "from_scratch", lambda *_: made("retrain"))
+    monkeypatch.setattr(NetworkTrials, "of", refuse)
+    monkeypatch.setattr(candidates, "train_draft", lambda *_: made("retrain"))
     task = SimpleNamespace(job_id="j", part=lambda *_: None)
     for erasing in (False, True):
         snapshot = SimpleNamespace(erasing=erasing)

@@ -34,7 +34,7 @@ from core.tables.models import Model
 from core.tables.versions import Version, VersionKind
 from core.versions import history, orphans
 from core.versions.knowledge import has_forgotten, is_proven
-from core.versions.orphans import strays, sweep
+from core.versions.orphans import find_strays, sweep
 from core.versions.queries import champion_of, purged_versions, tip_of
 from core.versions.store import Store
 from worker.attempt import JobAttempt
@@ -105,11 +105,11 @@ def purge(attempt: JobAttempt, verified: set[str]) -> None:
         for version in overdue_versions(session, model.id):
             discard(session, version)
         purge_removed(session, model)
-        lost = strays(session, attempt.context.store, history.folder_of(model.id))
+        lost = find_strays(session, attempt.context.store, history.folder_of(model.id))
     sweep(attempt.context.database, attempt.context.store)
     files = forget_in_mlflow(attempt, bool(lost))
     with attempt.write() as (session, _job, model):
-        still = set(strays(session, attempt.context.store, history.folder_of(model.id))) if lost else set()
+        still = set(find_strays(session, attempt.context.store, history.folder_of(model.id))) if lost else set()
         for name in still.intersection(lost):  # after what MLflow has of them: it is the files that tell
             orphans.note(session, name)
         for part, _ in still_verified(session, model, verified):
@@ -174,7 +174,7 @@ def complete(attempt: JobAttempt, verified: set[str]) -> None:
     with attempt.write() as (session, job, model):
         receipts.require_all(session, store)
         count, remembered = 0, champion_memory(session, store, model)
-        lost = len(strays(session, store, history.folder_of(model.id)))
+        lost = len(find_strays(session, store, history.folder_of(model.id)))
         for part, erasure in still_verified(session, model, verified):
             found = find_traces(session, store, part, erasure.subject, remembered, lost)
             if attempt.context.settings.mlflow_url:

@@ -24,7 +24,7 @@ from core.versions.privacy_rounding import SIDES
 from core.versions.queries import tip_of
 from worker.attempt import JobAttempt, Outdated
 from worker.jobs.nested_job import run_nested
-from worker.versions.builder import from_scratch
+from worker.versions.builder import train_draft
 from worker.versions.recording import record_version
 from worker.versions.snapshot import ModelSnapshot
 
@@ -57,7 +57,7 @@ def retrain_at_head(attempt: JobAttempt) -> None:
     if snapshot.count == 0:
         raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
     current = snapshot.load_or_none(snapshot.tip)
-    draft = from_scratch(attempt, snapshot, attempt.part(0.1, 0.9), encoder_of=current)
+    draft = train_draft(attempt, snapshot, attempt.part(0.1, 0.9), encoder_of=current)
     figures = None
     adapted = snapshot.tip if snapshot.tip and snapshot.tip.position == at else None
     if adapted is not None and adapted.kind is VersionKind.ADAPTED and current is not None:
@@ -118,7 +118,7 @@ def in_words(name: str, ours: dict[str, float], theirs: dict[str, float], errors
     return f"{name} {theirs[name]:.4g} against {ours[name]:.4g}, a difference of {apart}"
 
 
-def tolerable(policy: Policy, draft: VersionDraft, adapted: Version, figures: ComparisonFigures) -> bool:
+def is_within_tolerance(policy: Policy, draft: VersionDraft, adapted: Version, figures: ComparisonFigures) -> bool:
     """Whether the adapted version is as near to the retrained one as the policy asks."""
     if draft.dataset != adapted.dataset:
         return False  # it stands for other data than it should
@@ -142,7 +142,7 @@ def settle(
     if adapted is None:
         words += "; " + take_over(session, model, version, snapshot.tip)
     elif figures is not None:
-        good = tolerable(policy_of(model), draft, adapted, figures)
+        good = is_within_tolerance(policy_of(model), draft, adapted, figures)
         words += f"; the adapted version {adapted.number} is {'within' if good else 'outside'} tolerance of it; "
         outcome = STAYS if good else objection(draft, adapted, figures)
         outcome = outcome or take_over(session, model, version, snapshot.tip)

@@ -38,7 +38,13 @@ from core.versions.history import VersionDraft
 from worker.attempt import JobAttempt, Progress
 from worker.passes.shared import Reading, RowCache
 from worker.training.group import solver_of
-from worker.versions.certificates import certificate_json, certify_version, clear_of_erased, must_certify, sufficient
+from worker.versions.certificates import (
+    certificate_json,
+    certify_version,
+    is_sufficient,
+    must_certify,
+    refine_without_erased,
+)
 from worker.versions.extreme_examples import describe_extremes, find_extremes
 from worker.versions.snapshot import ModelSnapshot, Unadaptable, count_rows
 
@@ -117,14 +123,14 @@ def adapt_tip(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tup
     state, cost, certificate = result.state, result.cost + changes.cost, None
     if snapshot.erasing:
         # what the adaptation took before depends on who is erased, and is not told
-        state, cost, certificate = clear_of_erased(attempt, snapshot, result, changes.cost)
+        state, cost, certificate = refine_without_erased(attempt, snapshot, result, changes.cost)
     elif must_certify(snapshot, state, bool(count_rows(changes.removed))):
         state, cost, certificate = certify_version(attempt, snapshot, result, cost)
     cost = replace(cost, seconds=time.perf_counter() - start)
     made = complete_draft(attempt, snapshot, "kprior", changes.dataset, state, cost, certificate)
     if certificate is None and worse(snapshot, parent, made):
         return made, "the adapted model did worse on the holdout than the version before"
-    return made, "" if sufficient(snapshot, certificate) else "the bound stayed above the tolerance"
+    return made, "" if is_sufficient(snapshot, certificate) else "the bound stayed above the tolerance"
 
 
 def worse(snapshot: ModelSnapshot, parent: State, made: VersionDraft) -> bool:
@@ -147,7 +153,7 @@ def spec_changes(snapshot: ModelSnapshot, parent: State) -> list[Task]:
     return changes
 
 
-def from_scratch(
+def train_draft(
     attempt: JobAttempt,
     snapshot: ModelSnapshot,
     progress: Progress,

@@ -37,8 +37,8 @@ from worker.versions.builder import (
     adapt_tip,
     changes_since,
     complete_draft,
-    from_scratch,
     spec_changes,
+    train_draft,
 )
 from worker.versions.certificates import certificate_json
 from worker.versions.snapshot import ModelSnapshot, Unadaptable
@@ -74,7 +74,7 @@ class Candidate:
 def next_version(attempt: JobAttempt, snapshot: ModelSnapshot) -> VersionDraft:
     """The version that stands for the ledger up to `at`: made from the tip, or trained if that will not do."""
     if snapshot.tip is None:
-        return from_scratch(attempt, snapshot, attempt.part(0, 0.9))
+        return train_draft(attempt, snapshot, attempt.part(0, 0.9))
     if snapshot.spec["architecture"]["kind"] != "linear":
         return next_network(attempt, snapshot, snapshot.tip)
     spent = Cost()
@@ -95,14 +95,14 @@ def retrain_instead(attempt: JobAttempt, snapshot: ModelSnapshot, why: str, spen
     if snapshot.erasing:
         why = "people are erased, and the adaptation was not clean of them"  # how it was not would tell something
     log.info("the adaptation gives way to a retrain", job=attempt.job_id, reason=why)
-    made = from_scratch(attempt, snapshot, attempt.part(0.5, 0.9))
+    made = train_draft(attempt, snapshot, attempt.part(0.5, 0.9))
     return replace(made, cost=spent + made.cost, why=why)
 
 
 def next_network(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> VersionDraft:
     """The first candidate that passes, from the cheapest on."""
     try:
-        attempts = NetworkAttempts.of(attempt, snapshot, tip)
+        attempts = NetworkTrials.of(attempt, snapshot, tip)
     except Unadaptable as error:
         return retrain_instead(attempt, snapshot, str(error), Cost())
     spent, tried = attempts.known.cost, []
@@ -126,7 +126,7 @@ def next_network(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> 
 
 
 @dataclass(frozen=True)
-class NetworkAttempts:
+class NetworkTrials:
     """What all candidates of a network begin with."""
 
     attempt: JobAttempt
@@ -139,7 +139,7 @@ class NetworkAttempts:
     """What each method is thought to take."""
 
     @classmethod
-    def of(cls, attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> NetworkAttempts:
+    def of(cls, attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> NetworkTrials:
         changes = changes_since(attempt, snapshot, tip)
         left = changes.parent.count - sum(len(chunk) for chunk in changes.removed)
         draw = LedgerDraw(snapshot.context.database, snapshot.model_id, snapshot.spec, tip.position, snapshot.at, left)
@@ -160,10 +160,10 @@ class NetworkAttempts:
     def make(self, method: str) -> tuple[VersionDraft, Audit | None]:
         """A candidate, and what was measured of it; nothing of a retrain."""
         if method == "retrain":
-            return from_scratch(self.attempt, self.snapshot, self.attempt.part(0.5, 0.9)), None
+            return train_draft(self.attempt, self.snapshot, self.attempt.part(0.5, 0.9)), None
         if method == "warm":
             progress = self.attempt.part(0.3, 0.5)
-            made = from_scratch(self.attempt, self.snapshot, progress, start_from=self.changes.parent)
+            made = train_draft(self.attempt, self.snapshot, progress, start_from=self.changes.parent)
             state, cost = made.state, made.cost
             audit = self.known.yardstick.measure(state.predictor, state.w, cost)
             made = replace(made, certificate=certificate_json(certificate_from_audit(audit), self.snapshot))

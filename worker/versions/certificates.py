@@ -32,7 +32,7 @@ def must_certify(snapshot: ModelSnapshot, state: State, removes: bool) -> bool:
     return asked or is_wide(state.predictor) or snapshot.erasing or snapshot.removal is not None
 
 
-def sufficient(snapshot: ModelSnapshot, certificate: Certificate | None) -> bool:
+def is_sufficient(snapshot: ModelSnapshot, certificate: Certificate | None) -> bool:
     """Whether a certificate is as good as the policy, and the promise of certified removal, ask."""
     if certificate is None:
         return True
@@ -63,7 +63,7 @@ def certify_version(
     return measured.state, cost + spent, replace(measured.certificate, passes=spent.data_passes)
 
 
-def clear_of_erased(
+def refine_without_erased(
     attempt: JobAttempt, snapshot: ModelSnapshot, result: Result, cost: Cost
 ) -> tuple[State, Cost, Certificate]:
     """The model whose weights and sums are those of the examples that are left, whoever it knew before."""
