@@ -83,7 +83,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if "NOT RUN" in reason:
             terminalreporter.section("not everything was tested", sep="!", red=True, bold=True)
             terminalreporter.write_line(f"{report.nodeid}: {reason}", red=True, bold=True)
-    flaky = terminalreporter.stats.get("passed", []) if terminalreporter.config.getoption("lf") else []
+    flaky = terminalreporter.stats.get("passed", []) if terminalreporter.config.getoption("lf", False) else []
     if flaky:
         terminalreporter.section("flaky: failed at first, passed when run again", sep="!", yellow=True, bold=True)
         for report in flaky:

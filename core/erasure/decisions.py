@@ -42,7 +42,8 @@ def refuse(session: Session, erasure: Erasure, reason: str, by: str) -> None:
     parts = lock(session, erasure)
     states.refuse(session, erasure, reason, by)
     for part, model in parts:
-        if model is not None and ledger.restore(session, model, part.restricted):
+        part.restricted = [] if model is None else ledger.restore(session, model, part.restricted)
+        if model is not None and part.restricted:
             queue.enqueue_adaptation(session, model, erasure.request_id)
 
 

@@ -51,6 +51,7 @@ class Trace(StrEnum):
     SAMPLE = "rows of the holdout's sample"
     MEMORY = "memory of the champion"
     MLFLOW = "weights in MLflow"
+    MLFLOW_PURGED = "weights of purged versions in MLflow"
     MODEL_EXAMPLES = "examples of the model"
     MODEL_FILES = "files of the model"
     MODEL_MLFLOW = "deletions that MLflow has still to make"

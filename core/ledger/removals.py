@@ -55,15 +55,16 @@ def remove(
     return Removed(removal, missing)
 
 
-def restore(session: Session, model: Model, removed: Sequence[int]) -> int:
-    """Bring the removed examples of some positions back into force; how many.
+def restore(session: Session, model: Model, removed: Sequence[int]) -> list[int]:
+    """Bring the removed examples of some positions back into force; those of them that came back.
 
     What is in force at a position never changes, so each comes back as a change at a new position. One whose id was
     given to another example meanwhile stays out.
     """
     from core.kprior.model.spec import dtype_of  # with it comes torch, which most who remove do without
 
-    count, dtype = 0, np.dtype(dtype_of(model.spec["input"]))
+    returned: list[int] = []
+    dtype = np.dtype(dtype_of(model.spec["input"]))
     for some in batched(sorted(removed)):
         out = (Example.removed.is_not(None), func.length(Example.x) > 0)
         found = select(Example).where(Example.model_id == model.id, Example.position.in_(some), *out)
@@ -76,10 +77,11 @@ def restore(session: Session, model: Model, removed: Sequence[int]) -> int:
             y, splits = np.array([row.y for row in back]), [row.holdout for row in back]
             batch = Batch(pa.array(list(rows), pa.string()), [row.subject for row in back], x, y, splits)
             session.flush()
-            count += add_locked(session, model.id, policy_of(model).holdout, batch).accepted
-    if count:
+            add_locked(session, model.id, policy_of(model).holdout, batch)
+            returned += [row.position for row in back]
+    if returned:
         session.refresh(model)
-    return count
+    return returned
 
 
 def delete_examples(session: Session, model: Model) -> None:

@@ -220,3 +220,14 @@ def test_a_refusal_is_a_letter_to_print(stack: Stack, api: httpx.Client) -> None
     told = "2 records about you were not used. From now on they are."
     for words in ("Reason: kept by &lt;law&gt;", told, "complaint", "supervisory authority", "court"):
         assert words in page.text
+
+
+def test_a_refusal_counts_only_what_came_back(stack: Stack, api: httpx.Client) -> None:
+    person = somebody()
+    name = model_with_person(stack, api, person)
+    gone = model_with_person(stack, api, person)
+    id = ask(api, person, hold=True)["id"]
+    api.delete(f"/v1/models/{gone}").raise_for_status()
+    add(api, name, [{"id": "e0", "x": [9, 9], "y": 0, "split": "train"}])  # the id is another example's now
+    act(api, id, "refuse", reason="no").raise_for_status()
+    assert api.get(f"/v1/erasures/{id}/refusal").json()["examples"] == 1

@@ -45,6 +45,8 @@ def test_a_version_that_knew_the_person_is_kept_as_long_as_the_policy_says(deplo
     assert deployment.champion(name)["version"] == part["version"]
     deployment.settled(name)
     assert deployment.get("/v1/receipts/verify")["valid"]
+    messages = {job["message"] for job in deployment.get(f"/v1/jobs?model={name}&kind=erase")["items"]}
+    assert "versions purged whose time was over" in messages
 
 
 def test_a_second_erasure_does_not_lengthen_the_time_of_a_kept_version(deployment: Deployment) -> None:

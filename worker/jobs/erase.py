@@ -21,7 +21,7 @@ from core.erasure.purge import (
     withdraw,
 )
 from core.erasure.queries import open_parts, verified_parts
-from core.erasure.receipt_text import CACHES, Trace
+from core.erasure.receipt_text import CACHES, Trace, count_of
 from core.erasure.report import Deleted
 from core.erasure.vacuum import mark_vacuum_due, vacuum_if_due, vacuum_now
 from core.errors import Conflict, Unavailable
@@ -50,8 +50,7 @@ def erase(attempt: JobAttempt) -> None:
     advance(attempt, ErasureState.VERIFYING)
     verified = verify(attempt)
     advance(attempt, ErasureState.PURGING)
-    purge(attempt, verified)
-    complete(attempt, verified)
+    complete(attempt, verified, purge(attempt, verified))
 
 
 def advance(attempt: JobAttempt, state: ErasureState) -> None:
@@ -92,8 +91,8 @@ def is_behind(session: Session, model: Model) -> bool:
     return any(not has_forgotten(part, tip) or not is_proven(part, tip) for part, _ in open_parts(session, model.id))
 
 
-def purge(attempt: JobAttempt, verified: set[str]) -> None:
-    """Delete rows, versions and files; then what MLflow has of them."""
+def purge(attempt: JobAttempt, verified: set[str]) -> list[str]:
+    """Delete rows, versions and files; then what MLflow has of them. What went that no erasure asked for, in words."""
     attempt.progress(0.7, "deleting")
     with attempt.write() as (session, _job, model):
         for part, _ in still_verified(session, model, verified):
@@ -102,9 +101,11 @@ def purge(attempt: JobAttempt, verified: set[str]) -> None:
             so_far = noted.deleted or Deleted()  # a step that is repeated finds only what is left
             count = (so_far.examples or 0) + delete_examples(session, model.id, part.positions)
             report.write(part, replace(noted, deleted=replace(so_far, examples=count)))
-        for version in overdue_versions(session, model.id):
+        overdue = overdue_versions(session, model.id)
+        for version in overdue:
             discard(session, version)
-        purge_removed(session, model)
+        done = ["versions purged whose time was over"] if overdue else []
+        done += ["removed examples deleted"] if purge_removed(session, model) else []
         lost = find_strays(session, attempt.context.store, history.folder_of(model.id))
     sweep(attempt.context.database, attempt.context.store)
     files = forget_in_mlflow(attempt, bool(lost))
@@ -120,6 +121,7 @@ def purge(attempt: JobAttempt, verified: set[str]) -> None:
             report.write(part, replace(noted, deleted=deleted, versions=queries.version_fates(session, part)))
     if lost:
         sweep(attempt.context.database, attempt.context.store)
+    return done
 
 
 def still_verified(session: Session, model: Model, verified: set[str]) -> list[tuple[Part, Erasure]]:
@@ -162,7 +164,7 @@ def champion_memory(session: Session, store: Store, model: Model) -> set[int]:
     return set(State.from_bytes(store.get(champion.file, champion.sha256)).memory.key.tolist())
 
 
-def complete(attempt: JobAttempt, verified: set[str]) -> None:
+def complete(attempt: JobAttempt, verified: set[str], done: list[str]) -> None:
     """Look whether all is gone, and complete the erasures; the last model's job writes the receipt."""
     attempt.progress(0.9, "looking whether all is gone")
     database, store = attempt.context.database, attempt.context.store
@@ -177,11 +179,12 @@ def complete(attempt: JobAttempt, verified: set[str]) -> None:
         lost = len(find_strays(session, store, history.folder_of(model.id)))
         for part, erasure in still_verified(session, model, verified):
             found = find_traces(session, store, part, erasure.subject, remembered, lost)
+            until = queries.last_purge_date(session, part)
             if attempt.context.settings.mlflow_url:
-                found[Trace.MLFLOW.value] = 0  # `forget_in_mlflow` looked, and went no further while there was any
+                # `forget_in_mlflow` looked, and went no further while there was any; kept versions stay there, too
+                found[(Trace.MLFLOW_PURGED if until else Trace.MLFLOW).value] = 0
             if left := [what for what, n in found.items() if n]:
                 raise Unavailable("not_gone_yet", f"Still there: {', '.join(left)}.")
-            until = queries.last_purge_date(session, part)
             noted = replace(report.read(part), checked=found, database=cleanup, caches=CACHES, kept_until=until)
             report.write(part, noted)
             states.complete_part(session, part, erasure)
@@ -191,7 +194,7 @@ def complete(attempt: JobAttempt, verified: set[str]) -> None:
         if count:
             mark_vacuum_due(session)
         job.version = model.champion
-        words = f"{count} {'erasure' if count == 1 else 'erasures'} completed" if count else "removed examples deleted"
-        leases.end(job, JobState.SUCCEEDED, words)
+        completed = [f"{count_of(count, 'erasure')} completed"] if count else []
+        leases.end(job, JobState.SUCCEEDED, "; ".join(completed + done) or "nothing had to be deleted")
     vacuum_if_due(database)  # the person's hash was in the row of the erasure until now
     receipts.file_missing(database, store)
