@@ -37,12 +37,7 @@ def remove(
     columns = (Example.position, Example.holdout, column)
     rows = sorted(look_up_in_force(session, model.id, column, list(dict.fromkeys(stored)), columns))
     if rows:
-        session.connection().execute(
-            update(Example)
-            .where(Example.model_id == model.id, Example.position == bindparam("at"))
-            .values(removed=bindparam("gone")),
-            [{"at": row[0], "gone": model.head + i} for i, row in enumerate(rows, 1)],
-        )
+        mark_removed(session, model, [row[0] for row in rows])
         held_out = sum(row[1] for row in rows)
         counts = Counts(train=held_out - len(rows), holdout=-held_out, removed=len(rows))
         positions.take(session, model, ChangeKind.REMOVED, len(rows), counts)
@@ -53,6 +48,17 @@ def remove(
     )
     session.add(removal)
     return Removed(removal, missing)
+
+
+def mark_removed(session: Session, model: Model, positions: Sequence[int]) -> int:
+    """Have the examples at some positions go at the model's next positions, which are yet to be taken; the first."""
+    session.connection().execute(
+        update(Example)
+        .where(Example.model_id == model.id, Example.position == bindparam("at"))
+        .values(removed=bindparam("gone")),
+        [{"at": position, "gone": model.head + i} for i, position in enumerate(positions, 1)],
+    )
+    return model.head + 1
 
 
 def restore(session: Session, model: Model, removed: Sequence[int]) -> int:

@@ -116,7 +116,16 @@ def upgrade() -> None:
         sa.Column("first", BIG, nullable=False),
         sa.Column(
             "kind",
-            sa.Enum("added", "removed", "regularizer", "architecture", name="changekind", native_enum=False, length=20),
+            sa.Enum(
+                "added",
+                "removed",
+                "replaced",
+                "regularizer",
+                "architecture",
+                name="changekind",
+                native_enum=False,
+                length=20,
+            ),
             nullable=False,
         ),
         sa.Column("value", JSON, nullable=True),
@@ -131,6 +140,14 @@ def upgrade() -> None:
         unique=False,
         sqlite_where=sa.text("value IS NOT NULL"),
         postgresql_where=sa.text("value IS NOT NULL"),
+    )
+    op.create_index(
+        "ix_changes_replaced",
+        "changes",
+        ["model_id", "last"],
+        unique=False,
+        sqlite_where=sa.text("kind = 'replaced'"),
+        postgresql_where=sa.text("kind = 'replaced'"),
     )
     op.create_table(
         "comparisons",
