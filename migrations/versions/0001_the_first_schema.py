@@ -92,6 +92,7 @@ def upgrade() -> None:
         sa.Column("train_count", BIG, nullable=False),
         sa.Column("holdout_count", BIG, nullable=False),
         sa.Column("removed_count", BIG, nullable=False),
+        sa.Column("expired", BIG, nullable=False),
         sa.Column("champion", sa.Integer(), nullable=True),
         sa.Column("tip", sa.Integer(), nullable=True),
         sa.Column("held_at", MOMENT, nullable=True),
