@@ -141,5 +141,6 @@ def errors_of_one(name: str) -> Iterator[None]:
         for place in error.errors:
             if place["loc"][:2] == [name, 0]:
                 place["loc"] = place["loc"][2:]
-                error.detail = f"{'.'.join(map(str, place['loc'])) or 'body'}: {place['msg']}"
+                whole = f"{place['msg'][:1].upper()}{place['msg'][1:]}."
+                error.detail = f"{'.'.join(map(str, place['loc']))}: {place['msg']}" if place["loc"] else whole
         raise
