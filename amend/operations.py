@@ -77,7 +77,7 @@ class Operations(Erasures, Downloads, HttpMethods):
 
     @listing
     def changes(self, model: str) -> Pages[responses.Change]:
-        """Changes of regularizer and architecture, the newest first."""
+        """Changes of regularizer and architecture, and corrections of examples, the newest first."""
         return Pages(responses.Change, path("models", model, "changes"))
 
     @operation
@@ -105,17 +105,46 @@ class Operations(Erasures, Downloads, HttpMethods):
         They go out in batches, each stored whole or not at all; an iterable is consumed as they do. If one is refused,
         those before it are stored, and adding all of them again does no harm.
         """
-        added, sent = responses.Added(), 0
+        added = responses.Added()
+        for response in (yield from self.send_batches("POST", model, examples)):
+            added = added + self.read(responses.Added, response)
+        return added
+
+    @operation
+    def replace_example(
+        self, model: str, id: str, x: Any, y: Any, *, subject: str | None = None, split: str | None = None
+    ) -> Flow[responses.Replaced]:
+        """Correct an example in force: from one position on, this one is in its place, and the model is adapted.
+
+        Without ``subject`` or ``split`` it keeps its own. The same content again does nothing.
+        """
+        body = {"x": x, "y": y, **without_none({"subject": subject, "split": split})}
+        return self.ask(responses.Replaced, "PUT", path("models", model, "examples", id), body)
+
+    @operation
+    def replace_examples(self, model: str, examples: Examples) -> Flow[responses.Replaced]:
+        """Correct examples in force, by their ids, in any form that ``add_examples`` takes.
+
+        They go out in batches; of each all are corrected, or none. If one is refused, those before it are corrected,
+        and correcting all of them again does no harm.
+        """
+        replaced = responses.Replaced()
+        for response in (yield from self.send_batches("PUT", model, examples)):
+            replaced = replaced + self.read(responses.Replaced, response)
+        return replaced
+
+    def send_batches(self, method: str, model: str, examples: Examples) -> Flow[list[httpx.Response]]:
+        """Send examples of any number; the answers. An error tells places among all of them."""
+        answers, sent = [], 0
         for batch in batches.split(examples):
-            call = make_call(
-                "POST", path("models", model, "examples"), content=batch.content, content_type=batch.content_type
-            )
+            place = path("models", model, "examples")
+            call = make_call(method, place, content=batch.content, content_type=batch.content_type)
             try:
-                response = yield from self.send(call)
+                answers.append((yield from self.send(call)))
             except ApiError as error:
                 raise error.move_by(sent) from None
-            added, sent = added + self.read(responses.Added, response), sent + batch.count
-        return added
+            sent += batch.count
+        return answers
 
     @listing
     def examples(self, model: str) -> Pages[responses.Example]:

@@ -139,9 +139,10 @@ class Caller:
     def send(self, call: Call) -> Flow[httpx.Response]:
         """One call, repeated while the service is away; the successful answer, else an exception.
 
-        Repeating is safe: a POST has the same ``Idempotency-Key`` on every attempt, so the service carries it out once.
+        Repeating is safe: a POST or a PUT has the same ``Idempotency-Key`` on every attempt, so the service carries it
+        out once, and answers the same.
         """
-        if call.method == "POST" and not call.path.endswith("/predictions"):  # which change nothing
+        if call.method in ("POST", "PUT") and not call.path.endswith("/predictions"):  # which change nothing
             call = replace(call, headers={**call.headers, "Idempotency-Key": str(uuid.uuid4())})
         maybe_done = False
         for pause in (*self.pauses, None):

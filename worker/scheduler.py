@@ -23,6 +23,7 @@ from core.erasure import schedule as erasure_schedule
 from core.erasure.deleted_models import complete_erasures
 from core.erasure.receipts import file_missing
 from core.erasure.requests import restrict_held
+from core.erasure.retention import expire_due
 from core.erasure.vacuum import vacuum_if_due
 from core.errors import AmendError
 from core.jobs import messages, schedule, shards, workers
@@ -85,6 +86,7 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
 
     parts: list[Callable[[], object]] = [
         lambda: restrict_held(database),
+        lambda: expire_due(database),
         lambda: erasure_schedule.enqueue_due(database),
         lambda: schedule.enqueue_due(database),
         lambda: schedule.reconcile(database, partial(messages.send_job, celery), settings.resend_seconds),

@@ -1,4 +1,4 @@
-"""``amend examples``: put examples into a model, look at them, take them out."""
+"""``amend examples``: put examples into a model, look at them, correct them, take them out."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +12,7 @@ from amend.commands.arguments import read_bytes
 from amend.commands.connection import After, Connection, Limit, Yes, command, confirm, fail
 from amend.commands.jobs import Wait
 from amend.commands.models import Name, follow_up
-from amend.responses import Example
+from amend.responses import Example, Replaced
 from amend.sansio import path
 
 
@@ -37,7 +37,7 @@ SUFFIXES = {f".{form}": form for form in Format} | {".jsonl": Format.NDJSON, ".a
 # An Arrow file is this, padded to eight bytes, then an Arrow stream, then an index.
 ARROW_FILE = b"ARROW1\0\0"
 
-app = typer.Typer(help="Add, list and remove the examples of a model.", no_args_is_help=True)
+app = typer.Typer(help="Add, list, correct and remove the examples of a model.", no_args_is_help=True)
 
 COLUMNS: output.Columns[Example] = {
     "id": lambda example: example.id,
@@ -48,26 +48,34 @@ COLUMNS: output.Columns[Example] = {
 }
 
 
+File = Annotated[str, typer.Argument(help="A .json, .ndjson, .jsonl, .csv, .arrow or .parquet file; - for stdin.")]
+FormatOption = Annotated[
+    Format | None, typer.Option("--format", help="The form of the file, where its name does not say.")
+]
+
+
 @command(app)
-def add(
-    connection: Connection,
-    model: Name,
-    file: Annotated[str, typer.Argument(help="A .json, .ndjson, .jsonl, .csv, .arrow or .parquet file; - for stdin.")],
-    format_: Annotated[
-        Format | None, typer.Option("--format", help="The form of the file, where its name does not say.")
-    ] = None,
-) -> None:
+def add(connection: Connection, model: Name, file: File, format_: FormatOption = None) -> None:
     """Add a file of examples; it is stored whole or not at all, and adding it again does no harm.
 
     Example: amend examples add churn march.csv
     """
-    form = format_ or SUFFIXES.get(Path(file).suffix.lower())
-    if form is None:
-        fail(f"cannot tell the form of {file} by its name: give --format ({', '.join(Format)})")
-    content, content_type = read_examples(file, form), CONTENT_TYPES[form]
+    content, content_type = read_examples(file, format_)
     connection.show(
         connection.client.post(path("models", model, "examples"), content=content, content_type=content_type)
     )
+
+
+@command(app)
+def replace(connection: Connection, model: Name, file: File, format_: FormatOption = None, wait: Wait = False) -> None:
+    """Correct examples by a file: those with the same ids are replaced, all or none, and the model is adapted.
+
+    Example: amend examples replace churn corrected.csv --wait
+    """
+    content, content_type = read_examples(file, format_)
+    place = path("models", model, "examples")
+    answer = connection.client.request("PUT", place, content=content, content_type=content_type)
+    follow_up(connection, connection.client.read(Replaced, answer), wait)
 
 
 @command(app)
@@ -114,14 +122,17 @@ def remove(
     follow_up(connection, removed, wait)
 
 
-def read_examples(file: str, form: Format) -> bytes:
-    """The content of the file, in the very form the service takes."""
+def read_examples(file: str, given: Format | None) -> tuple[bytes, str]:
+    """The content of the file, in the very form the service takes, and its content type."""
+    form = given or SUFFIXES.get(Path(file).suffix.lower())
+    if form is None:
+        fail(f"cannot tell the form of {file} by its name: give --format ({', '.join(Format)})")
     content = read_bytes(file)
     if form is Format.JSON and content.lstrip().startswith(b"["):
-        return b'{"examples": ' + content + b"}"
+        content = b'{"examples": ' + content + b"}"
     if form is Format.ARROW:
-        return content.removeprefix(ARROW_FILE)
-    return content
+        content = content.removeprefix(ARROW_FILE)
+    return content, CONTENT_TYPES[form]
 
 
 def shorten(text: str, length: int = 60) -> str:

@@ -9,7 +9,7 @@ from amend.commands import output
 from amend.commands.arguments import parse_json, parse_kind
 from amend.commands.connection import After, Connection, Limit, Yes, command, confirm, fail
 from amend.commands.jobs import Wait, finish
-from amend.responses import Change, Changed, Model, Removed
+from amend.responses import Change, Changed, Model, Removed, Replaced
 from amend.sansio import path, without_none
 
 app = typer.Typer(help="Create models, change them, adapt and retrain them.", no_args_is_help=True)
@@ -36,7 +36,7 @@ COLUMNS: output.Columns[Model] = {
 CHANGES: output.Columns[Change] = {
     "position": lambda change: change.position,
     "kind": lambda change: change.kind,
-    "value": lambda change: change.value,
+    "value": lambda change: change.value if change.examples is None else f"{change.examples} example(s)",
     "created": lambda change: output.format_time(change.created_at),
 }
 
@@ -153,7 +153,7 @@ def change(
 
 @command(app)
 def changes(connection: Connection, model: Name, limit: Limit = None, after: After = None) -> None:
-    """List the changes of a model's regularizer and architecture.
+    """List the changes of a model's regularizer and architecture, and corrections of its examples.
 
     Example: amend models changes churn
     """
@@ -202,7 +202,7 @@ def retrain(connection: Connection, model: Name, wait: Wait = False) -> None:
     finish(connection, connection.client.retrain(model), wait)
 
 
-def follow_up(connection: Connection, done: Changed | Removed, wait: bool) -> None:
+def follow_up(connection: Connection, done: Changed | Removed | Replaced, wait: bool) -> None:
     """Show the answer to a change of the ledger; if asked, wait for the job that adapts the model to it."""
     if wait and done.job:
         finish(connection, connection.client.job(done.job), wait)

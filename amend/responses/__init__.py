@@ -22,7 +22,7 @@ from amend.responses.erasures import (
     Replayed,
     Retried,
 )
-from amend.responses.examples import Added, Example, Removal, Removed
+from amend.responses.examples import Added, Example, Removal, Removed, Replaced
 from amend.responses.jobs import Job
 from amend.responses.models import Change, Changed, Counts, Held, Model, Resumed
 from amend.responses.operations import Health, IssuedKey, Key, Readiness
@@ -72,6 +72,7 @@ __all__ = [
     "Refusal",
     "Removal",
     "Removed",
+    "Replaced",
     "Replayed",
     "Resumed",
     "Retried",

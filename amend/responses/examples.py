@@ -1,4 +1,4 @@
-"""Examples that were added, and that were removed."""
+"""Examples that were added, corrected, and removed."""
 
 from __future__ import annotations
 
@@ -20,6 +20,19 @@ class Added(Answer, frozen=True):
         first = later.first_position if self.first_position is None else self.first_position
         last = self.last_position if later.last_position is None else later.last_position
         return Added(self.accepted + later.accepted, self.duplicates + later.duplicates, first, last)
+
+
+class Replaced(Answer, frozen=True):
+    """What came of correcting examples. ``unchanged`` were so already; ``job`` adapts the model, if there is any."""
+
+    replaced: int = 0
+    unchanged: int = 0
+    position: int = 0
+    job: str | None = None
+
+    def __add__(self, later: Replaced) -> Replaced:
+        replaced, unchanged = self.replaced + later.replaced, self.unchanged + later.unchanged
+        return Replaced(replaced, unchanged, later.position, later.job or self.job)
 
 
 class Example(Answer, frozen=True):

@@ -1,4 +1,4 @@
-"""Models, what is held, and changes of their regularizer or architecture."""
+"""Models, what is held, and changes of their regularizer, architecture or examples."""
 
 from __future__ import annotations
 
@@ -59,9 +59,11 @@ class Changed(Answer, frozen=True):
 
 
 class Change(Answer, frozen=True):
-    """A change of the model: of its ``kind``, regularizer or architecture, to ``value``."""
+    """A change of the model: of its ``kind``, regularizer or architecture, to ``value``; or of some ``examples``, which
+    were corrected (``replaced``)."""
 
     position: int
     kind: str
-    value: dict[str, Any]
+    value: dict[str, Any] | None
     created_at: datetime
+    examples: int | None = None

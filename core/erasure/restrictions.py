@@ -33,3 +33,10 @@ def lift_restrictions(
             part.restricted = [position for position in part.restricted if position not in rows]
             found |= set(rows.values())
     return found
+
+
+def lift_restrictions_until(session: Session, model: Model, position: int) -> None:
+    """Have restricted examples up to a position, which are too old by now, stay out as well."""
+    for part, _ in open_parts(session, model.id, (ErasureState.HELD,)):
+        if part.restricted and min(part.restricted) <= position:
+            part.restricted = [at for at in part.restricted if at > position]

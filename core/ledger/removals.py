@@ -36,16 +36,7 @@ def remove(
     """Take the examples out of force whose `column` (id or subject) is among `stored`, the stored forms of `names`."""
     columns = (Example.position, Example.holdout, column)
     rows = sorted(look_up_in_force(session, model.id, column, list(dict.fromkeys(stored)), columns))
-    if rows:
-        session.connection().execute(
-            update(Example)
-            .where(Example.model_id == model.id, Example.position == bindparam("at"))
-            .values(removed=bindparam("gone")),
-            [{"at": row[0], "gone": model.head + i} for i, row in enumerate(rows, 1)],
-        )
-        held_out = sum(row[1] for row in rows)
-        counts = Counts(train=held_out - len(rows), holdout=-held_out, removed=len(rows))
-        positions.take(session, model, ChangeKind.REMOVED, len(rows), counts)
+    take_out(session, model, rows)
     found = {row[2] for row in rows}
     missing = list(dict.fromkeys(name for name, value in zip(names, stored, strict=True) if value not in found))
     removal = Removal(
@@ -53,6 +44,35 @@ def remove(
     )
     session.add(removal)
     return Removed(removal, missing)
+
+
+def remove_span(session: Session, model: Model, after: int, until: int) -> int:
+    """Take the examples of some positions out of force, those after one until another; how many."""
+    in_force = (Example.model_id == model.id, Example.removed.is_(None))
+    span = (Example.position > after, Example.position <= until)
+    rows = session.execute(select(Example.position, Example.holdout).where(*in_force, *span)).all()
+    take_out(session, model, sorted(rows))
+    return len(rows)
+
+
+def take_out(session: Session, model: Model, rows: Sequence[Any]) -> None:
+    """Take rows, each of which begins with its position and whether it is held out, out of force, in their order."""
+    if rows:
+        mark_removed(session, model, [row[0] for row in rows])
+        held_out = sum(row[1] for row in rows)
+        counts = Counts(train=held_out - len(rows), holdout=-held_out, removed=len(rows))
+        positions.take(session, model, ChangeKind.REMOVED, len(rows), counts)
+
+
+def mark_removed(session: Session, model: Model, positions: Sequence[int]) -> int:
+    """Have the examples at some positions go at the model's next positions, which are yet to be taken; the first."""
+    session.connection().execute(
+        update(Example)
+        .where(Example.model_id == model.id, Example.position == bindparam("at"))
+        .values(removed=bindparam("gone")),
+        [{"at": position, "gone": model.head + i} for i, position in enumerate(positions, 1)],
+    )
+    return model.head + 1
 
 
 def restore(session: Session, model: Model, removed: Sequence[int]) -> list[int]:

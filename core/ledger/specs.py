@@ -45,10 +45,14 @@ def with_part(spec: Spec, kind: ChangeKind, value: SpecPart) -> Spec:
     return cast("Spec", {**spec, kind.value: value})
 
 
-def spec_changes(session: Session, model: Model, before: int, limit: int) -> list[Change]:
-    """The last changes of a model's spec before a position, the newest first."""
-    ours = select(Change).where(Change.model_id == model.id, Change.value.is_not(None), Change.last < before)
-    return list(session.scalars(ours.order_by(Change.last.desc()).limit(limit)))
+def page_changes(session: Session, model: Model, before: int, limit: int) -> list[Change]:
+    """The last changes of a model's spec, and corrections of examples, before a position, the newest first."""
+    ours = select(Change).where(Change.model_id == model.id, Change.last < before)
+    ours = ours.order_by(Change.last.desc()).limit(limit)
+    # each has an index of its own, among the many batches that are neither
+    found = [*session.scalars(ours.where(Change.value.is_not(None)))]
+    found += session.scalars(ours.where(Change.kind == ChangeKind.REPLACED))
+    return sorted(found, key=lambda change: change.last, reverse=True)[:limit]
 
 
 def value_before(session: Session, model: Model, position: int) -> tuple[ChangeKind, SpecPart]:

@@ -113,6 +113,10 @@ class Policy(Strict):
         0.1, ge=0, lt=1, description="Share of the examples that is held out, of those sent without `split`."
     )
 
+    expire: Duration | None = Field(
+        None, description="Examples older than this are removed; null: they stay.", examples=["365d"]
+    )
+
     def plain(self) -> PolicyDocument:
         """As the database holds it."""
         return PolicyDocument(self.model_dump(mode="json"))

@@ -29,6 +29,8 @@ class ChangeKind(StrEnum):
 
     ADDED = "added"
     REMOVED = "removed"
+    REPLACED = "replaced"
+    """Removed, and another with its id added at the same position."""
     REGULARIZER = "regularizer"
     ARCHITECTURE = "architecture"
 
@@ -45,6 +47,14 @@ class Change(Base):
             "last",
             sqlite_where=text("value IS NOT NULL"),
             postgresql_where=text("value IS NOT NULL"),
+        ),
+        # the few corrections among them, which are listed with those
+        Index(
+            "ix_changes_replaced",
+            "model_id",
+            "last",
+            sqlite_where=text("kind = 'replaced'"),
+            postgresql_where=text("kind = 'replaced'"),
         ),
     )
 

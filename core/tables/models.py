@@ -39,6 +39,8 @@ class Model(Base):
     train_count: Mapped[int] = mapped_column(BigInteger, default=0)
     holdout_count: Mapped[int] = mapped_column(BigInteger, default=0)
     removed_count: Mapped[int] = mapped_column(BigInteger, default=0)
+    expired: Mapped[int] = mapped_column(BigInteger, default=0)
+    """The position up to which all examples were removed for their age (`core/erasure/retention.py`)."""
     champion: Mapped[int | None]
     """The number of the version that answers predictions."""
     tip: Mapped[int | None]

@@ -92,6 +92,7 @@ def upgrade() -> None:
         sa.Column("train_count", BIG, nullable=False),
         sa.Column("holdout_count", BIG, nullable=False),
         sa.Column("removed_count", BIG, nullable=False),
+        sa.Column("expired", BIG, nullable=False),
         sa.Column("champion", sa.Integer(), nullable=True),
         sa.Column("tip", sa.Integer(), nullable=True),
         sa.Column("held_at", MOMENT, nullable=True),
@@ -116,7 +117,16 @@ def upgrade() -> None:
         sa.Column("first", BIG, nullable=False),
         sa.Column(
             "kind",
-            sa.Enum("added", "removed", "regularizer", "architecture", name="changekind", native_enum=False, length=20),
+            sa.Enum(
+                "added",
+                "removed",
+                "replaced",
+                "regularizer",
+                "architecture",
+                name="changekind",
+                native_enum=False,
+                length=20,
+            ),
             nullable=False,
         ),
         sa.Column("value", JSON, nullable=True),
@@ -131,6 +141,14 @@ def upgrade() -> None:
         unique=False,
         sqlite_where=sa.text("value IS NOT NULL"),
         postgresql_where=sa.text("value IS NOT NULL"),
+    )
+    op.create_index(
+        "ix_changes_replaced",
+        "changes",
+        ["model_id", "last"],
+        unique=False,
+        sqlite_where=sa.text("kind = 'replaced'"),
+        postgresql_where=sa.text("kind = 'replaced'"),
     )
     op.create_table(
         "comparisons",

@@ -11,20 +11,24 @@ from starlette.responses import Response
 
 from core import ledger
 from core.errors import NotFound
+from core.jobs import queue
 from core.ledger import queries
+from core.ledger.batch import Batch
 from core.models import catalog
 from core.models.policy import policy_of
 from service import metrics
 from service.context import Context, ContextDep, RecentModel
 from service.examples import formats
+from service.examples.reader import WHERE
 from service.examples.reader import Reader as BodyReader
-from service.examples.schemas import BODY, AddedAnswer, ExampleAnswer, of_example
+from service.examples.schemas import BODY, ONE, AddedAnswer, ExampleAnswer, ReplacedAnswer, of_example
 from service.http.auth import AuthenticatedRoute, Caller, Ingester, Reader
 from service.http.pages import After, Limit, Page, page_of, parse_cursor
 from service.http.problems import documented
 from service.http.unit_of_work import UnitOfWork, Write
 from service.models.endpoints import Name
 from service.parsing.inputs import inputs_of
+from service.parsing.json_items import errors_of_one
 from service.threads import work_on
 
 router = APIRouter(prefix="/v1/models/{name}/examples", tags=["Examples"], route_class=AuthenticatedRoute)
@@ -46,27 +50,40 @@ async def add_examples(request: Request, name: Name, caller: Ingester, context: 
 
 def store(name: str, kind: str, body: bytes, caller: Caller, context: Context, write: UnitOfWork) -> Response:
     """Parse a body and add its examples; what the endpoint and the fast path do in a thread."""
+    return with_recent(
+        name,
+        caller,
+        context,
+        lambda model: store_in(model, read_body(model, context, kind, body), caller, context, write),
+    )
+
+
+def with_recent(name: str, caller: Caller, context: Context, act: Callable[[RecentModel], Response]) -> Response:
+    """Do something with a model as it was a moment ago; again, if that one is gone."""
     model = find_recent(name, caller, context)
     try:
-        return store_in(model, kind, body, caller, context, write)
-    except NotFound:
+        return act(model)
+    except NotFound as error:
+        if error.code != "model_not_found":
+            raise
         # perhaps deleted and made anew by another process, with another schema
         context.models.clear()
         again = find_recent(name, caller, context)
         if again.id == model.id:
             raise
-        return store_in(again, kind, body, caller, context, write)
+        return act(again)
 
 
-def store_in(
-    model: RecentModel, kind: str, body: bytes, caller: Caller, context: Context, write: UnitOfWork
-) -> Response:
+def read_body(model: RecentModel, context: Context, kind: str, body: bytes, id: str | None = None) -> Batch:
+    """The batch of a body, or of that of one example, whose id is in the path."""
     settings = context.settings
     reader = BodyReader(
         model.spec, settings.max_batch, settings.max_body_bytes, settings.secret, settings.caseless_subjects
     )
-    batch = formats.read(reader, kind, body)
+    return formats.read(reader, kind, body, id)
 
+
+def store_in(model: RecentModel, batch: Batch, caller: Caller, context: Context, write: UnitOfWork) -> Response:
     def within(act: Callable[[Session], ledger.Added]) -> Response:
         return write(caller.credential, 201, lambda session: answer_of(act(session)))
 
@@ -110,10 +127,70 @@ def list_examples(
         return page_of(rows, limit, lambda row: of_example(row, model.spec), lambda row: row.position)
 
 
+Id = Annotated[str, Path(max_length=200, examples=["a1"])]
+
+
+@router.put(
+    "", status_code=202, response_model=ReplacedAnswer, responses=documented(404, 409, 413, 415), openapi_extra=BODY
+)
+async def replace_examples(
+    request: Request, name: Name, caller: Ingester, context: ContextDep, write: Write
+) -> Response:
+    """Correct a batch of examples in force, in any form in which they can be added: all of them, or none.
+
+    Each is replaced by the one with its id, at a position of its own; what is so already stays. Without a `subject` or
+    a `split` it keeps its own.
+    """
+    kind, body = request.headers.get("content-type", ""), await request.body()
+
+    def act(model: RecentModel) -> Response:
+        return replace_in(name, model, read_body(model, context, kind, body), caller, write)
+
+    return await work_on(body, lambda: with_recent(name, caller, context, act))
+
+
+@router.put(
+    "/{id:path}",
+    status_code=202,
+    response_model=ReplacedAnswer,
+    responses=documented(404, 409, 413, 415),
+    openapi_extra=ONE,
+)
+async def replace_example(
+    request: Request, name: Name, id: Id, caller: Ingester, context: ContextDep, write: Write
+) -> Response:
+    """Correct an example in force: it is replaced by this one, which has its id, at one position of the ledger.
+
+    The model is adapted to it. The same content again does nothing. Without a `subject` or a `split` it keeps its own.
+    """
+    kind, body = request.headers.get("content-type", ""), await request.body()
+
+    def act(model: RecentModel) -> Response:
+        if not id or not id.isprintable():
+            raise NotFound("example_not_found", "There is no such example in force.")
+        with errors_of_one(WHERE):
+            return replace_in(name, model, read_body(model, context, kind, body, id), caller, write)
+
+    return await work_on(body, lambda: with_recent(name, caller, context, act))
+
+
+def replace_in(name: str, recent: RecentModel, batch: Batch, caller: Caller, write: UnitOfWork) -> Response:
+    """Replace examples, and have the model adapted, in one transaction."""
+
+    def replace(session: Session) -> ReplacedAnswer:
+        model = catalog.find(session, name, caller.models, lock=True)
+        if model.id != recent.id:
+            raise NotFound("model_not_found", "There is no such model.")
+        replaced = ledger.replace_examples(session, model, batch)
+        job = queue.enqueue_adaptation(session, model, write.request_id) if replaced.replaced else None
+        metrics.EXAMPLES.labels("replaced").inc(replaced.replaced)
+        return ReplacedAnswer(**vars(replaced), position=model.head, job=job)
+
+    return write(caller.credential, 202, replace)
+
+
 @router.get("/{id:path}", response_model=ExampleAnswer, responses=documented(404))
-def show_example(
-    name: Name, id: Annotated[str, Path(max_length=200, examples=["a1"])], caller: Reader, context: ContextDep
-) -> ExampleAnswer:
+def show_example(name: Name, id: Id, caller: Reader, context: ContextDep) -> ExampleAnswer:
     """One example in force, by the caller's id."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)

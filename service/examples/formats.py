@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from core.errors import Unsupported
 from core.ledger.batch import Batch
-from service.examples.objects import read_json, read_ndjson
+from service.examples.objects import read_json, read_ndjson, read_one
 from service.examples.reader import Reader
 from service.examples.tables import read_arrow, read_csv, read_parquet
 
+JSON = "application/json"
 FORMATS: dict[str, Callable[[Reader, bytes], Batch]] = {
-    "application/json": read_json,
+    JSON: read_json,
     "application/x-ndjson": read_ndjson,
     "text/csv": read_csv,
     "application/vnd.apache.arrow.stream": read_arrow,
@@ -19,8 +20,10 @@ FORMATS: dict[str, Callable[[Reader, bytes], Batch]] = {
 }
 
 
-def read(reader: Reader, content_type: str, body: bytes) -> Batch:
-    kind = content_type.partition(";")[0].strip().lower() or "application/json"
-    if kind not in FORMATS:
-        raise Unsupported("content_type_unsupported", f"Send one of: {', '.join(FORMATS)}.")
-    return FORMATS[kind](reader, body)
+def read(reader: Reader, content_type: str, body: bytes, id: str | None = None) -> Batch:
+    """The batch of a body; with an `id` that of one example, which is JSON."""
+    kind = content_type.partition(";")[0].strip().lower() or JSON
+    known = list(FORMATS) if id is None else [JSON]
+    if kind not in known:
+        raise Unsupported("content_type_unsupported", f"Send one of: {', '.join(known)}.")
+    return FORMATS[kind](reader, body) if id is None else read_one(reader, id, body)

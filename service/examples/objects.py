@@ -24,29 +24,26 @@ LIFTED = secrets.randbelow(2**62)
 
 
 class Decoders(NamedTuple):
-    """Of a whole JSON body, and of JSON lines."""
+    """Of a whole JSON body, of JSON lines, and of an example whose id is known."""
 
     body: msgspec.json.Decoder[Any]
     line: msgspec.json.Decoder[Any]
+    content: msgspec.json.Decoder[Any]
 
 
 @lru_cache(maxsize=256)
 def decoders(x: Any) -> Decoders:
     """Decoders of examples whose input is decoded to `x`."""
-    example = msgspec.defstruct(
-        "Example",
-        [
-            ("id", str),
-            ("x", x),
-            ("y", bool | int | float | str),
-            ("subject", str | None, None),
-            ("split", Literal["train", "holdout"] | None, None),
-        ],
-        forbid_unknown_fields=True,
-        gc=False,
-    )
+    content: list[tuple[str, Any] | tuple[str, Any, Any]] = [
+        ("x", x),
+        ("y", bool | int | float | str),
+        ("subject", str | None, None),
+        ("split", Literal["train", "holdout"] | None, None),
+    ]
+    example = msgspec.defstruct("Example", [("id", str), *content], forbid_unknown_fields=True, gc=False)
+    one = msgspec.defstruct("Content", content, forbid_unknown_fields=True)
     body = msgspec.defstruct("Body", [("examples", list[example])], forbid_unknown_fields=True)  # type: ignore[valid-type]
-    return Decoders(msgspec.json.Decoder(body), msgspec.json.Decoder(example))
+    return Decoders(msgspec.json.Decoder(body), msgspec.json.Decoder(example), msgspec.json.Decoder(one))
 
 
 def read_json(reader: Reader, body: bytes) -> Batch:
@@ -72,6 +69,18 @@ def read_ndjson(reader: Reader, body: bytes) -> Batch:
     if len(body) <= json_items.WHOLE:
         return from_objects(reader, body, decode)
     return read_parts(reader, json_items.lines(body, WHERE, reader.inputs.most_commas), decode)
+
+
+def read_one(reader: Reader, id: str, body: bytes) -> Batch:
+    """The batch of one example, whose id is not in the body."""
+
+    def decode(x: Any, text: bytes) -> list[Any]:
+        found = decode_or_refuse(lambda: decoders(x).content.decode(text))
+        return [decoders(x).line.type(id=id, **msgspec.structs.asdict(found))]
+
+    if len(body) > json_items.PIECE:
+        json_items.check_item(body, WHERE, 0, reader.inputs.most_commas)
+    return from_objects(reader, body, decode)
 
 
 def read_parts(reader: Reader, parts: Iterator[bytes], decode: Callable[[Any, bytes], list[Any]]) -> Batch:

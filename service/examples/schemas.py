@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from core.kprior.model.spec import Spec
 from core.ledger.queries import StoredExample
 from core.tables.ledger import Example
-from service.examples.formats import FORMATS
+from service.examples.formats import FORMATS, JSON
 from service.http.bodies import Schema, describe_body
 from service.parsing.inputs import inputs_of
 from service.parsing.targets import Targets
@@ -60,6 +60,19 @@ BODY = describe_body(
 )
 
 
+CONTENT: Schema = {
+    **EXAMPLE,
+    "required": ["x", "y"],
+    "properties": {name: field for name, field in EXAMPLE["properties"].items() if name != "id"},
+}
+ONE: Schema = {
+    "requestBody": {
+        "required": True,
+        "content": {JSON: {"schema": CONTENT, "example": {"x": [0.1, 0.2, 0.3], "y": 0}}},
+    }
+}
+
+
 class AddedAnswer(BaseModel):
     """What came of a batch. A batch is stored whole or not at all."""
 
@@ -67,6 +80,18 @@ class AddedAnswer(BaseModel):
     duplicates: int = Field(description="Examples that were there already, with the same content.")
     first_position: int | None
     last_position: int | None
+
+
+class ReplacedAnswer(BaseModel):
+    """What came of a correction. All examples of a request are corrected, or none."""
+
+    replaced: int
+    unchanged: int = Field(description="Examples that were as they were given already; nothing happens to them.")
+    position: int = Field(description="The last position that it took, one for each replaced; the head if none.")
+    job: str | None = Field(
+        description="Adapts the model to it. Null if nothing was replaced, while there is no version to adapt, and"
+        " while the model is held: `resume` has it done."
+    )
 
 
 class ExampleAnswer(BaseModel):

@@ -13,7 +13,7 @@ from core.erasure.deleted_models import note_deletion
 from core.erasure.vacuum import mark_vacuum_due
 from core.jobs import holds, queue
 from core.ledger.removals import delete_examples
-from core.ledger.specs import spec_at, spec_changes, value_before, with_part
+from core.ledger.specs import page_changes, spec_at, value_before, with_part
 from core.models import catalog
 from core.models.building import check_buildable
 from core.models.policy import patch, policy_of
@@ -158,10 +158,12 @@ def resume_model(name: Name, caller: Admin, write: Write) -> Response:
 def list_changes(
     name: Name, caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None
 ) -> Page[ChangedAnswer]:
-    """Changes of regularizer and architecture, the newest first. Examples are not among them."""
+    """Changes of regularizer and architecture, and corrections of examples, the newest first. Examples that were added
+    or removed are not among them.
+    """
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
-        found = spec_changes(session, model, parse_cursor(after, model.head + 1), limit + 1)
+        found = page_changes(session, model, parse_cursor(after, model.head + 1), limit + 1)
         return page_of(found, limit, of_change, lambda change: change.last)
 
 

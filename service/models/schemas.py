@@ -134,14 +134,16 @@ class ChangeAnswer(BaseModel):
 
 
 class ChangedAnswer(BaseModel):
-    """A change of the model."""
+    """A change of the model, or a correction of examples."""
 
-    position: int
-    kind: ChangeKind = Field(description="`regularizer` or `architecture`.")
-    value: dict[str, object]
+    position: int = Field(description="The last one, where a correction took several.")
+    kind: ChangeKind = Field(description="`regularizer` or `architecture`; `replaced`: examples were corrected.")
+    value: dict[str, object] | None = Field(description="Null where examples were corrected.")
+    examples: int | None = Field(description="How many were corrected.")
     created_at: datetime
 
 
 def of_change(change: Change) -> ChangedAnswer:
     values: dict[str, Any] = {"value": change.value, "kind": change.kind, "created_at": change.created_at}
-    return ChangedAnswer(position=change.last, **values)
+    examples = change.last - change.first + 1 if change.kind is ChangeKind.REPLACED else None
+    return ChangedAnswer(position=change.last, examples=examples, **values)

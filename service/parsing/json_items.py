@@ -130,3 +130,17 @@ def shift_errors(name: str, first: int) -> Iterator[None]:
                 place["loc"] = [name, loc[1] + first, *loc[2:]]
                 error.detail = f"{'.'.join(map(str, place['loc']))}: {place['msg']}"
         raise
+
+
+@contextmanager
+def errors_of_one(name: str) -> Iterator[None]:
+    """Errors of the only item of a list become errors of a body that is the item."""
+    try:
+        yield
+    except AmendError as error:
+        for place in error.errors:
+            if place["loc"][:2] == [name, 0]:
+                place["loc"] = place["loc"][2:]
+                whole = f"{place['msg'][:1].upper()}{place['msg'][1:]}."
+                error.detail = f"{'.'.join(map(str, place['loc']))}: {place['msg']}" if place["loc"] else whole
+        raise

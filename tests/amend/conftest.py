@@ -59,7 +59,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
             self.end_headers()
             self.wfile.write(content)
 
-        do_GET = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815
+        do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815
 
         def log_message(self, format: str, *args: Any) -> None:
             pass

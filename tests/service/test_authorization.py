@@ -13,6 +13,8 @@ from tests.stack import Stack
 OPEN = {"health", "readiness"}
 ENOUGH = {
     "add_examples": {"ingest"},
+    "replace_examples": {"ingest"},
+    "replace_example": {"ingest"},
     "remove_examples": {"ingest", "erase"},
     "make_predictions": {"read"},
     "download_weights": {"weights"},
@@ -98,6 +100,8 @@ def test_a_model_that_the_key_cannot_see_is_not_found(stack: Stack, api: httpx.C
         "change_policy": {"policy": {}},
         "change_model": {"regularizer": {"kind": "l2"}},
         "add_examples": {"examples": rows(1)},
+        "replace_examples": {"examples": rows(1)},
+        "replace_example": {"x": [0, 0], "y": 0},
         "remove_examples": {"ids": ["e0"]},
         "make_predictions": {"inputs": [[0, 0]]},
     }

@@ -113,7 +113,7 @@ def test_every_body_that_is_shown_works(stack: Stack, api: httpx.Client, documen
         if operation.id == "make_predictions":
             add(api, "churn", [{**row, "x": [*row["x"], 0]} for row in rows(6)])
             stack.train("churn")
-        path = operation.path.replace("{name}", "churn")
+        path = operation.path.replace("{name}", "churn").replace("/examples/{id}", "/examples/a1")
         if "/erasures/{id}" in path:
             path = path.replace("{id}", open_erasure(stack, api)["id"])
         content = {"json": body} if kind == "application/json" else {"content": body}

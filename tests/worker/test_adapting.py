@@ -36,6 +36,13 @@ def remove(deployment: Deployment, name: str, x: Any, y: Any) -> dict[str, Any]:
     return {"rows": range(30, N)}
 
 
+def correct(deployment: Deployment, name: str, x: Any, y: Any) -> dict[str, Any]:
+    examples = [{"id": f"e{i}", "x": x[N + i].tolist(), "y": y[N + i].item()} for i in range(30)]
+    with deployment.client() as client:
+        client.put(f"/v1/models/{name}/examples", json={"examples": examples}).raise_for_status()
+    return {"rows": range(30, N + 30)}
+
+
 def regularize(deployment: Deployment, name: str, x: Any, y: Any) -> dict[str, Any]:
     deployment.post(f"/v1/models/{name}/changes", {"regularizer": {"kind": "l2", "delta": 4.0}})
     return {"rows": range(N), "delta": 4.0}
@@ -54,7 +61,16 @@ def everything(deployment: Deployment, name: str, x: Any, y: Any) -> dict[str, A
 
 @pytest.mark.parametrize(
     ("change", "degree"),
-    [(add, 1), (remove, 1), (regularize, 1), (change_degree, 1), (change_degree, 2), (everything, 1), (everything, 2)],
+    [
+        (add, 1),
+        (remove, 1),
+        (correct, 1),
+        (regularize, 1),
+        (change_degree, 1),
+        (change_degree, 2),
+        (everything, 1),
+        (everything, 2),
+    ],
 )
 @pytest.mark.parametrize("kind", TARGETS)
 def test_every_change_of_every_kind_of_model_ends_within_its_bound_of_a_retrain(

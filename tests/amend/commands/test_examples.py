@@ -12,6 +12,7 @@ from tests.amend.commands.answers import job
 from tests.amend.conftest import StandIn
 
 ACCEPTED = {"accepted": 1, "duplicates": 0, "first_position": 1, "last_position": 1}
+REPLACED = {"replaced": 1, "unchanged": 0, "position": 2, "job": "j1"}
 REMOVED = {"id": "r1", "removed": 1, "unknown": [], "position": 2, "job": "j1"}
 
 
@@ -68,6 +69,17 @@ def test_both_kinds_of_arrow_arrive_as_a_stream(kind: str, stand_in: StandIn, tm
     stand_in.answer(ACCEPTED, status=201)
     stand_in.run("examples", "add", "churn", str(tmp_path / "a.arrow"))
     assert pa.ipc.open_stream(stand_in.asked[0].body).read_all().equals(table)
+
+
+def test_a_file_of_corrections_is_put_and_waited_for(stand_in: StandIn, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,y,a\na1,1,2\n")
+    stand_in.answer(REPLACED, job("succeeded"), status=202)
+    result = stand_in.run("examples", "replace", "churn", str(tmp_path / "a.csv"), "--wait")
+    assert result.exit_code == 0, result.output
+    asked = stand_in.asked[0]
+    assert (asked.method, asked.path, asked.headers["Content-Type"]) == ("PUT", "/v1/models/churn/examples", "text/csv")
+    assert asked.headers["Idempotency-Key"]
+    assert stand_in.asked[1].path.startswith("/v1/jobs/j1")
 
 
 def test_a_missing_file_is_one_line(stand_in: StandIn) -> None:

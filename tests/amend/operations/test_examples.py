@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from amend import Client, Invalid, batches
+from amend import Client, Invalid, NotFound, batches
 from tests.amend.operations.data import columns
 from tests.worker.deployment import Deployment
 
@@ -66,3 +66,23 @@ def test_a_bad_example_is_named_by_its_place_among_all(
     assert caught.value.errors[0]["loc"] == ["examples", 23, "x"]
     added = client.add_examples(name, good)
     assert (added.duplicates, added.accepted, added.first_position) == (20, 5, 21)
+
+
+def test_examples_are_corrected_one_by_one_and_by_a_frame(
+    client: Client, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, good = deployment.new_model(), columns(25)
+    client.add_examples(name, good)
+    client.wait(client.adapt(name))
+    one = client.replace_example(name, good["id"][0], good["x"][0] + 1, 1)
+    assert (one.replaced, one.position) == (1, 26)
+    assert client.replace_example(name, good["id"][0], good["x"][0] + 1, 1).unchanged == 1
+    monkeypatch.setattr(batches, "ROWS", 10)
+    moved = {**good, "x": good["x"] + 2}
+    all_ = client.replace_examples(name, moved)
+    assert (all_.replaced, all_.unchanged, all_.position) == (25, 0, 51)
+    assert client.wait(all_.job).to_position >= 51
+    assert [(change.kind, change.examples) for change in client.changes(name)][-1] == ("replaced", 1)
+    with pytest.raises(NotFound) as caught:
+        client.replace_examples(name, {**moved, "id": [*good["id"][:23], "nobody", "else"]})
+    assert caught.value.errors[0]["loc"] == ["examples", 23]

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from core import ledger
 from core.database import Database
-from core.ledger import Added
+from core.ledger import Added, Replaced
 from core.ledger.batch import Batch, subject_hash
 from core.ledger.passes import Pass
 from core.models import catalog
@@ -67,6 +67,9 @@ class Ledger:
                 rows[position] = what
             elif kind == "removed":
                 del rows[what]
+            elif kind == "replaced":
+                old, rows[position] = what
+                del rows[old]
         return rows
 
     def training(self, at: int) -> dict[int, Row]:
@@ -123,6 +126,10 @@ def remove(
         locked = catalog.find(session, model.name, None, lock=True)
         removed = ledger.remove(session, locked, column, ids, ids if stored is None else stored)
         return Removed(removed.removal.removed, removed.unknown, removed.removal.position)
+
+
+def correct(database: Database, model: Model, rows: Sequence[Row]) -> Replaced:
+    return locked(database, model, lambda s, m: ledger.replace_examples(s, m, batch(rows)))  # type: ignore[no-any-return]
 
 
 def remove_subjects(database: Database, model: Model, subjects: Sequence[str]) -> Removed:

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from core import ledger
 from core.database import Database
-from core.errors import Conflict
-from core.ledger import Added, passes
+from core.errors import Conflict, NotFound
+from core.ledger import Added, Replaced, passes
 from core.ledger.specs import spec_at
 from core.tables.ledger import ChangeKind
 from tests.core.ledger.reference_ledger import (
@@ -21,6 +21,7 @@ from tests.core.ledger.reference_ledger import (
     Row,
     add,
     contents,
+    correct,
     gap_free,
     locked,
     new_model,
@@ -86,6 +87,24 @@ class LedgerMachine(RuleBasedStateMachine):
         assert (removed.count, removed.position) == (len(gone), self.head + len(gone))
         assert removed.unknown == [name for name in dict.fromkeys(names) if name not in found]
         self.plain.changes += [("removed", position) for position in gone]
+
+    @rule(rows=st.lists(ROWS, min_size=1, max_size=3))
+    def correct(self, rows: list[Row]) -> None:
+        known = {row.id: (p, settled(row, stored=True)) for p, row in self.plain.in_force(self.head).items()}
+        ids = [row.id for row in rows]
+        if not known.keys() >= set(ids) or len(set(ids)) < len(ids):
+            with pytest.raises((NotFound, Conflict)):
+                correct(self.database, self.model, rows)
+            return
+        changed = []
+        for row in rows:
+            old, before = known[row.id]
+            split = before.split if row.split is None else row.split
+            after = Row(row.id, row.x, row.y, row.subject or before.subject, split)
+            if after != before:
+                changed.append(("replaced", (old, after)))
+        assert correct(self.database, self.model, rows) == Replaced(len(changed), len(rows) - len(changed))
+        self.plain.changes += changed
 
     @rule(kind=st.sampled_from([ChangeKind.REGULARIZER, ChangeKind.ARCHITECTURE]), number=st.integers(1, 9))
     def change(self, kind: ChangeKind, number: int) -> None:
