@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..kprior.model.spec import Column, Input, dtype_of
+from ..kprior.model.categories import spell, spellings_of, unseen_code
+from ..kprior.model.spec import CategoryColumn, Column, Input, dtype_of
 from .loaded_model import LoadedModel
 from .predictions import to_predictions
 
@@ -46,11 +47,22 @@ def to_codes(columns: list[Column], given: Any) -> NDArray[np.float64]:
         if column["type"] == "number":
             made[:, j] = values.astype("float64")
             continue
-        codes = {value: float(code) for code, value in enumerate(column["values"])}
-        made[:, j] = [math.nan if pd.isna(v) else codes.get(v, -1.0) for v in values]
-        if (made[:, j] == -1).any():
-            row = int((made[:, j] == -1).argmax())
+        made[:, j] = find_codes(column, values)
+    return made
+
+
+def find_codes(column: CategoryColumn, values: Any) -> list[float]:
+    """The code of each value, as the service finds it."""
+    codes, unseen = spellings_of(column["values"]), unseen_code(column)
+    made = []
+    for row, value in enumerate(values):
+        if pd.isna(value) or value == "":
+            made.append(math.nan)
+            continue
+        code = codes.get(spell(value), unseen)
+        if code is None:
             raise ValueError(f"row {row}: not among the values of the column {column['name']!r}")
+        made.append(code)
     return made
 
 

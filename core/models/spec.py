@@ -97,6 +97,7 @@ class CategoryColumnSchema(Strict):
     name: Text
     type: Literal["category"]
     values: Values = Field(min_length=1, max_length=10_000)
+    other: bool = Field(True, description="Whether values that are not among them are taken as `other`, or refused.")
 
 
 ColumnSchema = Annotated[NumberColumnSchema | CategoryColumnSchema, Field(discriminator="type")]

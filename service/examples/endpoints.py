@@ -48,18 +48,18 @@ def store(name: str, kind: str, body: bytes, caller: Caller, context: Context, w
     """Parse a body and add its examples; what the endpoint and the fast path do in a thread."""
     model = find_recent(name, caller, context)
     try:
-        return store_in(model, kind, body, caller, context, write)
+        return store_in(name, model, kind, body, caller, context, write)
     except NotFound:
         # perhaps deleted and made anew by another process, with another schema
         context.models.clear()
         again = find_recent(name, caller, context)
         if again.id == model.id:
             raise
-        return store_in(again, kind, body, caller, context, write)
+        return store_in(name, again, kind, body, caller, context, write)
 
 
 def store_in(
-    model: RecentModel, kind: str, body: bytes, caller: Caller, context: Context, write: UnitOfWork
+    name: str, model: RecentModel, kind: str, body: bytes, caller: Caller, context: Context, write: UnitOfWork
 ) -> Response:
     settings = context.settings
     reader = BodyReader(
@@ -72,6 +72,7 @@ def store_in(
 
     # only an answer that is kept for repetitions needs the request's own transaction
     stored = ledger.add(context.database, model.id, model.share, batch, None if write.key is None else within)
+    metrics.count_unseen(name, reader.inputs.count_other(batch.x))
     if isinstance(stored, Response):
         return stored
     return Response(answer_of(stored).model_dump_json(), 201, media_type="application/json")

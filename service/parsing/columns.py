@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from core.errors import Invalid
 from core.models.spec import RESERVED
 
-__all__ = ["RESERVED", "check_type", "codes", "lists", "numbers", "numbers_in_text", "text", "texts"]
+__all__ = ["RESERVED", "check_type", "find", "lists", "numbers", "numbers_in_text", "text", "texts"]
 
 
 LONGEST = 800
@@ -121,17 +122,17 @@ def as_text(array: pa.Array, where: str, name: str) -> pa.Array:
     return array.cast(pa.string())
 
 
-def codes(column: pa.ChunkedArray, values: list[Any], where: str, name: str) -> NDArray[np.float64]:
-    """The index of each value among `values`; -1 if it is not among them, NaN if it is null."""
+def find(
+    column: pa.ChunkedArray,
+    codes: Mapping[str, float] | Mapping[str | None, float],
+    unknown: float,
+    where: str,
+    name: str,
+) -> NDArray[np.float64]:
+    """The code of each text, null among them; `unknown` where it has none."""
     array = as_text(to_array(column, where, name), where, name)
-    known = pa.array([str(v) for v in values], pa.string())
-    found = pc.index_in(array, value_set=known)
-    if found.null_count > array.null_count:
-        lower = pc.utf8_lower(array)  # Python writes True
-        truth = pc.is_in(lower, value_set=pa.array(list(TRUTH)))
-        found = pc.coalesce(found, pc.if_else(truth, pc.index_in(lower, value_set=known), None))
-    made = np.array(found.fill_null(-1).to_numpy(zero_copy_only=False), np.float64)
-    made[array.is_null().to_numpy(zero_copy_only=False)] = math.nan
+    places = pc.index_in(array, value_set=pa.array(list(codes), pa.string())).fill_null(len(codes))
+    made: NDArray[np.float64] = np.array([*codes.values(), unknown])[places.to_numpy(zero_copy_only=False)]
     return made
 
 

@@ -1,4 +1,4 @@
-"""Tables from end to end: categories, missing values, and numbers of any size."""
+"""Tables from end to end: categories, seen and unseen, missing values, and numbers of any size."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Row = dict[str, Any]
 def people(n: int) -> tuple[list[Row], Numbers]:
     """Each with an age, an income and a job, any of which may be missing."""
     rng = np.random.default_rng(0)
-    age, income, job = rng.uniform(20, 70, n), 30_000 + 10_000 * rng.normal(size=n), rng.integers(0, 3, n)
+    age, income, job = rng.uniform(20, 70, n), 30_000 + 10_000 * rng.normal(size=n), rng.integers(0, 4, n)
     y = (rng.random(n) < 1 / (1 + np.exp(-(age - 45) / 10 - (job == 1)))).astype(int)
     missing = rng.random((n, 3)) < 0.1
     rows = [
         {
             "age": None if missing[i, 0] else round(float(age[i]), 1),
-            "job": None if missing[i, 1] else JOBS[job[i]],
+            "job": None if missing[i, 1] else [*JOBS, "judge"][job[i]],
             "income": None if missing[i, 2] else round(float(income[i])),
         }
         for i in range(n)
@@ -46,11 +46,12 @@ def encoded(rows: list[Row], like: list[Row]) -> Numbers:
         middle = np.round(known.mean() / (scale / 4)) * (scale / 4)
         parts.append(np.nan_to_num((values - middle) / scale))
         flags.append(np.isnan(values).astype(float))
-    indicators = [[float(row["job"] == job) for row in rows] for job in (*JOBS, None)]
+    jobs = [row["job"] if row["job"] in JOBS or row["job"] is None else "other" for row in rows]
+    indicators = [[float(given == job) for given in jobs] for job in (*JOBS, "other", None)]
     return np.stack([*parts, *flags, *map(np.array, indicators)], 1)
 
 
-def test_a_table_with_categories_and_missing_values_is_adapted_within_its_bound(deployment: Deployment) -> None:
+def test_a_table_with_unseen_categories_and_missing_values_is_adapted_within_its_bound(deployment: Deployment) -> None:
     name, (rows, y) = deployment.new_model(input={"kind": "table", "columns": COLUMNS}), people(400)
 
     def send(first: int, last: int) -> None:

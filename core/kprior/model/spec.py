@@ -37,6 +37,8 @@ class CategoryColumn(TypedDict):
     name: str
     type: Literal["category"]
     values: list[int | str]
+    other: NotRequired[bool]
+    """Whether values that are not among them are taken as `other`, or refused; `core.models.spec` has the default."""
 
 
 Column = NumberColumn | CategoryColumn

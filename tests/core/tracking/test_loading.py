@@ -31,7 +31,7 @@ TABLE = {
 }
 ROWS = [
     {"age": age, "job": job, "y of birth": int(2000 - i)}
-    for i, (age, job) in enumerate(zip([20, 30.5, None, 50] * 10, ["a", 2, None, 2, "a"] * 8, strict=True))
+    for i, (age, job) in enumerate(zip([20, 30.5, None, 50] * 10, ["a", 2, None, "new", "a"] * 8, strict=True))
 ]
 PIXELS = RNG.integers(0, 256, size=(40, 1, 3, 2))
 

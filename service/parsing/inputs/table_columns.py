@@ -1,0 +1,129 @@
+"""The columns of a table, one class for each type: JSON values and Arrow columns -> numbers, and back.
+
+NaN is a missing value. What cannot be read is refused with its row and column.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from core.errors import Invalid
+from core.kprior.model.categories import OTHER, spell, spellings_of, unseen_code
+from core.kprior.model.spec import CategoryColumn, Column
+from service.parsing import columns
+from service.parsing.inputs.base import first, place, to_shortest
+
+NAMED = 10
+"""Values of a column that an answer names."""
+EXPECTED = "expected text or a whole number"
+REFUSED = -2.0
+"""No code of any category."""
+
+
+class TableColumn(ABC):
+    """How one column is read."""
+
+    json_type: Any
+    """What msgspec decodes a value to."""
+    csv_type = pa.string()
+    """What a field of CSV is read as."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @abstractmethod
+    def from_json(self, values: Sequence[Any], where: str) -> Sequence[float]:
+        """Decoded values -> numbers."""
+
+    @abstractmethod
+    def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
+        """The same of an Arrow column."""
+
+    @abstractmethod
+    def to_json(self, v: np.float32) -> Any:
+        """A stored number that is not missing, as it came."""
+
+    def refuse(self, where: str, i: int, code: str, message: str) -> Invalid:
+        return Invalid.at((*place(where, i), self.name), code, message)
+
+
+class Number(TableColumn):
+    """Numbers; true and false are 1 and 0."""
+
+    json_type = float | bool | None
+    csv_type = pa.float64()
+
+    def from_json(self, values: Sequence[Any], where: str) -> Sequence[float]:
+        if any(isinstance(v, str) for v in values):
+            i = next(i for i, v in enumerate(values) if isinstance(v, str))
+            raise self.refuse(where, i, "example_invalid", "expected a number")
+        return [math.nan if v is None else v for v in values]
+
+    def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
+        return columns.numbers(column, where, self.name, missing=True)
+
+    def to_json(self, v: np.float32) -> Any:
+        return to_shortest(v)
+
+
+class Category(TableColumn):
+    """Texts and whole numbers, by their code. True and false are texts. An empty text is a missing value, as in CSV."""
+
+    json_type = str | int | float | bool | None
+
+    def __init__(self, described: CategoryColumn) -> None:
+        super().__init__(described["name"])
+        self.values = described["values"]
+        self.codes: dict[str | None, float] = {None: math.nan, "": math.nan, **spellings_of(self.values)}
+        unseen = unseen_code(described)
+        self.unseen = REFUSED if unseen is None else unseen
+        self.other = unseen
+
+    def from_json(self, values: Sequence[Any], where: str) -> Sequence[float]:
+        get, unseen = self.codes.get, self.unseen
+        try:
+            made = [get(v if v is None or type(v) is str else spell(v), unseen) for v in values]
+        except ValueError:  # a fraction, or a number of thousands of digits
+            raise self.refuse(where, find_bad(spell, values), "example_invalid", EXPECTED) from None
+        if REFUSED in made:
+            raise self.refuse_value(made.index(REFUSED), where)
+        return made
+
+    def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
+        made = columns.find(column, self.codes, self.unseen, where, self.name)
+        if (bad := made == REFUSED).any():
+            raise self.refuse_value(first(bad), where)
+        return made
+
+    def refuse_value(self, i: int, where: str) -> Invalid:
+        # the caller's own value is not repeated: it may be personal data
+        values = [json.dumps(value, ensure_ascii=False) for value in self.values]
+        more = f" or {len(values) - NAMED} more" if len(values) > NAMED else ""
+        message = f"is not among the values of this column: {', '.join(values[:NAMED])}{more}"
+        return self.refuse(where, i, "category_unknown", message)
+
+    def to_json(self, v: np.float32) -> Any:
+        # sent again, it is taken as other again: a value that is called so is what unseen ones are taken as
+        return self.values[int(v)] if v >= 0 else OTHER
+
+
+def find_bad(read: Callable[[Any], object], values: Sequence[Any]) -> int:
+    """The index of the first value that cannot be read."""
+    for i, value in enumerate(values):
+        try:
+            read(value)
+        except ValueError:
+            return i
+    raise AssertionError("all of them can be read")
+
+
+def column_of(described: Column) -> TableColumn:
+    return Category(described) if described["type"] == "category" else Number(described["name"])
