@@ -190,7 +190,7 @@ def feature_names(described: Input) -> list[str] | None:
         return [f"x[{i}]" for i in range(described["dim"])]
     if described["kind"] != "table":
         return None
-    numbers = [c["name"] for c in described["columns"] if c["type"] == "number"]
+    numbers = [c["name"] for c in described["columns"] if c["type"] != "category"]
     names = [*numbers, *(f"{name} is missing" for name in numbers)]
     for column in described["columns"]:
         if column["type"] == "category":

@@ -57,7 +57,7 @@ class Targets:
         elif self.kind in ("binary", "classes"):
             codes = spellings_of([0, 1, *columns.TRUTH] if self.kind == "binary" else self.values)
             made = columns.find(column, codes, -1.0, where, "y")
-            bad = made < 0
+            bad = ~(made >= 0)
             made = made % 2 if self.kind == "binary" else made
         else:
             return self.check_range(self.parse_numbers(column, where), where)

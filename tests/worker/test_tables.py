@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -15,35 +16,45 @@ COLUMNS = [
     {"name": "age", "type": "number"},
     {"name": "job", "type": "category", "values": JOBS},
     {"name": "income", "type": "number"},
+    {"name": "member", "type": "boolean"},
+    {"name": "since", "type": "date"},
 ]
 Row = dict[str, Any]
 
 
 def people(n: int) -> tuple[list[Row], Numbers]:
-    """Each with an age, an income and a job, any of which may be missing."""
+    """Each with an age, an income, a job, and since when they are a member, any of which may be missing."""
     rng = np.random.default_rng(0)
     age, income, job = rng.uniform(20, 70, n), 30_000 + 10_000 * rng.normal(size=n), rng.integers(0, 4, n)
     y = (rng.random(n) < 1 / (1 + np.exp(-(age - 45) / 10 - (job == 1)))).astype(int)
-    missing = rng.random((n, 3)) < 0.1
+    missing = rng.random((n, 5)) < 0.1
+    member, since = rng.random(n) < 0.3, rng.integers(0, 9000, n)
     rows = [
         {
             "age": None if missing[i, 0] else round(float(age[i]), 1),
             "job": None if missing[i, 1] else [*JOBS, "judge"][job[i]],
             "income": None if missing[i, 2] else round(float(income[i])),
+            "member": None if missing[i, 3] else bool(member[i]),
+            "since": None if missing[i, 4] else str(date(2000, 1, 1) + timedelta(int(since[i]))),
         }
         for i in range(n)
     ]
     return rows, y
 
 
+def number(value: float | str) -> np.float32:
+    """A value as it is stored: of a date the days since 1970."""
+    return np.float32((date.fromisoformat(value) - date(1970, 1, 1)).days if isinstance(value, str) else value)
+
+
 def encoded(rows: list[Row], like: list[Row]) -> Numbers:
     """Numbers as far from the mean of `like` as its deviation says, flags of missing ones, indicators of categories."""
     parts, flags = [], []
-    for name in ("age", "income"):
-        known = np.array([np.float32(row[name]) for row in like if row[name] is not None], np.float64)
-        values = np.array([np.nan if row[name] is None else np.float32(row[name]) for row in rows], np.float64)
-        scale = 2.0 ** np.round(np.log2(known.std()))
-        middle = np.round(known.mean() / (scale / 4)) * (scale / 4)
+    for name in ("age", "income", "member", "since"):
+        known = np.array([number(row[name]) for row in like if row[name] is not None], np.float64)
+        values = np.array([np.nan if row[name] is None else number(row[name]) for row in rows], np.float64)
+        scale = 1.0 if name == "member" else 2.0 ** np.round(np.log2(known.std()))
+        middle = 0.0 if name == "member" else np.round(known.mean() / (scale / 4)) * (scale / 4)
         parts.append(np.nan_to_num((values - middle) / scale))
         flags.append(np.isnan(values).astype(float))
     jobs = [row["job"] if row["job"] in JOBS or row["job"] is None else "other" for row in rows]

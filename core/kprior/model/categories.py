@@ -38,9 +38,10 @@ def spell(value: object) -> str:
     ('2', 'a', 'True')
     """
     if isinstance(value, Real) and not isinstance(value, Integral):
-        if not float(value).is_integer():
+        number = float(value)
+        if not number.is_integer():
             raise ValueError("expected text or a whole number")
-        return str(int(value))
+        return str(int(number))
     return str(value)
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from core.errors import Invalid
 from core.kprior.model.categories import OTHER, spell, spellings_of, unseen_code
+from core.kprior.model.dates import BOOLEANS, FIRST, LAST, NO_BOOLEAN, NO_DATE, days_of, format_days, truth_of
 from core.kprior.model.spec import CategoryColumn, Column
 from service.parsing import columns
 from service.parsing.inputs.base import first, place, to_shortest
@@ -26,6 +27,9 @@ NAMED = 10
 EXPECTED = "expected text or a whole number"
 REFUSED = -2.0
 """No code of any category."""
+
+
+ANY = str | int | float | bool | None
 
 
 class TableColumn(ABC):
@@ -50,6 +54,14 @@ class TableColumn(ABC):
     @abstractmethod
     def to_json(self, v: np.float32) -> Any:
         """A stored number that is not missing, as it came."""
+
+    def read_each(
+        self, read: Callable[[Any], float], values: Sequence[Any], where: str, code: str, message: str
+    ) -> Sequence[float]:
+        try:
+            return [math.nan if v is None else read(v) for v in values]
+        except ValueError:
+            raise self.refuse(where, find_bad(read, values), code, message) from None
 
     def refuse(self, where: str, i: int, code: str, message: str) -> Invalid:
         return Invalid.at((*place(where, i), self.name), code, message)
@@ -77,12 +89,12 @@ class Number(TableColumn):
 class Category(TableColumn):
     """Texts and whole numbers, by their code. True and false are texts. An empty text is a missing value, as in CSV."""
 
-    json_type = str | int | float | bool | None
+    json_type = ANY
 
     def __init__(self, described: CategoryColumn) -> None:
         super().__init__(described["name"])
         self.values = described["values"]
-        self.codes: dict[str | None, float] = {None: math.nan, "": math.nan, **spellings_of(self.values)}
+        self.codes = {"": math.nan, **spellings_of(self.values)}
         unseen = unseen_code(described)
         self.unseen = REFUSED if unseen is None else unseen
         self.other = unseen
@@ -90,7 +102,7 @@ class Category(TableColumn):
     def from_json(self, values: Sequence[Any], where: str) -> Sequence[float]:
         get, unseen = self.codes.get, self.unseen
         try:
-            made = [get(v if v is None or type(v) is str else spell(v), unseen) for v in values]
+            made = [math.nan if v is None else get(v if type(v) is str else spell(v), unseen) for v in values]
         except ValueError:  # a fraction, or a number of thousands of digits
             raise self.refuse(where, find_bad(spell, values), "example_invalid", EXPECTED) from None
         if REFUSED in made:
@@ -115,15 +127,66 @@ class Category(TableColumn):
         return self.values[int(v)] if v >= 0 else OTHER
 
 
+class Boolean(TableColumn):
+    """True and false, also as 1 and 0."""
+
+    json_type = ANY
+
+    def from_json(self, values: Sequence[Any], where: str) -> Sequence[float]:
+        return self.read_each(truth_of, values, where, "boolean_invalid", NO_BOOLEAN)
+
+    def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
+        if columns.is_number(column.type):
+            made = columns.numbers(column, where, self.name, missing=True)
+            bad = ~(np.isnan(made) | (made == 0) | (made == 1))
+        else:
+            made = columns.find(column, BOOLEANS, REFUSED, where, self.name)
+            bad = made == REFUSED
+        if bad.any():
+            raise self.refuse(where, first(bad), "boolean_invalid", NO_BOOLEAN)
+        return made
+
+    def to_json(self, v: np.float32) -> Any:
+        return bool(v)
+
+
+class Date(TableColumn):
+    """Dates and moments, as days since 1970."""
+
+    json_type = ANY
+
+    def from_json(self, values: Sequence[Any], where: str) -> Sequence[float]:
+        return self.read_each(days_of, values, where, "date_invalid", NO_DATE)
+
+    def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if columns.is_date(kind):
+            made = columns.days(column, where, self.name)
+            bad = (made < FIRST) | (made >= LAST + 0.25)
+            if bad.any():
+                raise self.refuse(where, first(bad), "date_invalid", NO_DATE)
+            return np.where(made > LAST, LAST, made)
+        if columns.is_number(kind):
+            raise self.refuse(where, 0, "date_invalid", NO_DATE)
+        return np.array(self.from_json(columns.texts(column, where, self.name), where), np.float64)
+
+    def to_json(self, v: np.float32) -> Any:
+        # read again, it is the same number
+        return format_days(float(v), precision=float(np.spacing(abs(v))) / 4)
+
+
 def find_bad(read: Callable[[Any], object], values: Sequence[Any]) -> int:
     """The index of the first value that cannot be read."""
     for i, value in enumerate(values):
         try:
-            read(value)
+            _ = value is None or read(value)
         except ValueError:
             return i
     raise AssertionError("all of them can be read")
 
 
 def column_of(described: Column) -> TableColumn:
-    return Category(described) if described["type"] == "category" else Number(described["name"])
+    if described["type"] == "category":
+        return Category(described)
+    kinds: dict[str, Callable[[str], TableColumn]] = {"number": Number, "boolean": Boolean, "date": Date}
+    return kinds[described["type"]](described["name"])

@@ -1,4 +1,4 @@
-"""Tables: named columns of numbers and categories."""
+"""Tables: named columns of numbers, booleans, dates and categories."""
 
 from __future__ import annotations
 
