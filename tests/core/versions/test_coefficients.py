@@ -118,7 +118,7 @@ def test_named_coefficients_give_the_outputs_from_raw_inputs(degree: int) -> Non
     missing, code = x.isnan(), torch.nn.functional.one_hot(x[:, 1].long(), 3).double()
     values = {"age": x[:, 0].nan_to_num(0), "pay": x[:, 2].nan_to_num(0)}
     values |= {"age is missing": missing[:, 0].double(), "pay is missing": missing[:, 2].double()}
-    values |= {"plan = free": code[:, 0], "plan = paid": code[:, 1], "plan is another or missing": code[:, 2]}
+    values |= {"plan = free": code[:, 0], "plan = paid": code[:, 1], "plan is missing": code[:, 2]}
     values[INTERCEPT] = torch.ones(50).double()
     outputs = torch.zeros(50).double()
     for item in named_coefficients(state):
