@@ -27,8 +27,7 @@ def read_inputs(frame: Any, model: str, described: Mapping[str, Any]) -> Iterato
             some = piece.slice(start, batches.ROWS)
             values = [some.column(name).to_pylist() for name in names]
             if described["kind"] == "table":
-                whole = [has_whole_numbers(column) for column in described["columns"]]
-                values = [[as_whole(v) for v in c] if w else c for c, w in zip(values, whole, strict=True)]
+                values = [to_json(column, c) for column, c in zip(described["columns"], values, strict=True)]
                 yield [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
             else:
                 yield values[0] if names == ["x"] else list(zip(*values, strict=True))
@@ -54,6 +53,13 @@ def pick_columns(names: list[str], model: str, described: Mapping[str, Any]) -> 
 
 def quote(names: list[str], most: int = 10) -> str:
     return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def to_json(column: Mapping[str, Any], values: list[Any]) -> list[Any]:
+    """The values of a column as JSON has them."""
+    if column["type"] == "date":
+        return [v.isoformat() if hasattr(v, "isoformat") else v for v in values]
+    return [as_whole(v) for v in values] if has_whole_numbers(column) else values
 
 
 def has_whole_numbers(column: Mapping[str, Any]) -> bool:

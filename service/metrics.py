@@ -28,6 +28,9 @@ SECONDS = Histogram(
 )
 EXAMPLES = Counter("amend_examples", "Examples by what became of them.", ["outcome"], registry=OURS)
 PREDICTIONS = Counter("amend_predictions", "Predictions made.", registry=OURS)
+UNSEEN = Counter(
+    "amend_unseen_categories", "Values of category columns that were taken as other.", ["model"], registry=OURS
+)
 
 
 @lru_cache(maxsize=1000)
@@ -39,6 +42,11 @@ def count_request(method: str, route: str, status: int, seconds: float) -> None:
     requests, durations = of_route(method, route, status)
     requests.inc()
     durations.observe(seconds)
+
+
+def count_unseen(model: str, count: int) -> None:
+    if count:
+        UNSEEN.labels(model).inc(count)
 
 
 class Ledger(Collector):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ..kprior.model.spec import Column, Input, dtype_of
+from ..kprior.model.categories import spell, spellings_of, unseen_code
+from ..kprior.model.dates import days_of, truth_of
+from ..kprior.model.spec import BooleanColumn, CategoryColumn, Column, DateColumn, Input, dtype_of
 from .loaded_model import LoadedModel
 from .predictions import to_predictions
 
@@ -36,7 +39,7 @@ class PublishedModel:
 
 
 def to_codes(columns: list[Column], given: Any) -> NDArray[np.float64]:
-    """Named columns -> numbers, categories as the place among their values."""
+    """Named columns -> numbers, categories as the place among their values, dates as days."""
     frame = pd.DataFrame(given)
     made = np.empty((len(frame), len(columns)), np.float64)
     for j, column in enumerate(columns):
@@ -45,13 +48,34 @@ def to_codes(columns: list[Column], given: Any) -> NDArray[np.float64]:
         values = frame[column["name"]]
         if column["type"] == "number":
             made[:, j] = values.astype("float64")
-            continue
-        codes = {value: float(code) for code, value in enumerate(column["values"])}
-        made[:, j] = [math.nan if pd.isna(v) else codes.get(v, -1.0) for v in values]
-        if (made[:, j] == -1).any():
-            row = int((made[:, j] == -1).argmax())
-            raise ValueError(f"row {row}: not among the values of the column {column['name']!r}")
+        else:
+            made[:, j] = read_each(reader_of(column), column["name"], values)
     return made
+
+
+def read_each(read: Callable[[object], float], name: str, values: Any) -> list[float]:
+    made = []
+    for row, value in enumerate(values):
+        try:
+            made.append(math.nan if pd.isna(value) else read(value))
+        except ValueError as error:
+            raise ValueError(f"row {row}: {name!r}: {error}") from None
+    return made
+
+
+def reader_of(column: BooleanColumn | DateColumn | CategoryColumn) -> Callable[[object], float]:
+    """What makes a number of a value as the service does."""
+    if column["type"] != "category":
+        return days_of if column["type"] == "date" else truth_of
+    codes, unseen = {"": math.nan, **spellings_of(column["values"])}, unseen_code(column)
+
+    def read(value: object) -> float:
+        code = codes.get(spell(value), unseen)
+        if code is None:
+            raise ValueError("not among the values of this column")
+        return code
+
+    return read
 
 
 def check_numbers(x: NDArray[np.float64], described: Input) -> NDArray[Any]:

@@ -93,17 +93,30 @@ class NumberColumnSchema(Strict):
     type: Literal["number"]
 
 
+class BooleanColumnSchema(Strict):
+    name: Text
+    type: Literal["boolean"]
+
+
+class DateColumnSchema(Strict):
+    name: Text
+    type: Literal["date"]
+
+
 class CategoryColumnSchema(Strict):
     name: Text
     type: Literal["category"]
     values: Values = Field(min_length=1, max_length=10_000)
+    other: bool = Field(True, description="Whether values that are not among them are taken as `other`, or refused.")
 
 
-ColumnSchema = Annotated[NumberColumnSchema | CategoryColumnSchema, Field(discriminator="type")]
+ColumnSchema = Annotated[
+    NumberColumnSchema | BooleanColumnSchema | DateColumnSchema | CategoryColumnSchema, Field(discriminator="type")
+]
 
 
 class TableInputSchema(Strict):
-    """Named columns of numbers and categories; null is a missing value."""
+    """Named columns of numbers, booleans, dates and categories; null is a missing value."""
 
     kind: Literal["table"]
     columns: list[ColumnSchema] = Field(min_length=1, max_length=10_000, fail_fast=True)

@@ -13,6 +13,7 @@ from torch import Tensor
 from core.errors import Conflict
 from core.kprior import State
 from core.kprior.model.architectures import Linear
+from core.kprior.model.categories import indicators_of
 from core.kprior.model.encoders import TableEncoder
 from core.kprior.model.spec import Input, dtype_of
 
@@ -183,18 +184,17 @@ def feature_names(described: Input) -> list[str] | None:
     ['x[0]', 'x[1]']
     >>> feature_names({"kind": "table", "columns": [
     ...     {"name": "plan", "type": "category", "values": ["free", "paid"]}, {"name": "age", "type": "number"}]})
-    ['age', 'age is missing', 'plan = free', 'plan = paid', 'plan is another or missing']
+    ['age', 'age is missing', 'plan = free', 'plan = paid', 'plan is missing']
     """
     if described["kind"] == "vector":
         return [f"x[{i}]" for i in range(described["dim"])]
     if described["kind"] != "table":
         return None
-    numbers = [c["name"] for c in described["columns"] if c["type"] == "number"]
+    numbers = [c["name"] for c in described["columns"] if c["type"] != "category"]
     names = [*numbers, *(f"{name} is missing" for name in numbers)]
     for column in described["columns"]:
         if column["type"] == "category":
-            names += [f"{column['name']} = {value}" for value in column["values"]]
-            names.append(f"{column['name']} is another or missing")
+            names += indicators_of(column)
     return names
 
 

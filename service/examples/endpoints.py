@@ -54,7 +54,7 @@ def store(name: str, kind: str, body: bytes, caller: Caller, context: Context, w
         name,
         caller,
         context,
-        lambda model: store_in(model, read_body(model, context, kind, body), caller, context, write),
+        lambda model: store_in(name, model, read_body(model, context, kind, body), caller, context, write),
     )
 
 
@@ -83,12 +83,15 @@ def read_body(model: RecentModel, context: Context, kind: str, body: bytes, id: 
     return formats.read(reader, kind, body, id)
 
 
-def store_in(model: RecentModel, batch: Batch, caller: Caller, context: Context, write: UnitOfWork) -> Response:
+def store_in(
+    name: str, model: RecentModel, batch: Batch, caller: Caller, context: Context, write: UnitOfWork
+) -> Response:
     def within(act: Callable[[Session], ledger.Added]) -> Response:
         return write(caller.credential, 201, lambda session: answer_of(act(session)))
 
     # only an answer that is kept for repetitions needs the request's own transaction
     stored = ledger.add(context.database, model.id, model.share, batch, None if write.key is None else within)
+    metrics.count_unseen(name, inputs_of(model.spec).count_other(batch.x))
     if isinstance(stored, Response):
         return stored
     return Response(answer_of(stored).model_dump_json(), 201, media_type="application/json")
@@ -184,6 +187,7 @@ def replace_in(name: str, recent: RecentModel, batch: Batch, caller: Caller, wri
         replaced = ledger.replace_examples(session, model, batch)
         job = queue.enqueue_adaptation(session, model, write.request_id) if replaced.replaced else None
         metrics.EXAMPLES.labels("replaced").inc(replaced.replaced)
+        metrics.count_unseen(name, inputs_of(recent.spec).count_other(batch.x))
         return ReplacedAnswer(**vars(replaced), position=model.head, job=job)
 
     return write(caller.credential, 202, replace)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from core.errors import Invalid
 from core.models.spec import RESERVED
 
-__all__ = ["RESERVED", "check_type", "codes", "lists", "numbers", "numbers_in_text", "text", "texts"]
+__all__ = ["RESERVED", "check_type", "days", "find", "lists", "numbers", "numbers_in_text", "text", "texts"]
 
 
 LONGEST = 800
@@ -31,8 +32,9 @@ def check_type(kind: pa.DataType, where: str, name: str) -> None:
         inner = inner.value_type
     if inner is kind and pa.types.is_dictionary(kind):
         inner = kind.value_type
-    if not (is_number(inner) or pa.types.is_null(inner) or (is_text(inner) and not is_list(kind))):
-        raise Invalid.at((where, 0, name), "example_invalid", f"expected numbers or text, got {kind}")
+    single = (is_text(inner) or is_date(inner)) and not is_list(kind)
+    if not (is_number(inner) or pa.types.is_null(inner) or single):
+        raise Invalid.at((where, 0, name), "example_invalid", f"expected numbers, text or dates, got {kind}")
 
 
 def to_array(column: pa.ChunkedArray, where: str, name: str) -> pa.Array:
@@ -54,6 +56,10 @@ def is_text(kind: pa.DataType) -> bool:
 
 def is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def is_date(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
 
 
 def numbers(column: pa.ChunkedArray, where: str, name: str, missing: bool = False) -> NDArray[np.float64]:
@@ -112,7 +118,10 @@ def as_text(array: pa.Array, where: str, name: str) -> pa.Array:
         try:  # whole numbers become floats where some are missing
             array = array.cast(pa.int64())
         except pa.ArrowInvalid as error:
-            raise Invalid.at((where, 0, name), "example_invalid", "expected text, got numbers") from error
+            row = int(pc.index(pc.equal(pc.floor(array), array), False).as_py())
+            raise Invalid.at(
+                (where, max(row, 0), name), "example_invalid", "expected text or a whole number"
+            ) from error
     kind = array.type
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind):
         return array.cast(pa.string())
@@ -121,16 +130,29 @@ def as_text(array: pa.Array, where: str, name: str) -> pa.Array:
     return array.cast(pa.string())
 
 
-def codes(column: pa.ChunkedArray, values: list[Any], where: str, name: str) -> NDArray[np.float64]:
-    """The index of each value among `values`; -1 if it is not among them, NaN if it is null."""
+def find(
+    column: pa.ChunkedArray, codes: Mapping[str, float], unknown: float, where: str, name: str
+) -> NDArray[np.float64]:
+    """The code of each text; `unknown` where it has none, NaN where it is null."""
     array = as_text(to_array(column, where, name), where, name)
-    known = pa.array([str(v) for v in values], pa.string())
-    found = pc.index_in(array, value_set=known)
-    if found.null_count > array.null_count:
-        lower = pc.utf8_lower(array)  # Python writes True
-        truth = pc.is_in(lower, value_set=pa.array(list(TRUTH)))
-        found = pc.coalesce(found, pc.if_else(truth, pc.index_in(lower, value_set=known), None))
-    made = np.array(found.fill_null(-1).to_numpy(zero_copy_only=False), np.float64)
+    places = pc.index_in(array, value_set=pa.array(list(codes), pa.string())).fill_null(len(codes))
+    made: NDArray[np.float64] = np.array([*codes.values(), unknown])[places.to_numpy(zero_copy_only=False)]
+    made[array.is_null().to_numpy(zero_copy_only=False)] = math.nan
+    return made
+
+
+PER_DAY = {"date32[day]": 1, "date64[ms]": 86_400_000, "s": 86_400, "ms": 86_400_000, "us": 86_400_000_000}
+
+
+def days(column: pa.ChunkedArray, where: str, name: str) -> NDArray[np.float64]:
+    """Dates and timestamps in days since 1970; NaN where it is null."""
+    array = to_array(column, where, name)
+    kind = array.type
+    unit = kind.unit if pa.types.is_timestamp(kind) else str(kind)
+    steps = np.asarray(array.cast(pa.int32() if unit == "date32[day]" else pa.int64()).fill_null(0))
+    if unit == "ns":  # as a text is read: to the microsecond
+        steps, unit = steps // 1000, "us"
+    made: NDArray[np.float64] = steps / PER_DAY[unit]
     made[array.is_null().to_numpy(zero_copy_only=False)] = math.nan
     return made
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from core.errors import Invalid
+from core.kprior.model.categories import spellings_of
 from core.kprior.model.spec import Target, values_of
 from service.parsing import columns
 
@@ -54,8 +55,8 @@ class Targets:
             made = columns.numbers(column, where, "y")
             bad = (made != 0) & (made != 1)
         elif self.kind in ("binary", "classes"):
-            names = ["0", "1", "0.0", "1.0", *columns.TRUTH] if self.kind == "binary" else self.values
-            made = columns.codes(column, names, where, "y")
+            codes = spellings_of([0, 1, *columns.TRUTH] if self.kind == "binary" else self.values)
+            made = columns.find(column, codes, -1.0, where, "y")
             bad = ~(made >= 0)
             made = made % 2 if self.kind == "binary" else made
         else:

@@ -59,11 +59,11 @@ async def predict(body: bytes, name: str, caller: Caller, context: Context, cham
         loaded = await run_in_threadpool(champions.find, name, version, caller)
     most = context.settings.max_batch
     if len(body) > SMALL:
-        return await work_on(body, lambda: predict_with(loaded, read(loaded, body, most)))
+        return await work_on(body, lambda: predict_with(name, loaded, read(loaded, body, most)))
     x = read(loaded, body, most)
     if x.size + len(x) * loaded.model.outputs > SMALL:
-        return await run_in_threadpool(predict_with, loaded, x)
-    return predict_with(loaded, x)
+        return await run_in_threadpool(predict_with, name, loaded, x)
+    return predict_with(name, loaded, x)
 
 
 def read(loaded: CachedVersion, body: bytes, most: int) -> NDArray[Any]:
@@ -103,11 +103,12 @@ def read_some(loaded: CachedVersion, body: bytes, check: Callable[[int], None]) 
     return loaded.inputs.read(decode, lambda one: one, WHERE, few=len(body) < SHORT)[1]
 
 
-def predict_with(loaded: CachedVersion, x: NDArray[Any]) -> bytes:
+def predict_with(name: str, loaded: CachedVersion, x: NDArray[Any]) -> bytes:
     mean = loaded.model.predict_means(x)
     if not math.isfinite(mean.sum()) and not (finite := np.isfinite(mean)).all():
         i = int((~finite).any(1).argmax())
         raise Invalid.at((WHERE, i), "number_not_finite", "the model's output for it is not a finite number")
     metrics.PREDICTIONS.inc(len(x))
+    metrics.count_unseen(name, loaded.inputs.count_other(x))
     outputs = to_predictions(loaded.model.spec["target"], mean)
     return msgspec.json.encode({"version": loaded.model.number, "outputs": outputs})

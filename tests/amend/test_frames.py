@@ -66,6 +66,14 @@ def test_a_category_of_whole_numbers_stays_one_where_a_value_is_missing() -> Non
     assert [type(row["floor"]) for row in found] == [int, type(None), int]
 
 
+def test_dates_and_booleans_go_out_as_json_has_them() -> None:
+    described = {"kind": "table", "columns": [{"name": "d", "type": "date"}, {"name": "b", "type": "boolean"}]}
+    frame = pd.DataFrame({"d": pd.to_datetime(["2024-03-05 10:30", None]), "b": pd.array([True, None], "boolean")})
+    found = [{"d": "2024-03-05T10:30:00", "b": True}, {"d": None, "b": None}]
+    assert rows(frame, described) == rows(pa.Table.from_pandas(frame), described) == found
+    assert rows(frame.assign(d=frame["d"].dt.date), described)[0] == {"d": "2024-03-05", "b": True}
+
+
 def test_the_columns_of_a_vector_are_taken_in_their_order() -> None:
     frame = pd.DataFrame({"id": ["a"], "weight": [1.5], "y": [0], "a": [2]})
     assert rows(frame, VECTOR) == [(1.5, 2)]

@@ -207,7 +207,7 @@ IMAGE = {"kind": "image", "shape": [1, 2, 2]}
 BYTES = {**IMAGE, "dtype": "uint8"}
 TABLE = {
     "kind": "table",
-    "columns": [{"name": "n", "type": "number"}, {"name": "c", "type": "category", "values": ["a", 1]}],
+    "columns": [{"name": "n", "type": "number"}, {"name": "c", "type": "category", "values": ["a", 1], "other": False}],
 }
 INPUTS: dict[str, tuple[dict[str, Any], Any, Any, str]] = {
     "image turned": (IMAGE, [[[1, 2], [3, 4]]], [[[1, 2, 3, 4]]], "example_shape_mismatch"),
@@ -217,7 +217,7 @@ INPUTS: dict[str, tuple[dict[str, Any], Any, Any, str]] = {
     "pixel above 255": (BYTES, [[[1, 2], [3, 255]]], [[[1, 2], [3, 256]]], "pixel_invalid"),
     "pixel between": (BYTES, [[[1, 2], [3, 4]]], [[[1, 2], [3, 0.5]]], "pixel_invalid"),
     "unknown category": (TABLE, {"n": 1, "c": "a"}, {"n": 1, "c": "b"}, "category_unknown"),
-    "category of another type": (TABLE, {"n": 1, "c": 1}, {"n": 1, "c": "1"}, "category_unknown"),
+    "fraction as category": (TABLE, {"n": 1, "c": "1"}, {"n": 1, "c": 1.5}, "example_invalid"),
     "missing column": (TABLE, {"n": None, "c": None}, {"n": 1}, "example_invalid"),
     "unknown column": (TABLE, {"n": 1, "c": "a"}, {"n": 1, "c": "a", "d": 1}, "example_invalid"),
     "text as number": (TABLE, {"n": 1, "c": "a"}, {"n": "1", "c": "a"}, "example_invalid"),

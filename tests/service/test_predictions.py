@@ -118,7 +118,7 @@ TABLE = {
 
 def test_a_table_is_standardised_and_missing_values_have_weights_of_their_own(stack: Stack, api: httpx.Client) -> None:
     ages = [20.0, 30.0, None, 50.0, 60.0, None, 80.0, 90.0]
-    jobs = ["a", 2, None, "a", 2, "a", None, 2]
+    jobs = ["a", 2, None, "a", "new", "a", None, 2]
     xs = [{"age": age, "job": job} for age, job in zip(ages, jobs, strict=True)]
     name = trained(stack, api, xs, [0, 0, 1, 0, 1, 1, 1, 1], input=TABLE)
     # in round units: nobody's age can be worked out from them
@@ -131,6 +131,7 @@ def test_a_table_is_standardised_and_missing_values_have_weights_of_their_own(st
             age is None,
             job == "a",
             job == 2,
+            job not in ("a", 2, None),
             job is None,
             1,
         ]

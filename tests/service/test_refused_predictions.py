@@ -50,7 +50,8 @@ def test_a_malformed_body_is_refused(stack: Stack, api: httpx.Client, body: str,
 
 def test_an_unknown_category_is_refused_in_a_prediction_too(stack: Stack, api: httpx.Client) -> None:
     xs = [{"age": i, "job": "a"} for i in range(4)]
-    name = trained(stack, api, xs, [0, 1, 0, 1], input=TABLE)
+    strict = {**TABLE, "columns": [TABLE["columns"][0], {**TABLE["columns"][1], "other": False}]}
+    name = trained(stack, api, xs, [0, 1, 0, 1], input=strict)
     answer = api.post(f"/v1/models/{name}/predictions", json={"inputs": [xs[0], {"age": 1, "job": "b"}]})
     assert place(refused(answer, 422, "category_unknown")) == ["inputs", 1, "job"]
 

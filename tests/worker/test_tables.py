@@ -1,7 +1,8 @@
-"""Tables from end to end: categories, missing values, and numbers of any size."""
+"""Tables from end to end: categories, seen and unseen, missing values, and numbers of any size."""
 
 from __future__ import annotations
 
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -15,42 +16,53 @@ COLUMNS = [
     {"name": "age", "type": "number"},
     {"name": "job", "type": "category", "values": JOBS},
     {"name": "income", "type": "number"},
+    {"name": "member", "type": "boolean"},
+    {"name": "since", "type": "date"},
 ]
 Row = dict[str, Any]
 
 
 def people(n: int) -> tuple[list[Row], Numbers]:
-    """Each with an age, an income and a job, any of which may be missing."""
+    """Each with an age, an income, a job, and since when they are a member, any of which may be missing."""
     rng = np.random.default_rng(0)
-    age, income, job = rng.uniform(20, 70, n), 30_000 + 10_000 * rng.normal(size=n), rng.integers(0, 3, n)
+    age, income, job = rng.uniform(20, 70, n), 30_000 + 10_000 * rng.normal(size=n), rng.integers(0, 4, n)
     y = (rng.random(n) < 1 / (1 + np.exp(-(age - 45) / 10 - (job == 1)))).astype(int)
-    missing = rng.random((n, 3)) < 0.1
+    missing = rng.random((n, 5)) < 0.1
+    member, since = rng.random(n) < 0.3, rng.integers(0, 9000, n)
     rows = [
         {
             "age": None if missing[i, 0] else round(float(age[i]), 1),
-            "job": None if missing[i, 1] else JOBS[job[i]],
+            "job": None if missing[i, 1] else [*JOBS, "judge"][job[i]],
             "income": None if missing[i, 2] else round(float(income[i])),
+            "member": None if missing[i, 3] else bool(member[i]),
+            "since": None if missing[i, 4] else str(date(2000, 1, 1) + timedelta(int(since[i]))),
         }
         for i in range(n)
     ]
     return rows, y
 
 
+def number(value: float | str) -> np.float32:
+    """A value as it is stored: of a date the days since 1970."""
+    return np.float32((date.fromisoformat(value) - date(1970, 1, 1)).days if isinstance(value, str) else value)
+
+
 def encoded(rows: list[Row], like: list[Row]) -> Numbers:
     """Numbers as far from the mean of `like` as its deviation says, flags of missing ones, indicators of categories."""
     parts, flags = [], []
-    for name in ("age", "income"):
-        known = np.array([np.float32(row[name]) for row in like if row[name] is not None], np.float64)
-        values = np.array([np.nan if row[name] is None else np.float32(row[name]) for row in rows], np.float64)
-        scale = 2.0 ** np.round(np.log2(known.std()))
-        middle = np.round(known.mean() / (scale / 4)) * (scale / 4)
+    for name in ("age", "income", "member", "since"):
+        known = np.array([number(row[name]) for row in like if row[name] is not None], np.float64)
+        values = np.array([np.nan if row[name] is None else number(row[name]) for row in rows], np.float64)
+        scale = 1.0 if name == "member" else 2.0 ** np.round(np.log2(known.std()))
+        middle = 0.0 if name == "member" else np.round(known.mean() / (scale / 4)) * (scale / 4)
         parts.append(np.nan_to_num((values - middle) / scale))
         flags.append(np.isnan(values).astype(float))
-    indicators = [[float(row["job"] == job) for row in rows] for job in (*JOBS, None)]
+    jobs = [row["job"] if row["job"] in JOBS or row["job"] is None else "other" for row in rows]
+    indicators = [[float(given == job) for given in jobs] for job in (*JOBS, "other", None)]
     return np.stack([*parts, *flags, *map(np.array, indicators)], 1)
 
 
-def test_a_table_with_categories_and_missing_values_is_adapted_within_its_bound(deployment: Deployment) -> None:
+def test_a_table_with_unseen_categories_and_missing_values_is_adapted_within_its_bound(deployment: Deployment) -> None:
     name, (rows, y) = deployment.new_model(input={"kind": "table", "columns": COLUMNS}), people(400)
 
     def send(first: int, last: int) -> None:

@@ -11,7 +11,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .spec import Column, Input
+from .categories import indicators_of, unseen_code
+from .spec import CategoryColumn, Column, Input
 
 
 class Encoder(nn.Module):
@@ -47,12 +48,32 @@ class ImageEncoder(Encoder):
         return x / 255 if x.dtype == torch.uint8 else x
 
 
-class TableEncoder(Encoder):
-    """Columns of numbers and categories, one float each: category codes count from 0, NaN is missing.
+class Category:
+    """Where a column of categories stands in a row, and the indicators it becomes."""
 
-    A number becomes its value less about the column's mean, in units of about its deviation, and a flag that is 1 where
-    it is missing (the value is then 0).
-    A category of V values becomes V + 1 indicators, the last for unseen or missing values.
+    def __init__(self, index: int, column: CategoryColumn) -> None:
+        self.index, self.size = index, len(column["values"])
+        self.width = len(indicators_of(column))
+        unseen = unseen_code(column)
+        self.missing = self.width - 1
+        # the value that is called so, or the place after all values; where unseen ones are refused, none come
+        self.other = self.missing if unseen is None else self.size if unseen < 0 else int(unseen)
+
+    def indicate(self, x: Tensor) -> Tensor:
+        """(n, columns) -> (n, width)."""
+        code = x[:, self.index]
+        known = (code >= 0) & (code < self.size)
+        place = torch.where(known, code, torch.where(code.isnan(), float(self.missing), float(self.other)))
+        return nn.functional.one_hot(place.long(), self.width).double()
+
+
+class TableEncoder(Encoder):
+    """Columns, one float each: booleans are 1 and 0, dates days, category codes count from 0, NaN is missing.
+
+    A number or a date becomes its value less about the column's mean, in units of about its deviation, and a flag that
+    is 1 where it is missing (the value is then 0). A boolean stays as it is, and has such a flag.
+    A category of V values becomes an indicator for each, one for unseen values if the column takes them, and one for
+    missing ones.
     """
 
     mean: Tensor
@@ -63,20 +84,21 @@ class TableEncoder(Encoder):
         if not columns:
             raise ValueError("a table needs at least one column")
         for column in columns:
-            if column.get("type") not in ("number", "category"):
-                raise ValueError(f"column {column.get('name')!r}: type must be 'number' or 'category'")
+            if column.get("type") not in ("number", "boolean", "date", "category"):
+                raise ValueError(f"column {column.get('name')!r}: type must be number, boolean, date or category")
             if column["type"] == "category" and not column.get("values"):
                 raise ValueError(f"column {column.get('name')!r}: a category needs its 'values'")
-        self.numbers = [i for i, c in enumerate(columns) if c["type"] == "number"]
-        self.categories = [(i, len(c["values"])) for i, c in enumerate(columns) if c["type"] == "category"]
-        self.shape = (2 * len(self.numbers) + sum(v + 1 for _, v in self.categories),)
+        self.numbers = [i for i, c in enumerate(columns) if c["type"] != "category"]
+        self.booleans = [k for k, i in enumerate(self.numbers) if columns[i]["type"] == "boolean"]
+        self.categories = [Category(i, c) for i, c in enumerate(columns) if c["type"] == "category"]
+        self.shape = (2 * len(self.numbers) + sum(c.width for c in self.categories),)
         self.raw_shape = (len(columns),)
-        self.sources = [*self.numbers, *self.numbers, *(i for i, v in self.categories for _ in range(v + 1))]
+        self.sources = [*self.numbers, *self.numbers, *(c.index for c in self.categories for _ in range(c.width))]
         self.register_buffer("mean", torch.zeros(len(self.numbers), dtype=torch.float64))
         self.register_buffer("scale", torch.ones(len(self.numbers), dtype=torch.float64))
 
     def set_units(self, mean: Tensor, deviation: Tensor) -> None:
-        """Take the units of the number columns from their means and deviations."""
+        """Take the units of the number and date columns from their means and deviations."""
         # a constant column has the deviation that rounding gives it
         deviation = torch.where(deviation > 1e-14 * mean.abs(), deviation, torch.ones_like(deviation))
         # Rounded to a power of two, and the mean to a quarter of it: as good a unit, and nobody's value can be worked
@@ -84,17 +106,14 @@ class TableEncoder(Encoder):
         scale = torch.exp2(torch.log2(deviation).round())
         self.scale.copy_(scale)
         self.mean.copy_((mean / (scale / 4)).round() * (scale / 4))
+        self.scale[self.booleans], self.mean[self.booleans] = 1.0, 0.0
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.double()
         number = x[:, self.numbers]
         missing = number.isnan()
         parts = [torch.where(missing, 0.0, (number - self.mean) / self.scale), missing.double()]
-        for column, size in self.categories:
-            code = x[:, column]
-            known = (code >= 0) & (code < size)
-            index = torch.where(known, code, float(size)).long()
-            parts.append(nn.functional.one_hot(index, size + 1).double())
+        parts += [category.indicate(x) for category in self.categories]
         return torch.cat(parts, 1)
 
 

@@ -31,15 +31,31 @@ class NumberColumn(TypedDict):
     type: Literal["number"]
 
 
+class BooleanColumn(TypedDict):
+    """A column of 1 and 0, read as they are."""
+
+    name: str
+    type: Literal["boolean"]
+
+
+class DateColumn(TypedDict):
+    """A column of days since 1970-01-01, read as numbers are."""
+
+    name: str
+    type: Literal["date"]
+
+
 class CategoryColumn(TypedDict):
     """A column of the given values."""
 
     name: str
     type: Literal["category"]
     values: list[int | str]
+    other: NotRequired[bool]
+    """Whether values that are not among them are taken as `other`, or refused; `core.models.spec` has the default."""
 
 
-Column = NumberColumn | CategoryColumn
+Column = NumberColumn | BooleanColumn | DateColumn | CategoryColumn
 
 
 class TableInput(TypedDict):

@@ -117,6 +117,10 @@ class Inputs(ABC):
         """Where the first bad number is."""
         return place(where, first(bad))
 
+    def count_other(self, x: Matrix) -> int:
+        """How many values of stored inputs were taken as `other`."""
+        return 0
+
     @abstractmethod
     def to_json(self, x: Matrix) -> Any:
         """One stored input as it came."""

@@ -27,11 +27,19 @@ TABLE = {
         {"name": "age", "type": "number"},
         {"name": "job", "type": "category", "values": ["a", 2]},
         {"name": "y of birth", "type": "number"},
+        {"name": "member", "type": "boolean"},
+        {"name": "since", "type": "date"},
     ],
 }
 ROWS = [
-    {"age": age, "job": job, "y of birth": int(2000 - i)}
-    for i, (age, job) in enumerate(zip([20, 30.5, None, 50] * 10, ["a", 2, None, 2, "a"] * 8, strict=True))
+    {
+        "age": age,
+        "job": job,
+        "y of birth": int(2000 - i),
+        "member": [True, None, False][i % 3],
+        "since": [f"2024-03-{1 + i % 9:02}", None, f"2023-01-01T{i % 24:02}:30:00Z", "2020-02-29"][i % 4],
+    }
+    for i, (age, job) in enumerate(zip([20, 30.5, None, 50] * 10, ["a", 2, None, "new", "a"] * 8, strict=True))
 ]
 PIXELS = RNG.integers(0, 256, size=(40, 1, 3, 2))
 
@@ -74,7 +82,10 @@ answers = {}
 for kind, (name, inputs) in asked.items():
     model = mlflow.pyfunc.load_model(f"models:/{name}@champion")
     if isinstance(inputs[0], dict):
-        forms = [pd.DataFrame(inputs), pd.DataFrame(inputs)[["y of birth", "job", "age"]]]
+        frame = pd.DataFrame(inputs)
+        dates = pd.to_datetime(frame["since"], utc=True, format="ISO8601")
+        forms = [frame, frame[["y of birth", "since", "job", "member", "age"]]]
+        forms += [frame.assign(since=dates), frame.assign(member=frame["member"].astype("boolean"))]
     else:
         array = np.array(inputs)
         forms = [array, array.astype("float32"), pd.DataFrame(array.reshape(len(array), -1)).add_prefix("any")]

@@ -15,6 +15,7 @@ from core.kprior.model.architectures import Linear, architecture_of
 from core.kprior.model.encoders import TableEncoder, encoder_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.moments import fit_encoder
+from core.versions.coefficients import feature_names
 from tests.core.kprior.problems import spec_of
 
 NAN = float("nan")
@@ -95,6 +96,20 @@ def test_categories_have_a_place_for_the_unseen() -> None:
     assert indicators.sum(1).tolist() == [1.0] * 6
 
 
+@pytest.mark.parametrize(
+    ("values", "places"),
+    [(["a", "b"], [0, 1, 2, 2, 3]), (["a", "other"], [0, 1, 1, 1, 2])],
+    ids=["of its own", "a value"],
+)
+def test_a_column_that_takes_unseen_values_has_an_indicator_for_them(values: list[str], places: list[int]) -> None:
+    column = {"name": "c", "type": "category", "values": values, "other": True}
+    encoder = encoder_of({"kind": "table", "columns": [column]})
+    out = encoder(torch.tensor([[0.0], [1.0], [-1.0], [7.0], [NAN]]))
+    assert out.argmax(1).tolist() == places
+    assert out.sum(1).tolist() == [1.0] * 5
+    assert len(feature_names({"kind": "table", "columns": [column]}) or []) == encoder.shape[0]
+
+
 def test_buffers_are_part_of_the_state_dict_and_come_back() -> None:
     x = torch.randn(20, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     encoder, other = fitted(x, numbers(2)), TableEncoder(numbers(2))
@@ -151,7 +166,7 @@ def test_float32_inputs_of_a_linear_model_are_read_in_double() -> None:
         ({"kind": "table"}, "columns"),
         ({"kind": "table", "columns": []}, "column"),
         ({"kind": "table", "columns": [{"name": "age"}]}, "age"),
-        ({"kind": "table", "columns": [{"name": "age", "type": "date"}]}, "age"),
+        ({"kind": "table", "columns": [{"name": "age", "type": "colour"}]}, "age"),
         ({"kind": "table", "columns": [{"name": "city", "type": "category"}]}, "city"),
     ],
     ids=str,

@@ -1,0 +1,72 @@
+"""Dates and booleans as numbers: days since 1970-01-01, and 1 or 0.
+
+The service and published models read them by these rules, so that they agree.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, date, datetime, timedelta
+
+from .categories import spell, spellings_of
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST, LAST = -719162.0, 2932896.75
+"""The days that have a date, from the year 1 to 9999; the last as 32 bits can hold it."""
+ISO = re.compile(
+    r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(\.\d+)? ?(Z|[+-]\d\d(?::?\d\d)?)?)?", re.ASCII | re.IGNORECASE
+)
+NO_DATE = "expected a date of the years 1 to 9999, such as 2024-03-05 or 2024-03-05T14:30:00Z"
+NO_BOOLEAN = "expected true or false"
+BOOLEANS = {"": math.nan, **spellings_of(["false", "true"]), "0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0}
+"""What means 1 and 0, as text; an empty text is a missing value, as in CSV."""
+
+
+def days_of(value: object) -> float:
+    """A date or a moment, or the ISO text of one, in days since 1970; UTC where it has no time zone.
+
+    >>> days_of("1970-01-11"), days_of("1970-01-02T12:00:00Z"), days_of("1970-01-02 12:00+12:00")
+    (10.0, 1.5, 1.0)
+    """
+    text = value.isoformat() if isinstance(value, date) else value
+    found = ISO.fullmatch(text) if isinstance(text, str) else None
+    if text == "":
+        return math.nan
+    if found is None:
+        raise ValueError(NO_DATE)
+    day, time, fraction, zone = found.groups()
+    try:
+        moment = datetime.fromisoformat(f"{day}T{time or '00:00'}{(fraction or '')[:7]}{(zone or 'Z').upper()}")
+        days = (moment - EPOCH) / timedelta(days=1)
+    except (ValueError, OverflowError):
+        raise ValueError(NO_DATE) from None
+    if days < FIRST:
+        raise ValueError(NO_DATE)
+    return min(days, LAST)
+
+
+def format_days(days: float, precision: float = 0.0) -> str:
+    """The ISO text of a day, or of a moment to the second if that is within `precision` days, else to the microsecond.
+
+    >>> format_days(10.0), format_days(-0.5), format_days(19788.123, 1e-5)
+    ('1970-01-11', '1969-12-31T12:00:00Z', '2024-03-06T02:57:07Z')
+    """
+    moment = EPOCH + timedelta(days=days)
+    if days == math.floor(days):
+        return moment.date().isoformat()
+    second = (moment + timedelta(microseconds=500_000)).replace(microsecond=0)
+    rounded = second if abs((second - moment) / timedelta(days=1)) <= precision else moment
+    return rounded.isoformat().replace("+00:00", "Z")
+
+
+def truth_of(value: object) -> float:
+    """True, 1 and their texts are 1.
+
+    >>> truth_of(True), truth_of(0.0), truth_of("True")
+    (1.0, 0.0, 1.0)
+    """
+    try:
+        return BOOLEANS[spell(value)]
+    except (KeyError, ValueError):
+        raise ValueError(NO_BOOLEAN) from None

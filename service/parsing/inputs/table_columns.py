@@ -1,0 +1,192 @@
+"""The columns of a table, one class for each type: JSON values and Arrow columns -> numbers, and back.
+
+NaN is a missing value. What cannot be read is refused with its row and column.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from core.errors import Invalid
+from core.kprior.model.categories import OTHER, spell, spellings_of, unseen_code
+from core.kprior.model.dates import BOOLEANS, FIRST, LAST, NO_BOOLEAN, NO_DATE, days_of, format_days, truth_of
+from core.kprior.model.spec import CategoryColumn, Column
+from service.parsing import columns
+from service.parsing.inputs.base import first, place, to_shortest
+
+NAMED = 10
+"""Values of a column that an answer names."""
+EXPECTED = "expected text or a whole number"
+REFUSED = -2.0
+"""No code of any category."""
+
+
+ANY = str | int | float | bool | None
+
+
+class TableColumn(ABC):
+    """How one column is read."""
+
+    json_type: Any
+    """What msgspec decodes a value to."""
+    csv_type = pa.string()
+    """What a field of CSV is read as."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @abstractmethod
+    def from_json(self, values: Sequence[Any], where: str) -> Sequence[float]:
+        """Decoded values -> numbers."""
+
+    @abstractmethod
+    def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
+        """The same of an Arrow column."""
+
+    @abstractmethod
+    def to_json(self, v: np.float32) -> Any:
+        """A stored number that is not missing, as it came."""
+
+    def read_each(
+        self, read: Callable[[Any], float], values: Sequence[Any], where: str, code: str, message: str
+    ) -> Sequence[float]:
+        try:
+            return [math.nan if v is None else read(v) for v in values]
+        except ValueError:
+            raise self.refuse(where, find_bad(read, values), code, message) from None
+
+    def refuse(self, where: str, i: int, code: str, message: str) -> Invalid:
+        return Invalid.at((*place(where, i), self.name), code, message)
+
+
+class Number(TableColumn):
+    """Numbers; true and false are 1 and 0."""
+
+    json_type = float | bool | None
+    csv_type = pa.float64()
+
+    def from_json(self, values: Sequence[Any], where: str) -> Sequence[float]:
+        if any(isinstance(v, str) for v in values):
+            i = next(i for i, v in enumerate(values) if isinstance(v, str))
+            raise self.refuse(where, i, "example_invalid", "expected a number")
+        return [math.nan if v is None else v for v in values]
+
+    def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
+        return columns.numbers(column, where, self.name, missing=True)
+
+    def to_json(self, v: np.float32) -> Any:
+        return to_shortest(v)
+
+
+class Category(TableColumn):
+    """Texts and whole numbers, by their code. True and false are texts. An empty text is a missing value, as in CSV."""
+
+    json_type = ANY
+
+    def __init__(self, described: CategoryColumn) -> None:
+        super().__init__(described["name"])
+        self.values = described["values"]
+        self.codes = {"": math.nan, **spellings_of(self.values)}
+        unseen = unseen_code(described)
+        self.unseen = REFUSED if unseen is None else unseen
+        self.other = unseen
+
+    def from_json(self, values: Sequence[Any], where: str) -> Sequence[float]:
+        get, unseen = self.codes.get, self.unseen
+        try:
+            made = [math.nan if v is None else get(v if type(v) is str else spell(v), unseen) for v in values]
+        except ValueError:  # a fraction, or a number of thousands of digits
+            raise self.refuse(where, find_bad(spell, values), "example_invalid", EXPECTED) from None
+        if REFUSED in made:
+            raise self.refuse_value(made.index(REFUSED), where)
+        return made
+
+    def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
+        made = columns.find(column, self.codes, self.unseen, where, self.name)
+        if (bad := made == REFUSED).any():
+            raise self.refuse_value(first(bad), where)
+        return made
+
+    def refuse_value(self, i: int, where: str) -> Invalid:
+        # the caller's own value is not repeated: it may be personal data
+        values = [json.dumps(value, ensure_ascii=False) for value in self.values]
+        more = f" or {len(values) - NAMED} more" if len(values) > NAMED else ""
+        message = f"is not among the values of this column: {', '.join(values[:NAMED])}{more}"
+        return self.refuse(where, i, "category_unknown", message)
+
+    def to_json(self, v: np.float32) -> Any:
+        # sent again, it is taken as other again: a value that is called so is what unseen ones are taken as
+        return self.values[int(v)] if v >= 0 else OTHER
+
+
+class Boolean(TableColumn):
+    """True and false, also as 1 and 0."""
+
+    json_type = ANY
+
+    def from_json(self, values: Sequence[Any], where: str) -> Sequence[float]:
+        return self.read_each(truth_of, values, where, "boolean_invalid", NO_BOOLEAN)
+
+    def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
+        if columns.is_number(column.type):
+            made = columns.numbers(column, where, self.name, missing=True)
+            bad = ~(np.isnan(made) | (made == 0) | (made == 1))
+        else:
+            made = columns.find(column, BOOLEANS, REFUSED, where, self.name)
+            bad = made == REFUSED
+        if bad.any():
+            raise self.refuse(where, first(bad), "boolean_invalid", NO_BOOLEAN)
+        return made
+
+    def to_json(self, v: np.float32) -> Any:
+        return bool(v)
+
+
+class Date(TableColumn):
+    """Dates and moments, as days since 1970."""
+
+    json_type = ANY
+
+    def from_json(self, values: Sequence[Any], where: str) -> Sequence[float]:
+        return self.read_each(days_of, values, where, "date_invalid", NO_DATE)
+
+    def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if columns.is_date(kind):
+            made = columns.days(column, where, self.name)
+            bad = (made < FIRST) | (made >= LAST + 0.25)
+            if bad.any():
+                raise self.refuse(where, first(bad), "date_invalid", NO_DATE)
+            return np.where(made > LAST, LAST, made)
+        if columns.is_number(kind):
+            raise self.refuse(where, 0, "date_invalid", NO_DATE)
+        return np.array(self.from_json(columns.texts(column, where, self.name), where), np.float64)
+
+    def to_json(self, v: np.float32) -> Any:
+        # read again, it is the same number
+        return format_days(float(v), precision=float(np.spacing(abs(v))) / 4)
+
+
+def find_bad(read: Callable[[Any], object], values: Sequence[Any]) -> int:
+    """The index of the first value that cannot be read."""
+    for i, value in enumerate(values):
+        try:
+            _ = value is None or read(value)
+        except ValueError:
+            return i
+    raise AssertionError("all of them can be read")
+
+
+def column_of(described: Column) -> TableColumn:
+    if described["type"] == "category":
+        return Category(described)
+    kinds: dict[str, Callable[[str], TableColumn]] = {"number": Number, "boolean": Boolean, "date": Date}
+    return kinds[described["type"]](described["name"])
