@@ -98,6 +98,7 @@ def test_a_model_that_the_key_cannot_see_is_not_found(stack: Stack, api: httpx.C
         "change_policy": {"policy": {}},
         "change_model": {"regularizer": {"kind": "l2"}},
         "add_examples": {"examples": rows(1)},
+        "import_weights": {"weights": [0]},
         "remove_examples": {"ids": ["e0"]},
         "make_predictions": {"inputs": [[0, 0]]},
     }
