@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amend import batches, estimators, responses
@@ -13,7 +13,7 @@ Spec = Mapping[str, Any]
 
 
 class Imports(Caller):
-    """One method."""
+    """From an estimator, or from bare numbers."""
 
     @operation
     def import_model(
@@ -54,5 +54,13 @@ class Imports(Caller):
             except ApiError as error:
                 raise error.move_by(sent) from None
             sent += batch.count
-        weights = {"weights": made.weights, **without_none({"units": made.units})}
-        return (yield from self.ask(responses.Job, "POST", path("models", name, "imports"), weights))
+        return (yield from Imports.import_weights.make(self, name, made.weights, made.units))
+
+    @operation
+    def import_weights(
+        self, model: str, weights: Sequence[float], units: Mapping[str, Sequence[float]] | None = None
+    ) -> Flow[responses.Job]:
+        """Make the first version of a model of its weights, flat; ``units`` are ``mean`` and ``scale`` of a table's
+        number columns."""
+        body = {"weights": weights, **without_none({"units": units})}
+        return self.ask(responses.Job, "POST", path("models", model, "imports"), body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
@@ -37,8 +37,10 @@ class UnitsSchema(Strict):
 class NewImport(Strict):
     """Weights of a model that was trained elsewhere."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"weights": [0.5, -1.0, 0.2, 0.1]}]})
+
     weights: Annotated[list[float], Field(min_length=1, fail_fast=True)] = Field(
-        description="All of them, flat, in the order in which `.../versions/{n}/weights` has them.", examples=[[0.5, 1]]
+        description="All of them, flat, in the order in which `.../versions/{n}/weights` has them."
     )
     units: UnitsSchema | None = Field(
         None, description="Of a table's number columns; null: as if the model had been trained on its examples."
