@@ -29,6 +29,12 @@ class KeyMissing(AmendError):
     """No key was given, and none was found."""
 
 
+class EstimatorUnsupported(AmendError, ValueError):
+    """An estimator that cannot be imported; nothing was sent."""
+
+    code = "estimator_unsupported"
+
+
 class ApiError(AmendError):
     """The service refused. ``code`` is a stable word to act upon, ``errors`` names the bad fields."""
 

@@ -16,6 +16,7 @@ from amend.downloads import Downloads
 from amend.erasures import Erasures
 from amend.errors import ApiError, JobFailed, UnreachableError
 from amend.http import HttpMethods
+from amend.imports import Imports
 from amend.sansio import Call, Flow, Pages, listing, make_call, operation, path, without_none
 from amend.waiting import id_of, wait_until_ended
 
@@ -25,7 +26,7 @@ Spec = Mapping[str, Any]
 LONG_POLL, REPORT_EVERY = 30, 1
 
 
-class Operations(Erasures, Downloads, HttpMethods):
+class Operations(Erasures, Downloads, Imports, HttpMethods):
     """One method for each thing to do."""
 
     # models

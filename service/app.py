@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 
 from core import logs
 from core.settings import Settings
-from service import keys, operations, removals, subjects
+from service import imports, keys, operations, removals, subjects
 from service.context import Context
 from service.erasures import endpoints as erasures
 from service.examples import endpoints as examples
@@ -115,7 +115,7 @@ def build(settings: Settings) -> FastAPI:
     app.add_middleware(MonotonicReads)
     app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
     app.openapi = lambda: document_of(app)  # type: ignore[method-assign]
-    made = (jobs, versions, downloads, predictions)
+    made = (jobs, imports, versions, downloads, predictions)
     for resource in (models, examples, removals, *made, erasures, subjects, keys, operations):
         app.include_router(resource.router)
     return app

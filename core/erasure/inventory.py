@@ -8,6 +8,7 @@ from __future__ import annotations
 PURGED = {
     "examples": "rows of the person are deleted",
     "holdout_samples": "positions of rows in force; made anew, should it name one of the person's",
+    "imports": "weights that wait to become the first version; deleted with the person, and when it is made",
     "versions": "those that knew the person are purged: files and figures deleted, what they cost stays",
     "erasures": "the keyed hash of the person and the reasons are deleted when it ends; why one was refused stays",
     "erasure_events": "who did what about a request, by the id of their key",

@@ -4,6 +4,7 @@ Khan & Swaroop, *Knowledge-Adaptation Priors*, NeurIPS 2021, and what has been l
 no files, no settings, no database.
 
     train(spec, data)                 a first version, from scratch
+    adopt(spec, w, data, count)       a first version at weights that somebody else found
     adapt(state, memory, tasks)       the next one, without the past; a network with rows that `draw` gives
     certify(state, data)              one pass: how far from a retrain it can be; `refine` brings it nearer, and
                                       `refine_for_erasure` to weights that nobody who was erased can be found in
@@ -40,6 +41,7 @@ from core.kprior.objective.tasks import AddData, ChangeModel, ChangeRegularizer,
 from core.kprior.result import Result
 from core.kprior.solvers import SolverError, Training
 from core.kprior.state import State, StateError
+from core.kprior.training.adoption import adopt
 from core.kprior.training.training import reselect, train
 
 __all__ = [
@@ -73,6 +75,7 @@ __all__ = [
     "Training",
     "Weighting",
     "adapt",
+    "adopt",
     "certify",
     "distillation",
     "draw_from",

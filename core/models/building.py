@@ -9,13 +9,17 @@ from core.kprior import Predictor
 from core.kprior.model.spec import Spec, column_names
 
 
+def build_shapes(spec: Spec) -> Predictor:
+    """The predictor of a spec without memory for its weights; other people's networks may need the real thing."""
+    device = "cpu" if spec["architecture"]["kind"] == "plugin" else "meta"
+    with torch.device(device):
+        return Predictor(spec, device=device)
+
+
 def check_buildable(spec: Spec, max_parameters: int) -> None:
     """Invalid, if the engine could not build the model or its weights are more than an operator allows."""
-    # shapes without memory; other people's networks may need the real thing
-    device = "cpu" if spec["architecture"]["kind"] == "plugin" else "meta"
     try:
-        with torch.device(device):
-            size = Predictor(spec, device=device).size
+        size = build_shapes(spec).size
     except (ValueError, RuntimeError) as error:
         raise Invalid.at(("architecture",), "spec_invalid", str(error)) from error
     if size > max_parameters:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import ForeignKey, String
+from sqlalchemy import ForeignKey, LargeBinary, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.database import Base, BigInteger, Json, named, now
@@ -89,4 +89,15 @@ class Comparison(Base):
     retrained: Mapped[int]
     figures: Mapped[ComparisonFigures] = mapped_column(Json)
     within_tolerance: Mapped[bool]
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class ImportedWeights(Base):
+    """Weights that somebody else found, until the first version is made of them."""
+
+    __tablename__ = "imports"
+
+    model_id: Mapped[int] = mapped_column(ForeignKey(Model.id, ondelete="CASCADE"), primary_key=True)
+    content: Mapped[bytes] = mapped_column(LargeBinary)
+    """As `core/versions/imports.py` packs them."""
     created_at: Mapped[datetime] = mapped_column(default=now)

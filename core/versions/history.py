@@ -36,7 +36,7 @@ class VersionDraft:
     state: State
     kind: VersionKind
     method: str
-    """"kprior", "warm" or "retrain"."""
+    """"kprior", "warm", "retrain" or "imported"."""
     position: int
     dataset: str
     cost: Cost

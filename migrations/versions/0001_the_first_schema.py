@@ -176,6 +176,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("model_id", name="pk_holdout_samples"),
     )
     op.create_table(
+        "imports",
+        sa.Column("model_id", sa.Integer(), nullable=False),
+        sa.Column("content", sa.LargeBinary(), nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.ForeignKeyConstraint(["model_id"], ["models.id"], name="fk_imports_model_id", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("model_id", name="pk_imports"),
+    )
+    op.create_table(
         "jobs",
         sa.Column("id", sa.String(length=36), nullable=False),
         sa.Column("model_id", sa.Integer(), nullable=False),
@@ -441,6 +449,7 @@ def downgrade() -> None:
     op.drop_table("promotions")
     op.drop_table("jobs")
     op.drop_table("holdout_samples")
+    op.drop_table("imports")
     op.drop_table("comparisons")
     op.drop_table("changes")
     op.drop_table("workers")

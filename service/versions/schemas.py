@@ -96,7 +96,8 @@ class VersionAnswer(BaseModel):
     position: int
     state: VersionState
     method: str = Field(
-        description='"kprior", "warm" (a descent on all examples from the version before) or "retrain".'
+        description='"kprior", "warm" (a descent on all examples from the version before), "retrain" or '
+        '"imported" (weights that somebody else found).'
     )
     memory: MemoryAnswer
     metrics: dict[str, float | None] = Field(

@@ -102,6 +102,7 @@ def test_a_model_that_the_key_cannot_see_is_not_found(stack: Stack, api: httpx.C
         "add_examples": {"examples": rows(1)},
         "replace_examples": {"examples": rows(1)},
         "replace_example": {"x": [0, 0], "y": 0},
+        "import_weights": {"weights": [0]},
         "remove_examples": {"ids": ["e0"]},
         "make_predictions": {"inputs": [[0, 0]]},
     }

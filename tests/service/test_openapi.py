@@ -63,8 +63,9 @@ def test_the_contracts_endpoints_are_all_there(document: dict[str, Any]) -> None
         POST /v1/models | GET /v1/models | GET /v1/models/{name} | PATCH /v1/models/{name} | DELETE /v1/models/{name}
         POST /v1/models/{name}/examples | GET /v1/models/{name}/examples/{id} | GET /v1/models/{name}/examples
         POST /v1/models/{name}/removals | GET /v1/models/{name}/removals/{id} | POST /v1/models/{name}/changes
-        POST /v1/models/{name}/adaptations | POST /v1/models/{name}/retrains | GET /v1/jobs/{id} | GET /v1/jobs
-        POST /v1/jobs/{id}/cancel | GET /v1/models/{name}/versions | GET /v1/models/{name}/versions/{n}
+        POST /v1/models/{name}/adaptations | POST /v1/models/{name}/retrains | POST /v1/models/{name}/imports
+        GET /v1/jobs/{id} | GET /v1/jobs | POST /v1/jobs/{id}/cancel
+        GET /v1/models/{name}/versions | GET /v1/models/{name}/versions/{n}
         POST /v1/models/{name}/versions/{n}/promote | GET /v1/models/{name}/promotions
         GET /v1/models/{name}/comparisons | POST /v1/models/{name}/predictions
         GET /v1/models/{name}/versions/{n}/weights | GET /v1/models/{name}/versions/{n}/coefficients

@@ -12,7 +12,7 @@ from core.jobs.leases import Lost
 from core.tables.jobs import JobState
 from core.tables.models import Model
 from core.tables.versions import Version
-from core.versions import history
+from core.versions import history, imports
 from core.versions.history import VersionDraft
 from core.versions.queries import find_version
 from worker.attempt import JobAttempt, Outdated
@@ -62,7 +62,10 @@ def settle(snapshot: ModelSnapshot, draft: VersionDraft, session: Session, model
     if model.tip != (snapshot.tip.number if snapshot.tip else None):
         raise Outdated
     model.tip = version.number
+    imports.drop(session, model.id)
     words = f"version {version.number}, {version.kind} for positions {draft.since + 1} to {draft.position}"
+    if draft.method == "imported":
+        words += " from imported weights"
     if draft.method == "warm":
         words += " by a warm descent on all examples"
     if draft.since == draft.position:

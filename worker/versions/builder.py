@@ -26,6 +26,7 @@ from core.kprior import (
     State,
     Task,
     adapt,
+    adopt,
     train,
 )
 from core.kprior.curvature import is_wide
@@ -35,6 +36,7 @@ from core.ledger.digest import DigestedData, update_digest
 from core.tables.versions import Version, VersionKind, VersionState
 from core.versions.evaluation import evaluate
 from core.versions.history import VersionDraft
+from core.versions.imports import Imported
 from worker.attempt import JobAttempt, Progress
 from worker.passes.shared import Reading, RowCache
 from worker.training.group import solver_of
@@ -201,6 +203,33 @@ def train_draft(
     return complete_draft(attempt, snapshot, method, data.digest, state, cost, certificate)
 
 
+def import_draft(attempt: JobAttempt, snapshot: ModelSnapshot, imported: Imported) -> VersionDraft:
+    """The first version at weights that somebody else found: one pass measures the examples there.
+
+    Where the policy asks for a certificate and the weights are further from the optimum than it allows, they are
+    refined.
+    """
+    start = time.perf_counter()
+    reading = Reading(attempt, snapshot.in_force(), attempt.part(0, 0.5), "measuring the imported weights")
+    data = DigestedData(snapshot.secret, reading)
+    result = adopt(
+        snapshot.spec,
+        imported.w,
+        data,
+        snapshot.count,
+        units=imported.units,
+        training=snapshot.training,
+        policy=snapshot.memory,
+        device=snapshot.context.device,
+    )
+    assert data.digest is not None
+    state, cost, certificate = result.state, result.cost, None
+    if state.predictor.linear and must_certify(snapshot, state, False):
+        state, cost, certificate = certify_version(attempt, snapshot, result, cost)
+    cost = replace(cost, seconds=time.perf_counter() - start)
+    return complete_draft(attempt, snapshot, "imported", data.digest, state, cost, certificate)
+
+
 def complete_draft(
     attempt: JobAttempt,
     snapshot: ModelSnapshot,
@@ -216,7 +245,7 @@ def complete_draft(
         first = session.get(Version, (snapshot.model_id, FIRST))
     before = snapshot.load_or_none(first) if first and first.state is not VersionState.PURGED else None
     ours, *frozen = evaluate([state] if before is None else [state, before], snapshot.holdout)
-    kind = VersionKind.TRAINED if method == "retrain" else VersionKind.ADAPTED
+    kind = VersionKind.TRAINED if method in ("retrain", "imported") else VersionKind.ADAPTED
     parent = snapshot.tip if kind is VersionKind.ADAPTED else None
     evaluation = ours.drawn()
     if frozen or first is None:

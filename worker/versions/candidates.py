@@ -28,6 +28,7 @@ from core.ledger.specs import spec_at
 from core.tables.figures import CandidateFigures
 from core.tables.models import Model
 from core.tables.versions import Version
+from core.versions import imports
 from core.versions.history import VersionDraft
 from core.versions.queries import LAST, page_versions
 from worker.attempt import JobAttempt, Progress
@@ -37,6 +38,7 @@ from worker.versions.builder import (
     adapt_tip,
     changes_since,
     complete_draft,
+    import_draft,
     spec_changes,
     train_draft,
 )
@@ -74,6 +76,11 @@ class Candidate:
 def next_version(attempt: JobAttempt, snapshot: ModelSnapshot) -> VersionDraft:
     """The version that stands for the ledger up to `at`: made from the tip, or trained if that will not do."""
     if snapshot.tip is None:
+        with snapshot.context.database.read() as session:
+            imported = imports.find(session, snapshot.model_id)
+        # whoever is being erased may be in the weights: nobody here can tell
+        if imported is not None and not snapshot.erasing:
+            return import_draft(attempt, snapshot, imported)
         return train_draft(attempt, snapshot, attempt.part(0, 0.9))
     if snapshot.spec["architecture"]["kind"] != "linear":
         return next_network(attempt, snapshot, snapshot.tip)

@@ -30,6 +30,7 @@ def test_every_column_that_can_hold_bytes_of_a_person_is_known() -> None:
     }
     assert held == {
         "examples.id",
+        "imports.content",
         "examples.subject",
         "examples.x",
         "erasures.subject",

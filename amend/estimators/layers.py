@@ -1,0 +1,160 @@
+"""What a fitted estimator is: layers of weights with ReLU between them, a target, and how it was penalised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from amend.errors import EstimatorUnsupported
+from amend.estimators.features import is_a, plain_value, require
+
+KNOWN = (
+    "LogisticRegression, LinearRegression, Ridge, PoissonRegressor, MLPClassifier, MLPRegressor, a Pipeline that ends "
+    "in one of them, and torch's Sequential of Linear and ReLU"
+)
+PASSED_OVER = ("Flatten", "Dropout", "Identity")
+"""Layers of torch that change nothing where one predicts."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """f = W z + b, penalised by delta/2 |W|^2."""
+
+    weight: Any
+    """(outputs, inputs)."""
+    bias: Any
+    """(outputs,)."""
+    delta: float
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """An estimator without its pipeline."""
+
+    layers: list[Layer]
+    target: Mapping[str, Any]
+    linear: bool
+    penalize_bias: bool = False
+
+
+def read_estimator(estimator: Any, target: Mapping[str, Any] | None, rows: int) -> Fitted:
+    """The numbers of a fitted estimator; EstimatorUnsupported says why there are none that would do."""
+    if is_a(estimator, "Sequential"):
+        return read_sequential(estimator, target)
+    if is_a(estimator, "LinearSVC", "SVC", "SVR", "LinearSVR"):
+        name = type(estimator).__name__
+        raise EstimatorUnsupported(f"a {name} cannot be imported: Amend has no hinge loss; fit LogisticRegression")
+    if is_a(estimator, "LogisticRegressionCV"):
+        raise EstimatorUnsupported("fit a LogisticRegression with the C that LogisticRegressionCV found, and import it")
+    require(
+        is_a(estimator, "LogisticRegression", "LinearRegression", "Ridge", "PoissonRegressor", *MLPS),
+        f"a {type(estimator).__name__} cannot be imported; known: {KNOWN}",
+    )
+    require(hasattr(estimator, "coef_") or hasattr(estimator, "coefs_"), "the estimator is not fitted")
+    require(getattr(estimator, "class_weight", None) is None, "an estimator with class_weight cannot be imported")
+    return read_network(estimator, rows) if is_a(estimator, *MLPS) else read_linear(estimator, rows)
+
+
+MLPS = ("MLPClassifier", "MLPRegressor")
+
+
+def read_linear(estimator: Any, rows: int) -> Fitted:
+    import numpy as np
+
+    require(bool(estimator.fit_intercept), "an estimator without an intercept cannot be imported: fit one")
+    require(not getattr(estimator, "positive", False), "an estimator with positive=True cannot be imported")
+    weight = np.atleast_2d(np.asarray(estimator.coef_, np.float64))
+    bias = np.broadcast_to(np.asarray(estimator.intercept_, np.float64), len(weight))
+    if is_a(estimator, "LogisticRegression"):
+        layer, target = to_classes(Layer(weight, bias, logistic_delta(estimator)), estimator.classes_)
+        penalize_bias = estimator.solver == "liblinear"
+        require(
+            not penalize_bias or estimator.intercept_scaling == 1,
+            "a liblinear fit with intercept_scaling cannot be imported: use 1, or another solver",
+        )
+        return Fitted([layer], target, True, penalize_bias)
+    require(len(weight) == 1, "an estimator of several targets cannot be imported")
+    if is_a(estimator, "PoissonRegressor"):  # its loss is a mean, ours a sum
+        return Fitted([Layer(weight, bias, float(estimator.alpha) * rows)], {"kind": "count"}, True)
+    alpha = getattr(estimator, "alpha", 0.0)
+    require(np.ndim(alpha) == 0, "a Ridge with several alphas cannot be imported")
+    return Fitted([Layer(weight, bias, float(alpha))], {"kind": "number"}, True)
+
+
+def logistic_delta(estimator: Any) -> float:
+    """C weighs the sum of losses, delta the penalty."""
+    mixed = estimator.l1_ratio not in (None, 0, 0.0) or getattr(estimator, "penalty", None) in ("l1", "elasticnet")
+    require(not mixed, "an l1 penalty cannot be imported: only l2, and none")
+    free = getattr(estimator, "penalty", "l2") is None or math.isinf(estimator.C)
+    return 0.0 if free else 1 / float(estimator.C)
+
+
+def read_network(estimator: Any, rows: int) -> Fitted:
+    import numpy as np
+
+    require(
+        estimator.activation == "relu" or len(estimator.coefs_) == 1,
+        f"a network with the activation {estimator.activation!r} cannot be imported: only relu",
+    )
+    # its mean loss has alpha/2 |W|^2 / rows of a batch
+    batch = rows if estimator.solver == "lbfgs" else min(200, rows) if estimator.batch_size == "auto" else None
+    delta = float(estimator.alpha) * rows / max(1, batch or min(int(estimator.batch_size), rows))
+    layers = [
+        Layer(np.asarray(w, np.float64).T, np.asarray(b, np.float64), delta)
+        for w, b in zip(estimator.coefs_, estimator.intercepts_, strict=True)
+    ]
+    target: Mapping[str, Any] = {"kind": "number"}
+    if is_a(estimator, "MLPClassifier"):
+        several = estimator.out_activation_ == "logistic" and estimator.n_outputs_ > 1
+        require(not several, "a classifier of several labels cannot be imported")
+        layers[-1], target = to_classes(layers[-1], estimator.classes_)
+    else:
+        require(estimator.n_outputs_ == 1, "an estimator of several targets cannot be imported")
+        if estimator.out_activation_ == "exp":
+            target = {"kind": "count"}
+    return Fitted(layers, target, len(layers) == 1)
+
+
+def read_sequential(module: Any, target: Mapping[str, Any] | None) -> Fitted:
+    import numpy as np
+
+    require(target is not None, "a torch module does not say what it predicts: give outputs={'kind': ...}")
+    assert target is not None
+    kinds = {"binary": ("Sigmoid",), "classes": ("Softmax", "LogSoftmax")}.get(target["kind"], ())
+    parts = [part for part in module if not is_a(part, *PASSED_OVER)]
+    if parts and is_a(parts[-1], *kinds):
+        parts = parts[:-1]
+    wanted = ["Linear", "ReLU"] * (len(parts) // 2) + ["Linear"]
+    for i, part in enumerate(parts):
+        known = i < len(wanted) and len(parts) % 2 == 1 and is_a(part, wanted[i])
+        require(known, f"layer {i}, a {type(part).__name__}, cannot be imported: Linear and ReLU by turns, Linear last")
+    require(bool(parts), "the module has no layers")
+
+    def numbers(tensor: Any) -> Any:
+        return tensor.detach().cpu().double().numpy()
+
+    layers = []
+    for part in parts[::2]:
+        bias = np.zeros(part.out_features) if part.bias is None else numbers(part.bias)
+        layers.append(Layer(numbers(part.weight), bias, 1.0))
+    outputs = len(target["values"]) if target["kind"] == "classes" else 1
+    found = len(layers[-1].bias)
+    require(found == outputs, f"the module has {found} outputs; a target of this kind has {outputs}")
+    return Fitted(layers, target, len(layers) == 1)
+
+
+def to_classes(last: Layer, classes: Any) -> tuple[Layer, Mapping[str, Any]]:
+    """The target of a classifier, and its last layer: one output for 0 and 1, else one for each class."""
+    import numpy as np
+
+    values = [value.item() if hasattr(value, "item") else value for value in classes]
+    if len(values) == 2 and values == [0, 1]:  # booleans, too
+        return last, {"kind": "binary"}
+    target = {"kind": "classes", "values": [plain_value(value) for value in values]}
+    if len(last.weight) > 1:
+        return last, target
+    # a logit f is a softmax of -f/2 and f/2, whose weights are half as long: the same penalty takes twice the delta
+    weight, bias = np.concatenate([-last.weight, last.weight]) / 2, np.concatenate([-last.bias, last.bias]) / 2
+    return Layer(weight, bias, 2 * last.delta), target

@@ -1,0 +1,66 @@
+"""Bringing a model that somebody already has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from amend import batches, estimators, responses
+from amend.errors import ApiError
+from amend.sansio import Caller, Flow, make_call, operation, path, without_none
+
+Spec = Mapping[str, Any]
+
+
+class Imports(Caller):
+    """From an estimator, or from bare numbers."""
+
+    @operation
+    def import_model(
+        self,
+        name: str,
+        estimator: Any,
+        examples: Any,
+        *,
+        target: str = "y",
+        outputs: Spec | None = None,
+        regularizer: Spec | None = None,
+        training: Spec | None = None,
+        policy: Spec | None = None,
+    ) -> Flow[responses.Job]:
+        """Create a model whose first version is a fitted estimator: scikit-learn's LogisticRegression,
+        LinearRegression, Ridge, PoissonRegressor, MLPClassifier or MLPRegressor, a Pipeline of StandardScaler,
+        OneHotEncoder and ColumnTransformer that ends in one of them, or torch's Sequential of Linear and ReLU.
+
+        ``examples`` are the rows it was fitted on: a frame, or columns (``{"x": array, "y": array}``), with ``target``
+        the name of the column that it predicts. ``id``, ``subject`` and ``split`` are as for `add_examples`; without
+        them rows are numbered, and all are trained on. Of a torch module say what it predicts
+        (``outputs={"kind": "classes", "values": [...]}``) and how it is penalised (``regularizer``).
+
+        The answer is the job that measures the estimator on these rows, by one pass. Nothing is pickled.
+        """
+        inputs = estimators.describe_inputs(examples, target)
+        made = estimators.compose(estimator, inputs, outputs, None if regularizer is None else dict(regularizer))
+        body = {
+            **{"name": name, "input": made.input, "target": made.target},
+            **{"architecture": made.architecture, "regularizer": made.regularizer},
+            **without_none({"training": training, "policy": policy}),
+        }
+        yield from self.ask(responses.Model, "POST", path("models"), body)
+        place, sent = path("models", name, "examples"), 0
+        for batch in batches.split(made.examples):
+            try:
+                yield from self.send(make_call("POST", place, content=batch.content, content_type=batch.content_type))
+            except ApiError as error:
+                raise error.move_by(sent) from None
+            sent += batch.count
+        return (yield from Imports.import_weights.make(self, name, made.weights, made.units))
+
+    @operation
+    def import_weights(
+        self, model: str, weights: Sequence[float], units: Mapping[str, Sequence[float]] | None = None
+    ) -> Flow[responses.Job]:
+        """Make the first version of a model of its weights, flat; ``units`` are ``mean`` and ``scale`` of a table's
+        number columns."""
+        body = {"weights": weights, **without_none({"units": units})}
+        return self.ask(responses.Job, "POST", path("models", model, "imports"), body)

@@ -1,0 +1,139 @@
+"""From weights that somebody else found to a first state: one pass measures the examples there."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from core.kprior.certificate.dense import certify_anchored, is_dense
+from core.kprior.cost import Cost
+from core.kprior.curvature import glm_hessian, is_wide
+from core.kprior.data.examples import Data
+from core.kprior.memory.memory import MemoryPolicy
+from core.kprior.model.encoders import TableEncoder
+from core.kprior.model.gauge import shift_directions, without_shift
+from core.kprior.model.predictor import Predictor
+from core.kprior.model.regularizers import L2, regularizer_of
+from core.kprior.model.spec import Spec
+from core.kprior.passes.measurement import measure
+from core.kprior.passes.moments import fit_encoder
+from core.kprior.result import Result
+from core.kprior.solvers import SolverError, Training
+from core.kprior.state import State
+
+
+def adopt(
+    spec: Spec,
+    w: Tensor,
+    data: Data,
+    count: int,
+    *,
+    units: tuple[Tensor, Tensor] | None = None,
+    training: Training | None = None,
+    policy: MemoryPolicy | None = None,
+    device: torch.device | str = "cpu",
+) -> Result:
+    """The state of a model at given weights, which nobody says are an optimum: what its gradient lacks is carried.
+
+    Parameters
+    ----------
+    spec
+        {"input": ..., "target": ..., "architecture": ..., "regularizer": ...}.
+    w
+        (P,) the weights, as `Predictor` takes them.
+    data
+        All examples that the model stands for.
+    count
+        How many they are.
+    units
+        Mean and scale of a table's number columns, in which the weights are; without them, those that the data give,
+        by one more pass.
+    training
+        Whose seed chooses, where chance decides.
+    policy
+        How much of the data the state remembers, and which examples.
+    device
+        Where the model lives.
+
+    Returns
+    -------
+    Result
+        The state at these weights, the rows of its memory, the cost and, for a dense GLM, a certificate.
+
+    Raises
+    ------
+    ValueError
+        If the weights or units are not those of such a model, or there are no rows.
+    SolverError
+        If the examples have no finite loss at these weights.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from core.kprior import Examples, adopt, train
+    >>> spec = {"input": {"kind": "vector", "dim": 1}, "target": {"kind": "number"}}
+    >>> spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
+    >>> x = torch.arange(6.0)[:, None]
+    >>> data = [Examples(torch.arange(6), x, 3 * x + 1)]
+    >>> found = adopt(spec, torch.tensor([2.8, 1.4]), data, 6)  # a retrain gives 2.8378 and 1.4054
+    >>> found.cost.data_passes, 0.038 < found.certificate.bound < 0.2
+    (1, True)
+    """
+    training, policy = training or Training(), policy or MemoryPolicy()
+    cost = Cost()
+    with cost.timed():
+        predictor = Predictor(spec, training.seed, device)
+        w = check_weights(predictor, w)
+        if units is not None:
+            set_units(predictor, *units)
+        elif predictor.encoder.state_dict():
+            fit_encoder(predictor.encoder, data)
+            cost.data_passes += 1
+        regularizer = regularizer_of(spec["regularizer"], predictor)
+        w = without_shift(w, shift_directions(predictor, regularizer.delta))
+        dense = predictor.linear and not is_wide(predictor)
+        near = sample_hessian(predictor, regularizer, w, data, count) if dense else None
+        arguments = (predictor, regularizer, w, data, policy.size(count), policy, "full" if dense else None, cost)
+        measured = measure(*arguments, seed=training.seed, near=near)
+        if measured.count == 0:
+            raise ValueError("there is nothing that the weights could be measured on: no examples")
+        if not measured.anchor.finite:
+            raise SolverError("the examples have no finite loss at these weights: are they this model's?")
+        found = (measured.anchor, measured.memory, measured.count, measured.surrogate)
+        state = State(predictor, regularizer, spec["regularizer"].copy(), w, *found)
+        bounded = is_dense(state) and measured.anchor.smallest > 0
+        certificate = certify_anchored(state, measured.rows) if bounded else None
+    return Result(state, measured.rows, cost, True, certificate)
+
+
+def check_weights(predictor: Predictor, w: Tensor) -> Tensor:
+    """The weights in the predictor's precision; ValueError if they are not its own."""
+    if w.shape != (predictor.size,):
+        raise ValueError(f"{w.numel()} weights are given; this model has {predictor.size}")
+    w = w.to(predictor.device, predictor.dtype)
+    if not bool(w.isfinite().all()):
+        raise ValueError("a weight is not a finite number")
+    return w
+
+
+def set_units(predictor: Predictor, mean: Tensor, scale: Tensor) -> None:
+    """Measure a table's numbers in given units; ValueError if there are no such."""
+    encoder = predictor.encoder
+    if not isinstance(encoder, TableEncoder):
+        raise ValueError("only the number columns of a table have units")
+    if mean.shape != encoder.mean.shape or scale.shape != encoder.scale.shape:
+        raise ValueError(f"units must be given for each of the {len(encoder.mean)} number columns")
+    if not bool(mean.isfinite().all()) or not bool((scale > 0).all()) or not bool(scale.isfinite().all()):
+        raise ValueError("means must be finite, and scales finite and above 0")
+    encoder.mean.copy_(mean)
+    encoder.scale.copy_(scale)
+
+
+def sample_hessian(predictor: Predictor, regularizer: L2, w: Tensor, data: Data, count: int) -> Tensor | None:
+    """A Hessian of about these weights, from the first chunk: without any, leverages would take a pass of their own."""
+    some = next(iter(data), None)
+    if some is None or len(some) == 0:
+        return None
+    phi = predictor.features(some.x)
+    G = glm_hessian(phi, predictor.family, predictor.outputs(w, some.x)) * (count / len(some))
+    return G + torch.diag(regularizer.delta) if bool(G.isfinite().all()) else None

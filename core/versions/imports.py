@@ -1,0 +1,69 @@
+"""Weights that somebody else found: kept with the model until a worker makes its first version of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from sqlalchemy import delete
+from sqlalchemy.orm import Session
+from torch import Tensor
+
+from core.errors import Invalid
+from core.kprior.data.codec import pack, unpack
+from core.kprior.model.encoders import TableEncoder
+from core.kprior.model.spec import Spec
+from core.models.building import build_shapes
+from core.tables.models import Model
+from core.tables.versions import ImportedWeights
+
+
+class Imported(NamedTuple):
+    """What was imported."""
+
+    w: Tensor
+    units: tuple[Tensor, Tensor] | None
+    """Mean and scale of a table's number columns; None: those of the examples."""
+
+
+def check(spec: Spec, weights: Sequence[float], units: tuple[Sequence[float], Sequence[float]] | None) -> Imported:
+    """What callers sent, as tensors; Invalid if a model of this spec has no such weights."""
+    predictor = build_shapes(spec)
+    if len(weights) != predictor.size:
+        message = f"{len(weights)} weights are given; the model has {predictor.size}"
+        raise Invalid.at(("weights",), "weights_invalid", message)
+    w = torch.tensor(weights, dtype=torch.float64)
+    if units is None:
+        return Imported(w, None)
+    if not isinstance(predictor.encoder, TableEncoder):
+        raise Invalid.at(("units",), "units_invalid", "only the number columns of a table have units")
+    wanted = len(predictor.encoder.numbers)
+    for name, values in zip(("mean", "scale"), units, strict=True):
+        if len(values) != wanted:
+            message = f"{len(values)} are given; the table has {wanted} number columns"
+            raise Invalid.at(("units", name), "units_invalid", message)
+    mean, scale = (torch.tensor(values, dtype=torch.float64) for values in units)
+    return Imported(w, (mean, scale))
+
+
+def keep(session: Session, model: Model, imported: Imported) -> None:
+    """Note weights that the next job makes a version of, in place of any before."""
+    tensors = {"w": imported.w}
+    if imported.units is not None:
+        tensors["mean"], tensors["scale"] = imported.units
+    session.merge(ImportedWeights(model_id=model.id, content=pack({}, tensors)))
+
+
+def find(session: Session, model_id: int) -> Imported | None:
+    """The weights that wait, if there are any."""
+    found = session.get(ImportedWeights, model_id)
+    if found is None:
+        return None
+    _, tensors = unpack(found.content)
+    return Imported(tensors["w"], (tensors["mean"], tensors["scale"]) if "mean" in tensors else None)
+
+
+def drop(session: Session, model_id: int) -> None:
+    """Delete what waits."""
+    session.execute(delete(ImportedWeights).where(ImportedWeights.model_id == model_id))

@@ -1,0 +1,184 @@
+"""An imported estimator predicts what it did, and is the optimum of the model that it becomes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
+from sklearn.svm import LinearSVC
+
+from amend import EstimatorUnsupported
+from core.kprior import AddData, RemoveData, adapt
+from tests.amend.estimators.rows import adopted, arrays, expected, frame, imported, predicted, spec_of, to_examples
+
+TIGHT = {"tol": 1e-9, "max_iter": 20_000}
+LINEAR = {
+    "binary": LogisticRegression(C=0.5, **TIGHT),
+    "words": LogisticRegression(C=0.5, **TIGHT),
+    "classes": LogisticRegression(C=0.2, **TIGHT),
+    "number": Ridge(alpha=3.0, solver="cholesky"),
+    "count": PoissonRegressor(alpha=0.01, solver="newton-cholesky", tol=1e-10),
+}
+
+
+def columns(scaler: Any = "passthrough") -> ColumnTransformer:
+    encoder = OneHotEncoder(handle_unknown="ignore")
+    return ColumnTransformer([("plan", encoder, ["plan"]), ("numbers", scaler, ["age", "pay"])])
+
+
+def close(ours: Any, theirs: Any, atol: float = 1e-6) -> None:
+    np.testing.assert_allclose(ours, theirs[:, -1:] if ours.shape[1] == 1 else theirs, atol=atol, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", LINEAR)
+@pytest.mark.parametrize("where", ["array", "scaled array", "scaled frame"])
+def test_a_converged_linear_estimator_is_the_optimum_of_its_import(kind: str, where: str) -> None:
+    """So C, alpha and the scalers mean the same here as there."""
+    examples = frame(300, kind) if where == "scaled frame" else arrays(300, kind)
+    steps = {"array": [], "scaled array": [StandardScaler()], "scaled frame": [columns(StandardScaler())]}[where]
+    estimator = make_pipeline(*steps, clone(LINEAR[kind]))
+    x = examples.drop(columns="y") if where == "scaled frame" else examples["x"]
+    estimator.fit(x, examples["y"])
+    made = imported(estimator, examples)
+    found = adopted(made, examples)
+    close(predicted(found, made, examples), expected(estimator, x))
+    assert found.certificate is not None
+    assert found.certificate.relative < 1e-4
+    assert found.cost.data_passes == 1
+
+
+@pytest.mark.parametrize("kind", LINEAR)
+def test_after_a_change_the_weights_are_within_the_bound_of_a_fresh_fit(kind: str) -> None:
+    """Though the import was stopped early: what it lacks is carried."""
+    first, more = frame(400, kind), frame(40, kind, seed=1)
+    rough = clone(LINEAR[kind])
+    rough.set_params(**({"max_iter": 4} if kind != "number" else {"solver": "sag", "max_iter": 2, "random_state": 0}))
+    pipeline = make_pipeline(columns(StandardScaler()), rough)
+    with pytest.warns(ConvergenceWarning):
+        pipeline.fit(first.drop(columns="y"), first.y)
+    made = imported(pipeline, first)
+    base = adopted(made, first)
+    close(predicted(base, made, first), expected(pipeline, first.drop(columns="y")))
+    old, new = to_examples(made, first), to_examples(made, more)
+    new = type(new)(new.key + len(first), new.x, new.y)
+    removed = old.take(old.key < 30)
+    result = adapt(base.state, base.memory, [AddData([new]), RemoveData([removed])])
+    assert result.certificate is not None
+    # the truth: a fit of the rows that are left, with the same units
+    kept = frame(400, kind).iloc[30:]
+    both = type(kept)({name: np.concatenate([kept[name], more[name]]) for name in kept})
+    x = pipeline[0].transform(both.drop(columns="y"))
+    truth = clone(LINEAR[kind])
+    if kind == "count":
+        truth.set_params(alpha=LINEAR[kind].alpha * len(first) / len(both))
+    truth.fit(x, both.y)
+    fresh = imported(make_pipeline(pipeline[0], truth), both)
+    w = torch.tensor(fresh.weights).double()
+    if kind == "classes":  # a constant added to all biases says the same
+        w = w.view(3, -1)
+        w[:, -1] -= w[:, -1].mean()
+    assert float((result.state.w - w.reshape(-1)).norm()) <= result.certificate.bound + 1e-5
+
+
+def test_an_unpenalised_regression_keeps_its_weights() -> None:
+    for examples in (frame(200, "number").drop(columns="plan"), arrays(200, "number")):
+        x = examples["x"] if isinstance(examples, dict) else examples.drop(columns="y")
+        estimator = LinearRegression().fit(x, examples["y"])
+        made = imported(estimator, examples)
+        found = adopted(made, examples)
+        close(predicted(found, made, examples), expected(estimator, x), atol=1e-5)
+        assert found.certificate is not None
+        assert found.certificate.relative < 1e-4
+
+
+@pytest.mark.parametrize("kind", ["binary", "words", "classes", "number"])
+@pytest.mark.parametrize("where", ["array", "frame"])
+def test_networks_predict_what_they_did(kind: str, where: str) -> None:
+    examples = frame(150, kind) if where == "frame" else arrays(150, kind)
+    steps = [columns(StandardScaler())] if where == "frame" else [StandardScaler()]
+    network = MLPRegressor if kind == "number" else MLPClassifier
+    estimator = make_pipeline(*steps, network(hidden_layer_sizes=(7, 5), max_iter=20, random_state=0))
+    x = examples.drop(columns="y") if where == "frame" else examples["x"]
+    with pytest.warns(ConvergenceWarning):
+        estimator.fit(x, examples["y"])
+    made = imported(estimator, examples)
+    assert made.architecture == {"kind": "mlp", "hidden": [7, 5]}
+    close(predicted(adopted(made, examples), made, examples), expected(estimator, x), atol=1e-5)
+
+
+def test_the_objective_of_a_network_is_what_it_was_fitted_with() -> None:
+    """So alpha means the same here as there."""
+    examples = arrays(120, "number")
+    estimator = MLPRegressor(
+        hidden_layer_sizes=(3,), solver="lbfgs", alpha=0.1, max_iter=20_000, tol=1e-12, random_state=3
+    )
+    estimator.fit(examples["x"], examples["y"])
+    made = imported(estimator, examples)
+    state, data = adopted(made, examples).state, to_examples(made, examples)
+    losses = state.predictor.family.loss(data.y, state.predictor.outputs(state.w, data.x))
+    assert float(losses.sum() + state.regularizer.value(state.w)) == pytest.approx(120 * estimator.loss_, rel=1e-5)
+
+
+def test_torch_layers_become_a_network() -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        *(torch.nn.Flatten(), torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Dropout(), torch.nn.Linear(6, 3))
+    )
+    x = np.random.default_rng(0).normal(size=(20, 1, 2, 2)).astype(np.float32)
+    examples = {"x": x, "y": np.arange(20) % 3}
+    made = imported(module, examples, outputs={"kind": "classes", "values": [0, 1, 2]})
+    assert made.input == {"kind": "image", "shape": [1, 2, 2]}
+    truth = torch.softmax(module.eval()(torch.from_numpy(x)), 1).detach().numpy()
+    close(predicted(adopted(made, examples), made, examples), truth)
+    with pytest.raises(EstimatorUnsupported, match="outputs="):
+        imported(module, examples)
+    wrong = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+    with pytest.raises(EstimatorUnsupported, match="layer 1, a Tanh"):
+        imported(wrong, examples, outputs={"kind": "binary"})
+
+
+@pytest.mark.parametrize(
+    ("estimator", "why"),
+    [
+        (LinearSVC(), "no hinge loss"),
+        (RandomForestClassifier(n_estimators=2), "a RandomForestClassifier cannot be imported; known: Logistic"),
+        (LogisticRegression(fit_intercept=False), "without an intercept"),
+        (LogisticRegression(class_weight="balanced"), "class_weight"),
+        (LogisticRegression(l1_ratio=1.0, solver="saga", max_iter=5000), "l1 penalty"),
+        (MLPClassifier((2,), activation="tanh", max_iter=2000, tol=1e-2), "activation 'tanh'"),
+        (make_pipeline(MinMaxScaler(), LogisticRegression()), "a MinMaxScaler cannot be imported"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_cannot_be_imported_is_refused_with_a_sentence(estimator: Any, why: str) -> None:
+    examples = arrays(60, "binary")
+    with pytest.raises(EstimatorUnsupported, match=why) as refused:
+        imported(clone(estimator).fit(examples["x"], examples["y"]), examples)
+    assert refused.value.code == "estimator_unsupported"
+
+
+def test_a_dropped_category_is_refused() -> None:
+    examples = frame(60, "binary")
+    encoder = ColumnTransformer([("plan", OneHotEncoder(drop="first"), ["plan"])], remainder="passthrough")
+    pipeline = make_pipeline(encoder, LogisticRegression(max_iter=5000)).fit(examples.drop(columns="y"), examples.y)
+    with pytest.raises(EstimatorUnsupported, match="drop=None"):
+        imported(pipeline, examples)
+
+
+def test_columns_that_are_not_used_are_not_sent() -> None:
+    examples = frame(60, "binary")
+    kept = ColumnTransformer([("age", StandardScaler(), ["age"])], remainder="drop")
+    pipeline = make_pipeline(kept, LogisticRegression()).fit(examples.drop(columns="y"), examples.y)
+    made = imported(pipeline, examples)
+    assert spec_of(made)["input"] == {"kind": "table", "columns": [{"name": "age", "type": "number"}]}
+    assert sorted(made.examples.column_names) == ["age", "id", "split", "y"]
