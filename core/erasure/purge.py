@@ -24,7 +24,6 @@ from core.tables.ledger import Example, HoldoutSample
 from core.tables.models import Model
 from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.tables.versions import Comparison, Version, VersionState
-from core.versions import imports
 from core.versions.knowledge import knows, never_knew
 from core.versions.privacy_rounding import significant
 from core.versions.queries import kept_versions
@@ -36,6 +35,8 @@ FIRST = 1
 
 def purge_versions(session: Session, model: Model, part: Part) -> None:
     """Purge the versions that knew the person, or set the date when they will be; and weights that wait for a job."""
+    from core.versions import imports  # with it comes torch, which the scheduler does without
+
     imports.drop(session, model.id)
     keep = policy_of(model).erasure.keep_superseded
     forget_figures(session, part)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,3 +25,9 @@ def test_nothing_is_pickled(path: Path) -> None:
     # torch's own save and load are pickle by another name
     calls = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
     assert not calls & {"torch.save", "torch.load", "numpy.load", "np.load"}
+
+
+def test_the_scheduler_does_without_torch() -> None:
+    """It takes longer to import than a tick, and more memory than all the rest."""
+    code = "import sys, worker.scheduler; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
