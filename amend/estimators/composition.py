@@ -100,7 +100,8 @@ def encode_table(names: list[str], features: list[Feature]) -> Encoding:
             columns.append({"name": names[i], "type": "number"})
             continue
         known = [value for value in values[i] if value is not MISSING]
-        columns.append({"name": names[i], "type": "category", "values": known})
+        # the estimator has no weight for a value that it has not seen
+        columns.append({"name": names[i], "type": "category", "values": known, "other": False})
         first[i], size = size, size + len(known) + 1
     order = [i for i in used if i in numbers]
     units = {"mean": [numbers[i].mean for i in order], "scale": [numbers[i].scale for i in order]}
