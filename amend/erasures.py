@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, cast
 
@@ -10,7 +10,7 @@ import httpx
 
 from amend import responses
 from amend.errors import ErasureFailed
-from amend.sansio import Caller, Flow, Pages, Params, Pause, listing, make_call, operation, path, without_none
+from amend.sansio import Caller, Flow, Pages, Params, Pause, list_of, listing, make_call, operation, path, without_none
 from amend.waiting import id_of, wait_until_ended
 
 # Seconds between two questions how an erasure stands.
@@ -37,16 +37,16 @@ class Erasures(Caller):
         return self.ask(responses.Erasure, "POST", path("erasures"), body)
 
     @operation
-    def erase_all(self, subjects: Sequence[str], *, hold: bool | None = None) -> Flow[list[responses.Erasure]]:
+    def erase_all(self, subjects: Iterable[str], *, hold: bool | None = None) -> Flow[list[responses.Erasure]]:
         """Have many people forgotten, each by a request of their own; up to 1000 at once, all of them or none."""
-        body = {"requests": [{"subject": subject, **without_none({"hold": hold})} for subject in subjects]}
+        body = {"requests": [{"subject": subject, **without_none({"hold": hold})} for subject in list_of(subjects)]}
         found = yield from self.ask(responses.Erasures, "POST", path("erasures", "batch"), body)
         return found.items
 
     @operation
-    def approve_erasure(self, id: str) -> Flow[responses.Erasure]:
+    def approve_erasure(self, erasure: responses.Erasure | str) -> Flow[responses.Erasure]:
         """Have a request that was held carried out."""
-        return self.ask(responses.Erasure, "POST", path("erasures", id, "approve"))
+        return self.ask(responses.Erasure, "POST", path("erasures", id_of(erasure), "approve"))
 
     @operation
     def look_up(self, subject: str) -> Flow[list[responses.Holding]]:
@@ -68,9 +68,9 @@ class Erasures(Caller):
         return Pages(responses.Erasure, path("erasures"), without_none(params))
 
     @operation
-    def erasure(self, id: str) -> Flow[responses.Erasure]:
+    def erasure(self, erasure: responses.Erasure | str) -> Flow[responses.Erasure]:
         """One erasure, and how far each model is."""
-        return self.ask(responses.Erasure, "GET", path("erasures", id))
+        return self.ask(responses.Erasure, "GET", path("erasures", id_of(erasure)))
 
     @operation
     def wait_for_erasure(
@@ -80,7 +80,10 @@ class Erasures(Caller):
         progress: Callable[[responses.Erasure], object] | None = None,
         timeout: float | None = None,
     ) -> Flow[responses.Erasure]:
-        """An erasure, once it is completed; ErasureFailed if it failed or was refused, TimeoutError as for jobs."""
+        """An erasure, once it is completed; TimeoutError as for jobs.
+
+        ErasureFailed if it failed or was refused, and at once if it is held: it waits for an approval.
+        """
         place = path("erasures", id_of(erasure))
 
         def poll(seconds: float) -> Flow[responses.Erasure]:
@@ -94,9 +97,9 @@ class Erasures(Caller):
         return found
 
     @operation
-    def retry_erasure(self, id: str) -> Flow[responses.Erasure]:
+    def retry_erasure(self, erasure: responses.Erasure | str) -> Flow[responses.Erasure]:
         """Try again what failed."""
-        return self.ask(responses.Erasure, "POST", path("erasures", id, "retry"))
+        return self.ask(responses.Erasure, "POST", path("erasures", id_of(erasure), "retry"))
 
     @operation
     def retry_erasures(self) -> Flow[responses.Retried]:
@@ -104,9 +107,9 @@ class Erasures(Caller):
         return self.ask(responses.Retried, "POST", path("erasures", "retry"))
 
     @operation
-    def refuse_erasure(self, id: str, reason: str) -> Flow[responses.Erasure]:
+    def refuse_erasure(self, erasure: responses.Erasure | str, reason: str) -> Flow[responses.Erasure]:
         """Refuse a request. What it took out of force comes back, and the models follow."""
-        return self.ask(responses.Erasure, "POST", path("erasures", id, "refuse"), {"reason": reason})
+        return self.ask(responses.Erasure, "POST", path("erasures", id_of(erasure), "refuse"), {"reason": reason})
 
     @operation
     def refusal(self, erasure: responses.Erasure | str) -> Flow[responses.Refusal]:
@@ -119,9 +122,9 @@ class Erasures(Caller):
         return self.ask_page(path("erasures", id_of(erasure), "refusal"))
 
     @operation
-    def extend_erasure(self, id: str, reason: str) -> Flow[responses.Erasure]:
+    def extend_erasure(self, erasure: responses.Erasure | str, reason: str) -> Flow[responses.Erasure]:
         """Move the due date by two months, once and within the first month (GDPR Art. 12(3))."""
-        return self.ask(responses.Erasure, "POST", path("erasures", id, "extend"), {"reason": reason})
+        return self.ask(responses.Erasure, "POST", path("erasures", id_of(erasure), "extend"), {"reason": reason})
 
     @operation
     def replay_erasures(self) -> Flow[responses.Replayed]:

@@ -101,11 +101,12 @@ class JobFailed(AmendError):
 
 
 class ErasureFailed(AmendError):
-    """An erasure that was awaited has failed, or was refused."""
+    """An erasure that was awaited has failed, was refused, or is held."""
 
     def __init__(self, erasure: Erasure) -> None:
         parts = (f"; {part.model}: {part.error.code}: {part.error.detail}" for part in erasure.models if part.error)
-        super().__init__(f"erasure {erasure.id} {erasure.state}{''.join(parts)}")
+        state = "is held: it waits for an approval" if erasure.state == "held" else erasure.state
+        super().__init__(f"erasure {erasure.id} {state}{''.join(parts)}")
         self.erasure = erasure
 
 

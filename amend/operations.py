@@ -5,7 +5,7 @@ A noun gets (``client.model("churn")``), its plural walks through all (``for mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import httpx
@@ -17,8 +17,8 @@ from amend.erasures import Erasures
 from amend.errors import ApiError, JobFailed, UnreachableError
 from amend.http import HttpMethods
 from amend.imports import Imports
-from amend.sansio import Call, Flow, Pages, listing, make_call, operation, path, without_none
-from amend.waiting import id_of, wait_until_ended
+from amend.sansio import Call, Flow, Pages, list_of, listing, make_call, operation, path, without_none
+from amend.waiting import id_of, wait_operation, wait_until_ended
 
 Spec = Mapping[str, Any]
 
@@ -163,7 +163,7 @@ class Operations(Erasures, Downloads, Imports, HttpMethods):
     ) -> Flow[responses.Removed]:
         """Remove examples by their ids or the subjects they are about, and have the model forget them."""
         given = {"ids": ids, "subjects": subjects}
-        body = {name: list(values) for name, values in given.items() if values is not None}
+        body = {name: list_of(values) for name, values in given.items() if values is not None}
         return self.ask(responses.Removed, "POST", path("models", model, "removals"), body)
 
     @operation
@@ -184,9 +184,9 @@ class Operations(Erasures, Downloads, Imports, HttpMethods):
         return self.ask(responses.Job, "POST", path("models", model, "retrains"))
 
     @operation
-    def job(self, id: str, *, wait: float | None = None) -> Flow[responses.Job]:
+    def job(self, job: responses.Job | str, *, wait: float | None = None) -> Flow[responses.Job]:
         """One job as it stands; with ``wait``, when it has ended or after so many seconds."""
-        return self.ask(responses.Job, "GET", path("jobs", id), wait=wait)
+        return self.ask(responses.Job, "GET", path("jobs", id_of(job)), wait=wait)
 
     @listing
     def jobs(
@@ -195,18 +195,21 @@ class Operations(Erasures, Downloads, Imports, HttpMethods):
         """Jobs, the newest first."""
         return Pages(responses.Job, path("jobs"), without_none({"model": model, "state": state, "kind": kind}))
 
-    @operation
+    @wait_operation
     def wait(
         self,
-        job: responses.Job | str,
+        job: responses.Job | str | None,
         *,
         progress: Callable[[responses.Job], object] | None = None,
         timeout: float | None = None,
-    ) -> Flow[responses.Job]:
-        """A job, once it has succeeded. ``progress`` is called with it, every second.
+    ) -> Flow[responses.Job | None]:
+        """A job, once it has succeeded; None for None, where there was nothing to do. ``progress`` is called with it,
+        every second.
 
         JobFailed if it failed or was cancelled; TimeoutError after ``timeout`` seconds, while the job goes on.
         """
+        if job is None:
+            return None
         every = LONG_POLL if progress is None else REPORT_EVERY
         place = path("jobs", id_of(job))
         found = yield from wait_until_ended(
@@ -259,7 +262,7 @@ class Operations(Erasures, Downloads, Imports, HttpMethods):
 
         Inputs are a list, a NumPy array, or a frame of pandas, polars or pyarrow, of any length. A table's columns are
         found by their names: ValueError if one is missing, or unknown. Of a vector they are taken in their order.
-        ``id``, ``subject``, ``y``, ``split`` and ``weight`` are passed over.
+        ``id``, ``subject``, ``y`` and ``split`` are passed over.
         """
         place = path("models", model, "predictions")
         if not frames.is_frame(inputs):
@@ -280,10 +283,12 @@ class Operations(Erasures, Downloads, Imports, HttpMethods):
 
     @operation
     def create_key(
-        self, name: str, scopes: Sequence[str], models: Sequence[str] | None = None
+        self, name: str, scopes: Iterable[str], models: Iterable[str] | None = None
     ) -> Flow[responses.IssuedKey]:
         """Issue a key, for all models or some. Keep the answer: the service stores a hash only."""
-        return self.ask(responses.IssuedKey, "POST", path("keys"), {"name": name, "scopes": scopes, "models": models})
+        reach = None if models is None else list_of(models)
+        body = {"name": name, "scopes": list_of(scopes), "models": reach}
+        return self.ask(responses.IssuedKey, "POST", path("keys"), body)
 
     @listing
     def keys(self) -> Pages[responses.Key]:
@@ -291,9 +296,9 @@ class Operations(Erasures, Downloads, Imports, HttpMethods):
         return Pages(responses.Key, path("keys"))
 
     @operation
-    def revoke_key(self, id: str) -> Flow[None]:
+    def revoke_key(self, key: responses.Key | str) -> Flow[None]:
         """Revoke a key: it is refused from then on."""
-        yield from self.send(Call("DELETE", path("keys", id)))
+        yield from self.send(Call("DELETE", path("keys", id_of(key))))
 
     @operation
     def readiness(self) -> Flow[responses.Readiness]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 from urllib.parse import quote
@@ -215,6 +215,15 @@ def to_json(value: Any) -> bytes:
 
 def without_none(given: Mapping[str, T | None]) -> dict[str, T]:
     return {name: value for name, value in given.items() if value is not None}
+
+
+def list_of(given: Iterable[str]) -> list[str]:
+    """Ids, names or the like; a single one is taken as such, not letter by letter.
+
+    >>> list_of("12"), list_of(("1", "2"))
+    (['12'], ['1', '2'])
+    """
+    return [given] if isinstance(given, str) else list(given)
 
 
 def path(*parts: str | int) -> str:

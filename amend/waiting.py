@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, Protocol, Self, TypeAlias, TypeVar, overload
 
-from amend.responses import Erasure, Job
-from amend.sansio import Flow
+from amend.responses import Erasure, Job, Key
+from amend.sansio import AsyncRunner, Flow, Runner, operation
 
 T = TypeVar("T", Job, Erasure)
+Progress: TypeAlias = Callable[[Job], object] | None
 
 
 def wait_until_ended(
@@ -22,7 +23,7 @@ def wait_until_ended(
     while True:
         if progress is not None:
             progress(found)
-        if found.ended:
+        if found.ended or found.state == "held":  # which only an approval ends
             return found
         left = end - time.monotonic()
         if left <= 0:
@@ -30,5 +31,44 @@ def wait_until_ended(
         found = yield from poll(min(every, left))
 
 
-def id_of(thing: Job | Erasure | str) -> str:
+class Wait(Protocol):
+    """How a client waits for a job that there may be, or not."""
+
+    @overload
+    def __call__(self, job: Job | str, *, progress: Progress = None, timeout: float | None = None) -> Job: ...
+    @overload
+    def __call__(self, job: None, *, progress: Progress = None, timeout: float | None = None) -> None: ...
+    @overload
+    def __call__(
+        self, job: Job | str | None, *, progress: Progress = None, timeout: float | None = None
+    ) -> Job | None: ...
+
+
+class AsyncWait(Protocol):
+    """The same, awaited."""
+
+    @overload
+    async def __call__(self, job: Job | str, *, progress: Progress = None, timeout: float | None = None) -> Job: ...
+    @overload
+    async def __call__(self, job: None, *, progress: Progress = None, timeout: float | None = None) -> None: ...
+    @overload
+    async def __call__(
+        self, job: Job | str | None, *, progress: Progress = None, timeout: float | None = None
+    ) -> Job | None: ...
+
+
+class wait_operation(operation[..., Job | None]):  # noqa: N801 - used as a decorator
+    """An operation whose answer is None only if it was given None: a type that `operation` alone cannot tell."""
+
+    @overload
+    def __get__(self, client: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, client: Runner, owner: type) -> Wait: ...
+    @overload
+    def __get__(self, client: AsyncRunner, owner: type) -> AsyncWait: ...
+    def __get__(self, client: Any, owner: type) -> Any:
+        return super().__get__(client, owner)
+
+
+def id_of(thing: Job | Erasure | Key | str) -> str:
     return thing if isinstance(thing, str) else thing.id

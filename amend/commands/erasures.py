@@ -69,7 +69,10 @@ def ask(
             "--hold/--no-hold", help="Only take the examples out of force until it is approved. Default: the setting."
         ),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until it has ended; fail unless it is completed.")] = False,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="Wait until it has ended; fail unless it is completed, at once if it is held."),
+    ] = False,
 ) -> None:
     """Have a person forgotten by all models. A request for the same person that is open already is joined.
 
@@ -152,7 +155,7 @@ def file(
 def approve(connection: Connection, id: ErasureId) -> None:
     """Have a request that was held carried out.
 
-    Example: amend erasures approve 7f3c
+    Example: amend erasures approve 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6
     """
     show_erasure(connection, connection.client.approve_erasure(id))
 
@@ -267,7 +270,7 @@ def show_erasure(connection: Connection, erasure: Erasure) -> None:
 
 
 def follow(connection: Connection, erasure: Erasure) -> Erasure:
-    """The erasure when it has ended; until then each new state is printed on standard error."""
+    """The erasure when it has ended, or is held; until then each new state is printed on standard error."""
     printed = None
     try:
         while True:
@@ -275,7 +278,7 @@ def follow(connection: Connection, erasure: Erasure) -> Erasure:
             if states != printed:
                 output.note(states)
                 printed = states
-            if erasure.ended:
+            if erasure.ended or erasure.state == "held":  # which only an approval ends
                 return erasure
             time.sleep(POLL)
             erasure = connection.client.erasure(erasure.id)

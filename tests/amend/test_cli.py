@@ -53,7 +53,7 @@ COMMANDS = {
     "jobs": "list show wait cancel",
     "versions": "list show promote compare weights",
     "comparisons": "list",
-    "erasures": "ask list show retry refuse extend receipt replay",
+    "erasures": "ask file list show retry approve refuse refusal extend receipt replay",
     "receipts": "verify",
     "keys": "list create revoke",
 }

@@ -62,6 +62,14 @@ def test_wait_fails_if_it_is_refused_meanwhile(stand_in: StandIn) -> None:
     assert stand_in.run("erasures", "ask", "user-7", "--wait").exit_code == 1
 
 
+def test_one_that_is_held_is_not_waited_for(stand_in: StandIn) -> None:
+    stand_in.answer(erasure("held", part("held")))
+    result = stand_in.run("erasures", "ask", "user-7", "--hold", "--wait")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == "amend: erasure e1 is held: it waits for an approval"
+    assert len(stand_in.asked) == 1
+
+
 def test_list_passes_the_filters_on_and_counts(stand_in: StandIn) -> None:
     stand_in.answer({"items": [erasure("failed", part(), part(model="loans"), overdue=True)], "next": "e1"})
     result = stand_in.run("erasures", "list", "--state", "failed", "--overdue", "--limit", "1")
