@@ -15,7 +15,7 @@ def test_at_every_position_one_of_the_two_is_in_force_whoever_corrects(database:
 
     def work(writer: int) -> None:
         for i in range(8):
-            correct(database, model, [Row("a", x=(float(writer), float(i)))])
+            correct(database, model, [Row("a", x=(10.0 + writer, float(i)))])
             add(database, model, [Row(f"new {writer} {i}", split=True)])
 
     with ThreadPoolExecutor(4) as pool:
