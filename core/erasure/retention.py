@@ -25,7 +25,7 @@ from core.tables.models import Model
 
 POSITIONS = 5_000
 """Of one transaction, at the most."""
-TRANSACTIONS = 20
+TRANSACTIONS = 5
 """Of one model in one tick: the others, and the rest of the tick, must not wait for long."""
 STEPS = 1_000
 """A lifetime falls into so many steps, at the end of which what is due is removed: a model whose examples come one by
