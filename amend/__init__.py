@@ -18,6 +18,7 @@ from amend.errors import (
     JobFailed,
     KeyMissing,
     NotFound,
+    PackageMissing,
     Unavailable,
     UnreachableError,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "JobFailed",
     "KeyMissing",
     "NotFound",
+    "PackageMissing",
     "Unavailable",
     "UnreachableError",
 ]

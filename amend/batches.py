@@ -6,12 +6,14 @@ their Arrow types would have to be guessed. pandas, NumPy and pyarrow are import
 
 from __future__ import annotations
 
+import importlib
 import io
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from amend.errors import PackageMissing
 from amend.sansio import to_json
 
 
@@ -61,12 +63,12 @@ def record_batches(table: Any) -> Iterable[Any] | None:
     if pandas is not None and isinstance(table, pandas.DataFrame):
         return from_pandas(table)
     if hasattr(table, "__arrow_c_stream__"):
-        import pyarrow as pa
+        pa = require("pyarrow")
 
         reader: Iterable[Any] = pa.RecordBatchReader.from_stream(table)
         return reader
     if hasattr(table, "__arrow_c_array__"):
-        import pyarrow as pa
+        pa = require("pyarrow")
 
         return [pa.record_batch(table)]
     return None
@@ -106,7 +108,7 @@ def batch_tables(pieces: Iterable[Any]) -> Iterator[Batch]:
 
 
 def write_stream(pieces: list[Any]) -> Batch:
-    import pyarrow as pa
+    pa = require("pyarrow")
 
     out = io.BytesIO()
     with pa.ipc.new_stream(out, pieces[0].schema) as writer:
@@ -116,7 +118,7 @@ def write_stream(pieces: list[Any]) -> Batch:
 
 
 def from_pandas(frame: Any) -> Iterator[Any]:
-    import pyarrow as pa
+    pa = require("pyarrow")
 
     # An index without a name is the frame's own business: as a column it would be taken for a feature.
     index = "id" in frame.index.names
@@ -126,7 +128,7 @@ def from_pandas(frame: Any) -> Iterator[Any]:
 
 def from_columns(columns: Mapping[str, Any]) -> Iterator[Any]:
     """Columns as lists or arrays; ``x`` may have any number of dimensions after the first."""
-    import pyarrow as pa
+    pa = require("pyarrow")
 
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
@@ -140,8 +142,8 @@ def from_columns(columns: Mapping[str, Any]) -> Iterator[Any]:
 
 def to_vectors(values: Any) -> Any:
     """Inputs as a column of lists of numbers."""
-    import numpy as np
-    import pyarrow as pa
+    np = require("numpy")
+    pa = require("pyarrow")
 
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
@@ -157,3 +159,12 @@ def count_fitting_rows(size: int, rows: int) -> int:
     (8, 10000)
     """
     return max(1, min(ROWS, BYTES * rows // size if size else ROWS))
+
+
+def require(package: str) -> Any:
+    """A package that not everybody has who has the client."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        message = f"frames, tables and columns take {package}, which is not installed: pip install {package}"
+        raise PackageMissing(f"{message} (examples one by one do without)") from error

@@ -134,10 +134,11 @@ class AsyncClient(BaseClient[httpx.AsyncClient, httpx.AsyncBaseTransport]):
 
 def open_http(kind: Callable[..., T], url: str, key: str | None, transport: Any) -> T:
     """An httpx client of one of its two kinds."""
-    headers = {"Authorization": f"Bearer {find_key(key, url)}", "Accept": "application/json"}
     try:
         if "%" in (host := httpx.URL(url).host) or not host:  # httpx escapes what no host is called
             raise httpx.InvalidURL("that is no address")
+        # only now: of an address that is none, nobody can say whether the key may go there
+        headers = {"Authorization": f"Bearer {find_key(key, url)}", "Accept": "application/json"}
         return kind(
             base_url=url,
             headers=headers,

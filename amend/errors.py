@@ -26,7 +26,11 @@ class UnreachableError(AmendError):
 
 
 class KeyMissing(AmendError):
-    """No key was given, and none was found."""
+    """No key was given and none was found, or what was cannot be one."""
+
+
+class PackageMissing(AmendError):
+    """What was given takes a package that is not installed."""
 
 
 class EstimatorUnsupported(AmendError, ValueError):

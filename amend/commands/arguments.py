@@ -1,5 +1,6 @@
 """Reading what is given on the command line: JSON in an argument, in a file or on standard input."""
 
+import codecs
 import json
 import sys
 from pathlib import Path
@@ -18,6 +19,8 @@ def parse_json(text: str, what: str) -> Any:
         return json.loads(content)
     except ValueError as error:
         if name is None:
+            if not text.lstrip().startswith(("{", "[", '"')):
+                read_bytes(text)  # says why it cannot be read
             fail(f"{what} is neither JSON nor a file: {error}")
         csv = "; CSV is not read here" if name.lower().endswith((".csv", ".tsv")) else ""
         place = "standard input" if name == "-" else name
@@ -38,6 +41,15 @@ def read_bytes(name: str) -> bytes:
         return Path(name).read_bytes()
     except OSError as error:
         fail(f"cannot read {name}: {error.strerror}")
+
+
+def read_lines(name: str) -> list[str]:
+    """The lines of a file that have something in them."""
+    try:
+        lines = [line.decode().strip() for line in read_bytes(name).removeprefix(codecs.BOM_UTF8).splitlines()]
+    except UnicodeDecodeError:
+        fail(f"cannot read {name}: it is not in UTF-8")
+    return [line for line in lines if line]
 
 
 def is_file(text: str) -> bool:

@@ -8,6 +8,7 @@ import typer
 
 from amend.client import Client
 from amend.commands import output
+from amend.commands.arguments import read_lines
 from amend.commands.connection import After, Connection, Limit, command, fail
 from amend.errors import ErasureFailed
 from amend.responses import Erasure, Event, Flaw, Page, Part
@@ -138,7 +139,7 @@ def retry(
 @command(app)
 def file(
     connection: Connection,
-    source: Annotated[typer.FileText, typer.Argument(metavar="FILE", help="One subject a line; -: standard input.")],
+    source: Annotated[str, typer.Argument(metavar="FILE", help="One subject a line; -: standard input.")],
     hold: Annotated[
         bool | None, typer.Option("--hold/--no-hold", help="Have them wait for an approval. Default: the setting.")
     ] = None,
@@ -147,8 +148,7 @@ def file(
 
     Example: amend erasures file people.txt --hold
     """
-    subjects = [line.strip() for line in source if line.strip()]
-    connection.show_list(Page(connection.client.erase_all(subjects, hold=hold)), COLUMNS)
+    connection.show_list(Page(connection.client.erase_all(read_lines(source), hold=hold)), COLUMNS)
 
 
 @command(app)

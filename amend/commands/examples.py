@@ -115,7 +115,7 @@ def remove(
     Example: amend examples remove churn a1 a2 --wait
     """
     if bool(ids) == bool(subject):
-        fail("give the ids of examples, or --subject")
+        fail(f"give the ids of examples, or --subject{', not both' if ids else ''}")
     what = f"{len(ids)} example(s)" if ids else f"all examples about {', '.join(subject or [])}"
     confirm(f"Remove {what} from {model}?", yes)
     removed = connection.client.remove_examples(model, ids or None, subjects=subject or None)

@@ -93,21 +93,22 @@ def promote(connection: Connection, model: Name, version: Number) -> None:
 def compare(
     connection: Connection,
     model: Name,
-    version: Number,
-    other: Annotated[int, typer.Argument(metavar="OTHER", min=1, help="The number of the other version.")],
+    version: Version,
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="The number of the other version, or champion.")],
 ) -> None:
     """Set two versions side by side: specs, figures and predictions on the holdout, coefficients.
 
-    Example: amend versions compare churn 6 7
+    Example: amend versions compare churn 6 champion
     """
-    pair = connection.client.compare(model, version, other)
+    a, b = find_number(connection, model, version), find_number(connection, model, other, "OTHER")
+    pair = connection.client.compare(model, a, b)
     if connection.as_json:
         connection.show(connection.answer)
         return
     columns: output.Columns[Line] = {
         "": lambda line: line.what,
-        f"version {version}": lambda line: line.a,
-        f"version {other}": lambda line: line.b,
+        f"version {a}": lambda line: line.a,
+        f"version {b}": lambda line: line.b,
     }
     output.print_table(list(make_lines(pair)), columns)
     typer.echo(summarize(pair))
@@ -159,13 +160,13 @@ def list_comparisons(connection: Connection, model: Name, limit: Limit = None, a
     connection.show_page(Client.comparisons, COMPARISON, limit, after, model)
 
 
-def find_number(connection: Connection, model: str, version: str) -> int:
+def find_number(connection: Connection, model: str, version: str, argument: str = "VERSION") -> int:
     """The number of a version that is named by it, or as the champion."""
     if version == "champion":
         champion = connection.client.model(model).champion
         return champion if champion is not None else fail(f"{model} has no champion yet")
     if not version.isdecimal() or int(version) < 1:
-        raise typer.BadParameter(f"{version!r} is neither a version's number nor champion.", param_hint="VERSION")
+        raise typer.BadParameter(f"{version!r} is neither a version's number nor champion.", param_hint=argument)
     return int(version)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from amend import batches
+from amend import PackageMissing, batches
 from amend.batches import ARROW, LINES, Batch
 
 N = 25
@@ -124,3 +125,12 @@ def test_one_example_alone_is_a_batch() -> None:
 def test_nothing_is_no_batch() -> None:
     for nothing in ([], {}, {"id": [], "x": []}, FRAME[:0], TABLE[:0], TABLE[:0].to_reader()):
         assert list(batches.split(nothing)) == []
+
+
+@pytest.mark.parametrize("form", ["columns", "table", "record batch", "frame"])
+def test_without_arrow_it_is_said_what_to_install(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = FORMS[form]()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(PackageMissing, match="pip install pyarrow"):
+        list(batches.split(examples))
+    assert next(batches.split(ONE_BY_ONE)).count == 10

@@ -78,6 +78,31 @@ def test_no_key_is_one_clear_line() -> None:
     assert "admin.key" in result.stderr
 
 
+@pytest.mark.parametrize("port", ["abc", "0", "70000", "-1", "8000/v1"])
+def test_a_port_that_is_none_is_one_clear_line(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMEND_PORT", port)
+    result = amend("models", "list")
+    assert result.exit_code == 1
+    assert result.stderr == f"amend: AMEND_PORT must be the number of a port, not {port!r}\n"
+
+
+def test_an_address_that_is_none_is_told_before_a_missing_key() -> None:
+    result = amend("models", "list", "--url", "http://127.0.0.1:abc")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("amend: cannot call http://127.0.0.1:abc: Invalid port")
+
+
+@pytest.mark.parametrize("key", ["amend_1_schlüssel", "amend_1\n_secret"])
+def test_what_cannot_be_a_key_is_one_clear_line_without_it(key: str, tmp_path: Path) -> None:
+    (tmp_path / "admin.key").write_text(key, encoding="latin-1")
+    for given in (["--key", key], []):
+        result = amend("models", "list", *given)
+        assert result.exit_code == 1
+        assert result.stderr.startswith("amend: the key holds letters that no key has")
+        assert result.stderr.count("\n") == 1
+        assert "amend_1" not in result.stderr
+
+
 def test_no_service_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "PAUSES", (0.0,))
     with socket.socket() as bound_but_deaf:

@@ -184,6 +184,14 @@ def test_people_in_a_file_are_filed_at_once(stand_in: StandIn) -> None:
     assert len(result.stdout.splitlines()) == 3
 
 
+def test_people_in_a_file_of_another_encoding_are_not_guessed(stand_in: StandIn, tmp_path: Path) -> None:
+    file = tmp_path / "people.txt"
+    file.write_bytes("Jürgen\n".encode("latin-1"))
+    result = stand_in.run("erasures", "file", str(file))
+    assert (result.exit_code, stand_in.asked) == (1, [])
+    assert "not in UTF-8" in result.stderr
+
+
 def test_a_person_is_looked_up_and_their_examples_written(stand_in: StandIn, tmp_path: Path) -> None:
     found = {"models": [{"model": "churn", "examples": 3}]}
     stand_in.answer(found, found, {"models": []}, b'{"id": "a"}\n', b'{"id": "a"}\n')

@@ -82,10 +82,22 @@ def test_a_file_of_corrections_is_put_and_waited_for(stand_in: StandIn, tmp_path
     assert stand_in.asked[1].path.startswith("/v1/jobs/j1")
 
 
-def test_a_missing_file_is_one_line(stand_in: StandIn) -> None:
-    result = stand_in.run("examples", "add", "churn", "nowhere.csv")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["examples", "add", "churn", "nowhere.csv"],
+        ["models", "create", "churn", "--spec", "nowhere.csv"],
+        ["models", "policy", "churn", "@nowhere.csv"],
+        ["predict", "churn", "nowhere.csv"],
+        ["erasures", "file", "nowhere.csv"],
+    ],
+    ids=" ".join,
+)
+def test_a_missing_file_is_one_line(command: list[str], stand_in: StandIn) -> None:
+    result = stand_in.run(*command)
     assert result.exit_code == 1
     assert result.stderr == "amend: cannot read nowhere.csv: No such file or directory\n"
+    assert stand_in.asked == []
 
 
 def test_remove_sends_ids_or_subjects(stand_in: StandIn) -> None:
@@ -98,7 +110,9 @@ def test_remove_sends_ids_or_subjects(stand_in: StandIn) -> None:
 
 @pytest.mark.parametrize("what", [[], ["a1", "--subject", "user-7"]])
 def test_remove_needs_one_of_the_two(what: list[str], stand_in: StandIn) -> None:
-    assert stand_in.run("examples", "remove", "churn", *what, "--yes").exit_code == 1
+    result = stand_in.run("examples", "remove", "churn", *what, "--yes")
+    assert result.exit_code == 1
+    assert ("not both" in result.stderr) == bool(what)
     assert stand_in.asked == []
 
 

@@ -99,6 +99,14 @@ def test_two_versions_are_shown_side_by_side(stand_in: StandIn) -> None:
     assert "No weight differs" in stand_in.run("versions", "compare", "churn", "6", "7").stdout
 
 
+def test_a_version_is_set_beside_the_champion(stand_in: StandIn) -> None:
+    stand_in.answer({**MODEL, "champion": 7}, COMPARED)
+    result = stand_in.run("versions", "compare", "churn", "6", "champion")
+    assert result.stdout.split()[:4] == ["version", "6", "version", "7"]
+    assert stand_in.asked[1].path == "/v1/models/churn/versions/6/compare/7"
+    assert "OTHER" in stand_in.run("versions", "compare", "churn", "6", "best").stderr
+
+
 def test_without_holdout_and_coefficients_the_rest_is_shown(stand_in: StandIn) -> None:
     stand_in.answer({**COMPARED, "rows": 0, "figures": {}, "coefficients": None, "coefficients_total": None})
     printed = stand_in.run("versions", "compare", "churn", "6", "7").stdout
