@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from amend.commands import widths
+
 T = TypeVar("T")
 # Heading -> what an item has there.
 Columns = Mapping[str, Callable[[T], object]]
@@ -39,13 +41,17 @@ def print_table(items: Sequence[T], columns: Columns[T]) -> None:
     if not items:
         note("Nothing to list.")
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in columns:
-        # an id is for the next command: on two lines, nobody could copy it
-        table.add_column(heading, overflow="fold", no_wrap=heading == "id")
-    for item in items:
-        table.add_row(*(make_cell(value_of(item)) for value_of in columns.values()))
-    console().print(table)
+    screen = console()
+    cells = {name: [make_cell(value_of(item)) for item in items] for name, value_of in columns.items()}
+    left_out = widths.narrow(cells, screen.width)
+    table = Table(box=None, pad_edge=False, padding=(0, widths.GAP, 0, 0), header_style="bold")
+    for heading, width in widths.share(cells, screen.width).items():
+        table.add_column(heading, overflow="fold", width=width)
+    for row in zip(*cells.values(), strict=True):
+        table.add_row(*row)
+    screen.print(table)
+    if left_out:
+        note(f"No room for: {', '.join(left_out)}. --json shows all.")
 
 
 def print_details(answer: Mapping[str, object]) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from operator import itemgetter
 
 import pytest
+from msgspec import convert
 
-from amend.commands import output
+from amend.commands import jobs, output
+from amend.responses import Job
+from tests.amend.commands.answers import job
 
 
 def test_a_pipe_gets_every_value_whole_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,3 +44,39 @@ def test_an_empty_list_says_so_beside_the_output(capsys: pytest.CaptureFixture[s
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err
+
+
+ID = "4e1d7a90-8c35-4b62-a7f1-93d05c2be684"
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 120, 160])
+def test_no_word_is_broken_however_narrow_the_terminal(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "WIDE", columns)
+    item = convert(job("succeeded", id=ID, model="default-risk", version=12), Job)
+    output.print_table([item] * 2, jobs.COLUMNS)
+    captured = capsys.readouterr()
+    heading, *rows = [line.split() for line in captured.out.splitlines()]
+    assert heading[:2] == ["id", "model"]
+    assert rows[0] == rows[1]
+    assert rows[0][0] == ID
+    assert all(len(line) <= columns for line in captured.out.splitlines())
+    assert ("progress" in heading) == (columns >= 100)
+    left_out = [name for name in jobs.COLUMNS if name not in heading]
+    assert captured.err == (f"No room for: {', '.join(left_out)}. --json shows all.\n" if left_out else "")
+
+
+def test_ids_are_shortened_only_where_nothing_else_helps(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "WIDE", 40)
+    output.print_table([convert(job("succeeded", id=ID), Job)], jobs.COLUMNS)
+    assert capsys.readouterr().out.splitlines()[1].split() == ["4e1d7a90…", "churn", "adapt"]
+
+
+def test_sentences_go_on_below(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "WIDE", 40)
+    sentence = "the solver did not come to an end within its steps"
+    output.print_table([("churn", sentence)], {"model": itemgetter(0), "error": itemgetter(1)})
+    assert capsys.readouterr().out.split()[2:] == ["churn", *sentence.split()]

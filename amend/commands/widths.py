@@ -1,0 +1,81 @@
+"""Tables in a terminal that is too narrow for them: no word is broken, columns are left out instead."""
+
+from rich.text import Text
+
+Cells = dict[str, list[Text]]
+"""Heading -> what is below it."""
+
+GAP = 2
+"""Blanks between two columns."""
+FIRST_TO_GO = (
+    *("from", "to", "created", "received", "last used", "parent", "seconds", "holdout", "head", "progress"),
+    *("distance", "speedup", "disagreement"),
+)
+"""Columns that are missed the least; then the others from the right."""
+KEPT = 3
+"""Fewer columns than this are no table."""
+WHOLE = len("2026-03-01 12:30Z")
+"""Up to this length a text stays on one line; a longer one may go on below, at a blank."""
+LONGEST = len("4e1d7a90-8c35-4b62-a7f1-93d05c2be684")
+"""Longer words are broken, as no terminal has room for them."""
+SHORT_ID = 8
+
+
+def narrow(cells: Cells, room: int) -> list[str]:
+    """Leave out columns until the others fit; their headings. Only if that is not enough, ids are shortened: they are
+    for the next command, which takes whole ones."""
+    names = list(cells)
+    order = [name for name in FIRST_TO_GO if name in names[1:]]
+    order += [name for name in reversed(names[1:]) if name not in order]
+    left_out = []
+    for name in order:
+        if fits(cells, room) or len(cells) <= KEPT:
+            break
+        del cells[name]
+        left_out.append(name)
+    if "id" in cells and not fits(cells, room):
+        cells["id"] = [shorten(cell) for cell in cells["id"]]
+    return [name for name in names if name in left_out]
+
+
+def share(cells: Cells, room: int) -> dict[str, int | None]:
+    """The width of each column; None: as it comes."""
+    if not fits(cells, room):
+        return dict.fromkeys(cells)
+    found = {name: least_width(name, column) for name, column in cells.items()}
+    spare = room - total(found)
+    for name, column in cells.items():
+        wanted = max(len(name), *(cell.cell_len for cell in column))
+        more = min(max(wanted - found[name], 0), spare)
+        found[name] += more
+        spare -= more
+    return {**found}
+
+
+def fits(cells: Cells, room: int) -> bool:
+    return total({name: least_width(name, column) for name, column in cells.items()}) <= room
+
+
+def total(widths: dict[str, int]) -> int:
+    return sum(widths.values()) + GAP * (len(widths) - 1)
+
+
+def least_width(heading: str, column: list[Text]) -> int:
+    """How narrow a column can be without a broken word."""
+    return max(longest_word(heading), *(longest_part(cell) for cell in column))
+
+
+def longest_part(cell: Text) -> int:
+    return cell.cell_len if cell.cell_len <= WHOLE else min(LONGEST, max(WHOLE, longest_word(cell.plain)))
+
+
+def longest_word(text: str) -> int:
+    """
+    >>> longest_word("within tolerance"), longest_word("")
+    (9, 0)
+    """
+    return max((Text(word).cell_len for word in text.split()), default=0)
+
+
+def shorten(id: Text) -> Text:
+    return id if id.cell_len <= SHORT_ID + 1 else Text(id.plain[:SHORT_ID] + "\N{HORIZONTAL ELLIPSIS}")
