@@ -8,6 +8,7 @@ the few lines that carry out a step. Repeating what was lost and waiting for job
 from __future__ import annotations
 
 import functools
+import inspect
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -91,7 +92,12 @@ class operation(Generic[P, T]):  # noqa: N801 - used as a decorator
 
     def __init__(self, make: Callable[Concatenate[Any, P], Flow[T]]) -> None:
         self.make = make
-        functools.update_wrapper(self, make)  # type: ignore[arg-type]
+        functools.update_wrapper(self, make)
+        self.__signature__ = describe(make)
+
+    def __call__(self, client: Any, *arguments: P.args, **options: P.kwargs) -> Any:
+        """As a method called on the class; ``help`` shows nothing of what cannot be called."""
+        return self.__get__(client, type(client))(*arguments, **options)
 
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...
@@ -100,7 +106,7 @@ class operation(Generic[P, T]):  # noqa: N801 - used as a decorator
     @overload
     def __get__(self, client: AsyncRunner, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
     def __get__(self, client: Any, owner: type) -> Any:
-        return bind(self.make, client, lambda flow: client.run(flow)) if client is not None else self
+        return bind(self, client, lambda flow: client.run(flow)) if client is not None else self
 
 
 class listing(Generic[P, T]):  # noqa: N801 - used as a decorator
@@ -108,7 +114,12 @@ class listing(Generic[P, T]):  # noqa: N801 - used as a decorator
 
     def __init__(self, make: Callable[Concatenate[Any, P], Pages[T]]) -> None:
         self.make = make
-        functools.update_wrapper(self, make)  # type: ignore[arg-type]
+        functools.update_wrapper(self, make)
+        self.__signature__ = describe(make)
+
+    def __call__(self, client: Any, *arguments: P.args, **options: P.kwargs) -> Any:
+        """As a method called on the class; ``help`` shows nothing of what cannot be called."""
+        return self.__get__(client, type(client))(*arguments, **options)
 
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...
@@ -117,17 +128,30 @@ class listing(Generic[P, T]):  # noqa: N801 - used as a decorator
     @overload
     def __get__(self, client: AsyncRunner, owner: type) -> Callable[P, AsyncIterator[T]]: ...
     def __get__(self, client: Any, owner: type) -> Any:
-        return bind(self.make, client, lambda pages: client.walk(pages)) if client is not None else self
+        return bind(self, client, lambda pages: client.walk(pages)) if client is not None else self
 
 
-def bind(make: Callable[..., T], client: Any, carry_out: Callable[[T], Any]) -> Callable[..., Any]:
-    """The method as a caller gets it, with its own name and words."""
+def bind(made: operation[..., T] | listing[..., T], client: Any, carry_out: Callable[[Any], Any]) -> Callable[..., Any]:
+    """The method as a caller gets it, with its own name, words and signature."""
 
-    @functools.wraps(make)
+    @functools.wraps(made.make)
     def method(*arguments: Any, **options: Any) -> Any:
-        return carry_out(make(client, *arguments, **options))
+        return carry_out(made.make(client, *arguments, **options))
 
+    _, *own = made.__signature__.parameters.values()
+    answer = made.__signature__.return_annotation
+    if answer.startswith("Iterator[") and hasattr(client, "__aenter__"):
+        answer = f"Async{answer}"
+    method.__signature__ = inspect.Signature(own, return_annotation=answer)  # type: ignore[attr-defined]
     return method
+
+
+def describe(make: Callable[..., Any]) -> inspect.Signature:
+    """The signature for callers: with what they get, not with the flow that gets it."""
+    signature = inspect.signature(make)
+    answer = str(signature.return_annotation)  # as it was written
+    answer = answer.removeprefix("Flow[").removesuffix("]") if answer.startswith("Flow[") else answer
+    return signature.replace(return_annotation=answer.replace("Pages[", "Iterator["))
 
 
 class Caller:

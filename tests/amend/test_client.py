@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import pydoc
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +13,7 @@ import httpx
 import pytest
 
 import amend
-from amend import ApiError, Client, Conflict, Forbidden, Invalid, NotFound, Unavailable, UnreachableError
+from amend import ApiError, AsyncClient, Client, Conflict, Forbidden, Invalid, NotFound, Unavailable, UnreachableError
 from amend.sansio import path
 from tests.amend.clients import Connect
 
@@ -192,3 +194,23 @@ def test_it_starts_without_what_only_some_callers_need() -> None:
 def test_errors_are_of_one_family() -> None:
     errors = [thing for thing in vars(amend).values() if isinstance(thing, type) and issubclass(thing, Exception)]
     assert all(issubclass(error, amend.AmendError) for error in errors)
+
+
+def test_operations_have_the_signature_that_callers_see() -> None:
+    with Client(URL, "amend_1_secret") as client:
+        assert str(inspect.signature(client.adapt)) == "(model: 'str') -> 'responses.Job'"
+        assert str(inspect.signature(client.models)) == "() -> 'Iterator[responses.Model]'"
+        assert client.adapt.__doc__ == Client.adapt.__doc__ == Client.adapt.make.__doc__
+    awaited = AsyncClient(URL, "amend_1_secret")
+    assert str(inspect.signature(awaited.models)) == "() -> 'AsyncIterator[responses.Model]'"
+    shown = pydoc.plain(pydoc.render_doc(Client))
+    assert " adapt(self, model: 'str') -> 'responses.Job'" in shown
+    assert "Adapt the model to all changes so far." in shown
+    assert "(...)" not in shown
+    assert "Flow[" not in shown.split("run(self, flow")[0]
+
+
+def test_an_operation_can_be_called_on_the_class() -> None:
+    answer = httpx.MockTransport(lambda request: httpx.Response(200, json={"path": request.url.path}))
+    with Client(URL, "amend_1_secret", transport=answer) as client:
+        assert Client.get(client, "/v1/models") == {"path": "/v1/models"}
