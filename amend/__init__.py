@@ -21,6 +21,7 @@ from amend.errors import (
     Unavailable,
     UnreachableError,
 )
+from amend.frame_schema import FrameSchema, read_schema
 
 __all__ = [
     "AmendError",
@@ -31,10 +32,12 @@ __all__ = [
     "ErasureFailed",
     "EstimatorUnsupported",
     "Forbidden",
+    "FrameSchema",
     "Invalid",
     "JobFailed",
     "KeyMissing",
     "NotFound",
     "Unavailable",
     "UnreachableError",
+    "read_schema",
 ]
