@@ -85,8 +85,10 @@ def read_schema(
     return FrameSchema(table.num_rows, {"kind": "table", "columns": columns}, described, target, left_out, notes)
 
 
-def describe_frame(frame: Any, target: str, **columns: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def describe_frame(frame: Any, target: Any, **columns: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Input and target, as `read_schema` reads them; what should be looked at is logged."""
+    if not isinstance(target, str):
+        raise TypeError("with a frame, the target is the name of one of its columns")
     found = read_schema(frame, target, **columns)
     for note in found.notes:
         LOGGER.warning("%s", note)

@@ -54,7 +54,7 @@ class Operations(Erasures, Downloads, Imports, HttpMethods):
         ``target_kind`` says what the target is where its values do not. No row is sent. The model that is returned
         shows what was read; ``amend.read_schema`` does so without making one.
         """
-        if isinstance(target, str):
+        if frames.is_frame(input):
             input, target = describe_frame(input, target, id=id, subject=subject, target_kind=target_kind)
         parts = {"architecture": architecture, "regularizer": regularizer, "training": training, "policy": policy}
         body = {"name": name, "input": input, "target": target, **without_none(parts)}
