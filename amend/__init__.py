@@ -22,6 +22,7 @@ from amend.errors import (
     Unavailable,
     UnreachableError,
 )
+from amend.frame_schema import FrameSchema, read_schema
 
 __all__ = [
     "AmendError",
@@ -32,6 +33,7 @@ __all__ = [
     "ErasureFailed",
     "EstimatorUnsupported",
     "Forbidden",
+    "FrameSchema",
     "Invalid",
     "JobFailed",
     "KeyMissing",
@@ -39,4 +41,5 @@ __all__ = [
     "PackageMissing",
     "Unavailable",
     "UnreachableError",
+    "read_schema",
 ]

@@ -65,13 +65,26 @@ def record_batches(table: Any) -> Iterable[Any] | None:
     if hasattr(table, "__arrow_c_stream__"):
         pa = require("pyarrow")
 
-        reader: Iterable[Any] = pa.RecordBatchReader.from_stream(table)
-        return reader
+        return map(resolve_views, pa.RecordBatchReader.from_stream(table))
     if hasattr(table, "__arrow_c_array__"):
         pa = require("pyarrow")
 
-        return [pa.record_batch(table)]
+        return [resolve_views(pa.record_batch(table))]
     return None
+
+
+def resolve_views(batch: Any) -> Any:
+    """With texts as such where polars has views of them: pyarrow can do little with those, the service nothing."""
+    import pyarrow as pa
+
+    def resolve(column: Any) -> Any:
+        if pa.types.is_string_view(column.type):
+            return column.cast(pa.large_string())
+        if pa.types.is_dictionary(column.type) and pa.types.is_string_view(column.type.value_type):
+            return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(pa.large_string()))
+        return column
+
+    return pa.RecordBatch.from_arrays([resolve(column) for column in batch.columns], batch.schema.names)
 
 
 def batch_lines(examples: Iterable[Any]) -> Iterator[Batch]:

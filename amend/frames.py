@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,6 +15,36 @@ NO_FEATURES = ("id", "subject", "y", "split")
 def is_frame(inputs: Any) -> bool:
     """Whether inputs have columns; arrays, and single columns that speak Arrow, have not."""
     return hasattr(inputs, "columns") and not isinstance(inputs, Mapping)
+
+
+def to_table(frame: Any) -> Any:
+    """A frame as one Arrow table."""
+    import pyarrow as pa
+
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(frame, pandas.DataFrame):  # whole: parts may have other types
+        return pa.Table.from_pandas(frame, preserve_index="id" in frame.index.names)
+    pieces = batches.record_batches(frame)
+    if pieces is None:
+        raise TypeError(f"a {type(frame).__name__} is no frame that speaks Arrow")
+    found = list(pieces)
+    if not found:
+        raise ValueError("the frame has no rows")
+    return pa.Table.from_batches(found)
+
+
+def name_columns(frame: Any, names: Mapping[str, str]) -> Any:
+    """A frame whose columns have the names that examples give them: ``{"y": "left"}`` makes of left y."""
+    table = to_table(frame)
+    for column in names.values():
+        if column not in table.column_names:
+            raise ValueError(f"the frame has no column {column!r}; it has {quote(table.column_names)}")
+    # one column may be both id and subject
+    given = {name: table.column(column) for name, column in names.items()}
+    rest = table.drop_columns([name for name in table.column_names if name in {*names, *names.values()}])
+    for name, column in given.items():
+        rest = rest.append_column(name, column)
+    return rest
 
 
 def read_inputs(frame: Any, model: str, described: Mapping[str, Any]) -> Iterator[list[Any]]:

@@ -11,10 +11,11 @@ from typing import Any
 import httpx
 
 from amend import batches, frames, responses
-from amend.batches import Examples
+from amend.batches import ArrowArray, ArrowStream, Examples
 from amend.downloads import Downloads
 from amend.erasures import Erasures
 from amend.errors import ApiError, JobFailed, UnreachableError
+from amend.frame_schema import describe_frame
 from amend.http import HttpMethods
 from amend.imports import Imports
 from amend.sansio import Call, Flow, Pages, list_of, listing, make_call, operation, path, without_none
@@ -35,15 +36,26 @@ class Operations(Erasures, Downloads, Imports, HttpMethods):
     def create_model(
         self,
         name: str,
-        input: Spec,
-        target: Spec,
+        input: Spec | ArrowStream | ArrowArray,
+        target: Spec | str,
         *,
+        id: str | None = None,
+        subject: str | None = None,
+        target_kind: str | None = None,
         architecture: Spec | None = None,
         regularizer: Spec | None = None,
         training: Spec | None = None,
         policy: Spec | None = None,
     ) -> Flow[responses.Model]:
-        """Create a model; what is not given has defaults. It is trained by its first adaptation."""
+        """Create a model; what is not given has defaults. It is trained by its first adaptation.
+
+        Instead of an input, a frame of pandas, polars or pyarrow will do: its columns, their kinds and categories are
+        read from it, and the target is the name of a column. ``id`` and ``subject`` name columns that are no features,
+        ``target_kind`` says what the target is where its values do not. No row is sent. The model that is returned
+        shows what was read; ``amend.read_schema`` does so without making one.
+        """
+        if frames.is_frame(input):
+            input, target = describe_frame(input, target, id=id, subject=subject, target_kind=target_kind)
         parts = {"architecture": architecture, "regularizer": regularizer, "training": training, "policy": policy}
         body = {"name": name, "input": input, "target": target, **without_none(parts)}
         return self.ask(responses.Model, "POST", path("models"), body)
@@ -99,13 +111,26 @@ class Operations(Erasures, Downloads, Imports, HttpMethods):
     # examples
 
     @operation
-    def add_examples(self, model: str, examples: Examples) -> Flow[responses.Added]:
+    def add_examples(
+        self,
+        model: str,
+        examples: Examples,
+        *,
+        id: str | None = None,
+        subject: str | None = None,
+        target: str | None = None,
+    ) -> Flow[responses.Added]:
         """Add examples: a pandas frame or another table, columns (``{"id": ids, "x": array, "y": array}``), or an
         iterable of examples as REST has them (``{"id": "a1", "subject": "user-7", "x": [...], "y": 1}``).
+
+        Of a frame, ``id``, ``subject`` and ``target`` name the columns that are called ``id``, ``subject`` and ``y`` in
+        examples, where they have other names.
 
         They go out in batches, each stored whole or not at all; an iterable is consumed as they do. If one is refused,
         those before it are stored, and adding all of them again does no harm.
         """
+        if names := without_none({"id": id, "subject": subject, "y": target}):
+            examples = frames.name_columns(examples, names)
         added = responses.Added()
         for response in (yield from self.send_batches("POST", model, examples)):
             added = added + self.read(responses.Added, response)

@@ -52,6 +52,30 @@ def read_lines(name: str) -> list[str]:
     return [line for line in lines if line]
 
 
+def read_table(name: str) -> Any:
+    """An Arrow table of a file, whose name says what it is."""
+    try:
+        import pyarrow as pa
+        import pyarrow.csv as csv
+        import pyarrow.parquet as parquet
+    except ModuleNotFoundError:
+        fail("reading a file takes pyarrow: pip install pyarrow")
+    suffix = Path(name).suffix.lower()
+    if suffix not in (".parquet", ".csv", ".arrow", ".arrows", ".feather"):
+        fail(f"cannot tell by its name what {name} is: .parquet, .csv or .arrow")
+    content = pa.py_buffer(read_bytes(name))
+    try:
+        if suffix == ".parquet":
+            return parquet.read_table(pa.BufferReader(content))
+        if suffix == ".csv":
+            options = csv.ConvertOptions(null_values=[""], strings_can_be_null=True)
+            return csv.read_csv(pa.BufferReader(content), convert_options=options)
+        opened = pa.ipc.open_file if content[:6].to_pybytes() == b"ARROW1" else pa.ipc.open_stream
+        return opened(pa.BufferReader(content)).read_all()
+    except (pa.ArrowException, OSError) as error:
+        fail(f"cannot read {name}: {error}")
+
+
 def is_file(text: str) -> bool:
     try:
         return Path(text).is_file()

@@ -6,9 +6,10 @@ import typer
 
 from amend.client import Client
 from amend.commands import output
-from amend.commands.arguments import parse_json, parse_kind
+from amend.commands.arguments import parse_json, parse_kind, read_table
 from amend.commands.connection import After, Connection, Limit, Yes, command, confirm, fail
 from amend.commands.jobs import Wait, finish
+from amend.frame_schema import read_schema
 from amend.responses import Change, Changed, Model, Removed, Replaced
 from amend.sansio import path, without_none
 
@@ -71,7 +72,20 @@ def create(
         str | None, typer.Option("--input", metavar="JSON", help='As {"kind": "vector", "dim": 64}.')
     ] = None,
     target: Annotated[
-        str | None, typer.Option("--target", metavar="JSON", help="binary, number, count, or JSON with the classes.")
+        str | None,
+        typer.Option(
+            "--target", metavar="JSON", help="binary, number, count, or JSON with the classes; with --from a column."
+        ),
+    ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", metavar="FILE", help="Read input and target from a .parquet, .csv or .arrow file."),
+    ] = None,
+    id_: Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="With --from: no feature.")] = None,
+    subject: Annotated[str | None, typer.Option("--subject", metavar="COLUMN", help="With --from: no feature.")] = None,
+    target_kind: Annotated[
+        str | None,
+        typer.Option("--target-kind", metavar="KIND", help="With --from: binary, classes, number or count."),
     ] = None,
     architecture: Architecture = None,
     regularizer: Regularizer = None,
@@ -82,11 +96,23 @@ def create(
 ) -> None:
     """Create a model. Input and target are needed; the rest has defaults. JSON can be given as @FILE.
 
-    Example: amend models create churn --input '{"kind": "vector", "dim": 64}' --target binary
+    Example: amend models create churn --from data.parquet --target left
     """
-    parts = {
-        "input": parse_kind(input_, "--input"),
-        "target": parse_kind(target, "--target"),
+    if from_ is None:
+        if id_ or subject or target_kind:
+            fail("--id, --subject and --target-kind are for --from")
+        read = {"input": parse_kind(input_, "--input"), "target": parse_kind(target, "--target")}
+    elif target is None or input_ is not None:
+        fail("--from reads the input from the file; give the target's column with --target")
+    else:
+        try:
+            schema = read_schema(read_table(from_), target, id=id_, subject=subject, target_kind=target_kind)
+        except ValueError as error:
+            fail(f"{from_}: {error}")
+        for line in str(schema).splitlines():
+            output.note(line)
+        read = {"input": schema.input, "target": schema.target}
+    parts = read | {
         "architecture": parse_kind(architecture, "--architecture"),
         "regularizer": parse_kind(regularizer, "--regularizer"),
         "training": parse_json(training, "--training") if training else None,

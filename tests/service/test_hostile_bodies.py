@@ -85,7 +85,7 @@ def test_a_wrong_number_of_columns_is_refused_before_a_row_is_read(stack: Stack,
 def table_of(stack: Stack, width: int) -> tuple[str, dict[str, Any]]:
     """A model of so many columns, and an input whose fields come in another order."""
     columns: list[dict[str, Any]] = [{"name": f"c{i}", "type": "number"} for i in range(width - 1)]
-    columns.append({"name": "kind", "type": "category", "values": ["a", "b"]})
+    columns.append({"name": "kind", "type": "category", "values": ["a", "b"], "other": False})
     x = {"kind": "b", **{f"c{i}": i / 8 for i in reversed(range(width - 1))}}
     return stack.model(input={"kind": "table", "columns": columns}), x
 

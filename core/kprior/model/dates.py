@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 
 from .categories import spell, spellings_of
@@ -17,6 +18,7 @@ FIRST, LAST = -719162.0, 2932896.75
 ISO = re.compile(
     r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(\.\d+)? ?(Z|[+-]\d\d(?::?\d\d)?)?)?", re.ASCII | re.IGNORECASE
 )
+UNITS = [timedelta(seconds=seconds) for seconds in (3600, 1800, 900, 300, 60, 1)]
 NO_DATE = "expected a date of the years 1 to 9999, such as 2024-03-05 or 2024-03-05T14:30:00Z"
 NO_BOOLEAN = "expected true or false"
 BOOLEANS = {"": math.nan, **spellings_of(["false", "true"]), "0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0}
@@ -46,18 +48,21 @@ def days_of(value: object) -> float:
     return min(days, LAST)
 
 
-def format_days(days: float, precision: float = 0.0) -> str:
-    """The ISO text of a day, or of a moment to the second if that is within `precision` days, else to the microsecond.
+def format_days(days: float, same: Callable[[float], bool]) -> str:
+    """The ISO text of a day; of a moment the roundest one that is the `same`.
 
-    >>> format_days(10.0), format_days(-0.5), format_days(19788.123, 1e-5)
-    ('1970-01-11', '1969-12-31T12:00:00Z', '2024-03-06T02:57:07Z')
+    >>> format_days(10.0, lambda days: True), format_days(-0.501, lambda days: abs(days + 0.501) < 0.002)
+    ('1970-01-11', '1969-12-31T12:00:00Z')
     """
     moment = EPOCH + timedelta(days=days)
     if days == math.floor(days):
         return moment.date().isoformat()
-    second = (moment + timedelta(microseconds=500_000)).replace(microsecond=0)
-    rounded = second if abs((second - moment) / timedelta(days=1)) <= precision else moment
-    return rounded.isoformat().replace("+00:00", "Z")
+    for unit in UNITS:
+        found = EPOCH + round((moment - EPOCH) / unit) * unit
+        if same((found - EPOCH) / timedelta(days=1)):
+            moment = found
+            break
+    return moment.isoformat().replace("+00:00", "Z")
 
 
 def truth_of(value: object) -> float:

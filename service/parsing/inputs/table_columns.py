@@ -171,8 +171,7 @@ class Date(TableColumn):
         return np.array(self.from_json(columns.texts(column, where, self.name), where), np.float64)
 
     def to_json(self, v: np.float32) -> Any:
-        # read again, it is the same number
-        return format_days(float(v), precision=float(np.spacing(abs(v))) / 4)
+        return format_days(float(v), lambda days: np.float32(days) == v)
 
 
 def find_bad(read: Callable[[Any], object], values: Sequence[Any]) -> int:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
 import pytest
 
 from tests.amend.commands.answers import AT, MODEL, SHOWN, held
 from tests.amend.conftest import StandIn
+
+DATES = [date(2024, 3, 5), None, date(2024, 3, 7)]
 
 
 def test_list_is_a_table(stand_in: StandIn) -> None:
@@ -50,6 +57,52 @@ def test_options_overrule_the_spec(stand_in: StandIn, tmp_path: Path) -> None:
         "target": {"kind": "binary"},
         "input": {"kind": "vector", "dim": 2},
     }
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "arrow"])
+def test_create_reads_input_and_target_from_a_file_and_says_what_it_read(
+    stand_in: StandIn, tmp_path: Path, suffix: str
+) -> None:
+    made = pa.table({"who": ["a", "b", "c"], "age": [1.5, None, 3.0], "since": DATES, "ok": [True, None, False]})
+    made = made.append_column("left", pa.array(["yes", "no", "no"]))
+    file = str(tmp_path / f"data.{suffix}")
+    write = {
+        "parquet": pyarrow.parquet.write_table,
+        "csv": pyarrow.csv.write_csv,
+        "arrow": pyarrow.feather.write_feather,
+    }
+    write[suffix](made, file)
+    stand_in.answer(MODEL, status=201)
+    result = stand_in.run("models", "create", "churn", "--from", file, "--target", "left", "--subject", "who")
+    assert stand_in.asked[0].json() == {
+        "name": "churn",
+        "input": {
+            "kind": "table",
+            "columns": [
+                {"name": "age", "type": "number"},
+                {"name": "since", "type": "date"},
+                {"name": "ok", "type": "boolean"},
+            ],
+        },
+        "target": {"kind": "classes", "values": ["no", "yes"]},
+    }
+    assert "target 'left': classes no, yes" in result.stderr.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--from", "nowhere.parquet", "--target", "left"], "cannot read nowhere.parquet"),
+        (["--from", "data.xls", "--target", "left"], "cannot tell by its name what data.xls is"),
+        (["--from", "data.csv"], "give the target's column with --target"),
+        (["--target", "binary", "--subject", "who"], "--id, --subject and --target-kind are for --from"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_line(stand_in: StandIn, options: list[str], told: str) -> None:
+    result = stand_in.run("models", "create", "churn", *options)
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert told in result.stderr
+    assert stand_in.asked == []
 
 
 @pytest.mark.parametrize("policy", ["{broken", "@nowhere.json"])

@@ -36,6 +36,41 @@ def test_a_frame_is_predicted_by_one_version_in_its_own_order(
         client.predict(name, frame.head(0))
 
 
+def test_a_model_is_made_from_a_frame_and_learns_its_rows(client: Client, deployment: Deployment) -> None:
+    n = 40
+    frame = pd.DataFrame(
+        {
+            "customer": [f"c{i}" for i in range(n)],
+            "age": [None if i == 7 else 20 + i for i in range(n)],
+            "plan": ["free", "paid", "trial", None] * 10,
+            "member": pd.array([True, False, None, True] * 10, "boolean"),
+            "since": pd.date_range("2024-01-01 12:00", periods=n, tz="Europe/Berlin"),
+            "left": [i % 4 == 2 for i in range(n)],
+        }
+    )
+    name = deployment.new_model() + "-frame"
+    with pytest.raises(ValueError, match="'customer' has 40 different texts"):
+        client.create_model(name, frame, target="left")
+    made = client.create_model(name, frame, target="left", id="customer", policy={"holdout": 0})
+    assert made.target == {"kind": "binary"}
+    assert [(column["name"], column["type"]) for column in made.input["columns"]] == [
+        ("age", "number"),
+        ("plan", "category"),
+        ("member", "boolean"),
+        ("since", "date"),
+    ]
+    assert made.input["columns"][1] == {**made.input["columns"][1], "values": ["free", "paid", "trial"], "other": True}
+    added = client.add_examples(name, frame, id="customer", subject="customer", target="left")
+    assert added.accepted == n
+    x = client.example(name, "c7").x
+    assert x == {"age": None, "plan": None, "member": True, "since": "2024-01-08T11:00:00Z"}
+    client.wait(client.adapt(name))
+    features = frame[["age", "plan", "member", "since"]]
+    found = client.predict(name, features).outputs
+    assert [output.class_ for output in found] == [int(left) for left in frame["left"]]
+    assert client.predict(name, features.assign(plan="never seen")).version == 1
+
+
 def test_a_frame_and_a_generator_arrive_in_batches(
     client: Client, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,166 @@
+"""What a model is, read from a frame: kinds, categories, the target, and what is said where that cannot be told."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from datetime import date, datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from amend import batches, read_schema
+from tests.amend.test_frames import Foreign
+
+ROWS = 40
+FRAME = pd.DataFrame(
+    {
+        "customer": [f"c{i}" for i in range(ROWS)],
+        "age": [None if i == 7 else 20 + i for i in range(ROWS)],
+        "visits": range(ROWS),
+        "plan": ["paid", "free", None, "free"] * 10,
+        "size": pd.Categorical(["S", "L"] * 20, categories=["S", "M", "L"]),
+        "member": pd.array([True, False, None, True] * 10, "boolean"),
+        "since": pd.date_range("2024-01-01", periods=ROWS),
+        "left": [0, 1] * 20,
+    }
+)
+COLUMNS = [
+    {"name": "age", "type": "number"},
+    {"name": "visits", "type": "number"},
+    {"name": "plan", "type": "category", "values": ["free", "paid"]},
+    {"name": "size", "type": "category", "values": ["S", "M", "L"]},
+    {"name": "member", "type": "boolean"},
+    {"name": "since", "type": "date"},
+]
+
+
+@pytest.mark.parametrize(
+    "frame", [FRAME, pa.Table.from_pandas(FRAME), Foreign(FRAME)], ids=["pandas", "arrow", "other"]
+)
+def test_columns_have_the_kinds_and_categories_that_the_frame_says(frame: Any) -> None:
+    found = read_schema(frame, "left", id="customer")
+    assert found.input == {"kind": "table", "columns": COLUMNS}
+    assert found.target == {"kind": "binary"}
+    assert (found.rows, found.left_out, found.notes) == (ROWS, ["customer"], [])
+
+
+def test_views_of_texts_are_texts() -> None:
+    """As polars has them."""
+    plan = pa.array(["paid", "free", None], pa.string_view())
+    size = pa.DictionaryArray.from_arrays([0, 1, 0], pa.array(["S", "L"], pa.string_view()))
+    frame = pa.table({"plan": plan, "size": size, "left": [0, 1, 1]})
+    assert [column["values"] for column in read_schema(frame, "left").input["columns"]] == [
+        ["free", "paid"],
+        ["S", "L"],
+    ]
+    [sent] = batches.split(frame)
+    read = pa.ipc.open_stream(sent.content).read_all()
+    assert (read["plan"].type, read["size"].type.value_type) == (pa.large_string(), pa.large_string())
+    assert (read["plan"].to_pylist(), read["size"].to_pylist()) == (["paid", "free", None], ["S", "L", "S"])
+
+
+def test_polars_is_read_where_it_is_installed() -> None:
+    polars = pytest.importorskip("polars")
+    found = read_schema(polars.from_pandas(FRAME.drop(columns="size")), "left", id="customer")
+    assert found.input["columns"] == [column for column in COLUMNS if column["name"] != "size"]
+
+
+TARGETS: dict[str, tuple[Any, str | None, dict[str, Any]]] = {
+    "booleans": ([True, False, True], None, {"kind": "binary"}),
+    "0 and 1": ([1, 0, 1], None, {"kind": "binary"}),
+    "0.0 and 1.0": ([1.0, 0.0, 1.0], None, {"kind": "binary"}),
+    "two texts": (["no", "yes", "no"], None, {"kind": "classes", "values": ["no", "yes"]}),
+    "two other numbers": ([1, 2, 1], None, {"kind": "classes", "values": [1, 2]}),
+    "few whole numbers": ([3, -1, 7], None, {"kind": "classes", "values": [-1, 3, 7]}),
+    "fractions": ([0.5, 1.0, 2.0], None, {"kind": "number"}),
+    "a categorical": (
+        pd.Categorical(["b", "a", "b"], ["b", "c", "a"]),
+        None,
+        {"kind": "classes", "values": ["b", "c", "a"]},
+    ),
+    "wanted count": ([0, 1, 4], "count", {"kind": "count"}),
+    "wanted number": ([0, 1, 1], "number", {"kind": "number"}),
+    "wanted classes": ([0.0, 1.0, 1.0], "classes", {"kind": "classes", "values": [0, 1]}),
+    "booleans as classes": ([True, False, True], "classes", {"kind": "classes", "values": ["false", "true"]}),
+}
+
+
+@pytest.mark.parametrize(("values", "wanted", "told"), TARGETS.values(), ids=TARGETS.keys())
+def test_the_kind_of_the_target_follows_from_its_values(values: Any, wanted: str | None, told: Any) -> None:
+    frame = pd.DataFrame({"age": [1.5, 2, 3], "left": values})
+    assert read_schema(frame, "left", target_kind=wanted).target == told
+
+
+def test_many_whole_numbers_are_a_number() -> None:
+    assert read_schema(FRAME, "visits", id="customer").target == {"kind": "number"}
+
+
+BAD: dict[str, tuple[pd.DataFrame, dict[str, Any], str]] = {
+    "names": (FRAME, {}, "the column 'customer' has 40 different texts in 40 rows, too many for a category: drop it"),
+    "many texts": (
+        pd.DataFrame({"note": [f"n{i % 1001}" for i in range(3000)], "left": [0, 1] * 1500}),
+        {},
+        "the column 'note' has 1001 different texts in 3000 rows",
+    ),
+    "no such target": (FRAME, {"target": "gone"}, "the frame has no column 'gone'; it has 'customer', 'age'"),
+    "no such subject": (FRAME, {"subject": "who"}, "the frame has no column 'who'"),
+    "no such kind": (
+        FRAME,
+        {"id": "customer", "target_kind": "yes"},
+        "target_kind is 'yes'; it can be binary, classes",
+    ),
+    "lists": (pd.DataFrame({"a": [[1], [2]], "left": [0, 1]}), {}, "the column 'a' is of the type list"),
+    "one class": (pd.DataFrame({"a": [1, 2], "left": ["n", "n"]}), {}, "the target 'left' has one value only"),
+    "a date": (pd.DataFrame({"a": [1], "left": [date(2024, 1, 1)]}), {}, "the target 'left' is of the type date32"),
+    "no target": (pd.DataFrame({"a": [1], "left": [None]}), {}, "the target 'left' has no values"),
+    "no feature": (pd.DataFrame({"id": [1], "left": [0]}), {}, "the frame has no column that could be a feature"),
+    "fractions as classes": (
+        pd.DataFrame({"a": [1, 2], "left": [0.5, 1]}),
+        {"target_kind": "classes"},
+        "the target 'left' has fractions, which are no classes",
+    ),
+}
+
+
+@pytest.mark.parametrize(("frame", "options", "told"), BAD.values(), ids=BAD.keys())
+def test_what_cannot_be_read_is_named(frame: Any, options: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(told)}"):
+        read_schema(frame, **{"target": "left", **options})
+
+
+def test_what_was_read_is_told_to_people() -> None:
+    frame = pd.DataFrame(
+        {
+            "id": range(4),
+            "country": ["DE"] * 4,
+            "empty": [np.nan] * 4,
+            "blank": pd.Series([None] * 4, dtype="string"),
+            "when": [datetime(2024, 1, 1 + i) for i in range(4)],
+            "grade": ["a", "b", "b", "c"],
+            "left": ["no", "yes", "no", None],
+        }
+    )
+    assert str(read_schema(frame, "left")).splitlines() == [
+        "5 columns, from 4 rows:",
+        "  'country'  category  DE",
+        "  'empty'    number",
+        "  'blank'    category  other",
+        "  'when'     date",
+        "  'grade'    category  a, b, c",
+        "target 'left': classes no, yes",
+        "left out: 'id'",
+        "'country' has the same value in all rows",
+        "'empty' has no values: it is taken for a number column; drop it, if it is none",
+        "'blank' has no values: all that come are taken as other",
+        "the target 'left' is missing in 1 rows: they cannot be examples",
+    ]
+
+
+def test_the_client_starts_without_pandas_pyarrow_and_torch() -> None:
+    code = "import amend, sys; sys.exit(bool({'pandas', 'pyarrow', 'numpy', 'torch'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
