@@ -110,6 +110,8 @@ class State:
         tensors |= {f"encoder.{k}": v for k, v in self.predictor.encoder.state_dict().items()}
         if self.regularizer.linear is not None:
             tensors["perturbation"] = self.regularizer.linear
+        if self.regularizer.toward is not None:
+            tensors["toward"] = self.regularizer.toward
         anchored = self.anchor.tensors()
         if torch.equal(self.anchor.w, self.w):
             del anchored["w"]
@@ -156,13 +158,8 @@ class State:
         predictor = Predictor(spec, device=device)
         predictor.encoder.load_state_dict(take_group(tensors, "encoder"))
         tensors.setdefault("anchor.w", tensors["w"])
-        for name in (
-            "w",
-            "anchor.w",
-            "anchor.gradient",
-            "delta",
-            *(["perturbation"] if "perturbation" in tensors else []),
-        ):
+        optional = [name for name in ("perturbation", "toward") if name in tensors]
+        for name in ("w", "anchor.w", "anchor.gradient", "delta", *optional):
             if tensors[name].shape != (predictor.size,):
                 raise ValueError(f"{name} has shape {tuple(tensors[name].shape)}, not ({predictor.size},)")
         backend = None if header["curvature"] is None else BACKENDS[header["curvature"]]
@@ -181,7 +178,7 @@ class State:
             raise ValueError("memory keys, weights and soft labels do not fit each other")
         return cls(
             predictor,
-            L2(tensors["delta"], tensors.get("perturbation")),
+            L2(tensors["delta"], tensors.get("perturbation"), tensors.get("toward")),
             spec["regularizer"],
             tensors["w"],
             anchor,

@@ -31,10 +31,12 @@ def check_buildable(spec: Spec, max_parameters: int) -> None:
 def check_regularizer(spec: Spec, size: int) -> None:
     """Invalid, if the regularizer is that of another model: of other columns, or of more or fewer weights."""
     regularizer = spec["regularizer"]
-    delta, columns = regularizer["delta"], regularizer.get("columns")
+    delta, columns, toward = regularizer["delta"], regularizer.get("columns"), regularizer.get("toward")
     if isinstance(delta, list) and len(delta) != size:
         message = f"must be one number or {size} of them, one for each weight"
         raise Invalid.at(("regularizer", "delta"), "spec_invalid", message)
+    if toward is not None:
+        check_toward(spec, toward, size)
     if columns is None:
         return
     if spec["architecture"]["kind"] != "linear" or spec["input"]["kind"] == "image":
@@ -44,3 +46,15 @@ def check_regularizer(spec: Spec, size: int) -> None:
     for name in columns:
         if name not in known:
             raise Invalid.at(("regularizer", "columns", name), "column_unknown", "the input has no such column")
+
+
+def check_toward(spec: Spec, toward: list[float], size: int) -> None:
+    """Invalid, if the weights toward which a model is drawn are not as many as its own, or depend on units."""
+    if len(toward) != size:
+        message = f"{len(toward)} numbers; this model has {size} weights"
+        raise Invalid.at(("regularizer", "toward"), "toward_mismatch", message)
+    described, architecture = spec["input"], spec["architecture"]
+    numbers = described["kind"] == "table" and any(column["type"] != "category" for column in described["columns"])
+    if numbers and (architecture["kind"] != "linear" or architecture.get("degree", 1) > 1):
+        message = "where a table has numbers, only a linear model of degree 1 has weights that do not depend on units"
+        raise Invalid.at(("regularizer", "toward"), "toward_unsupported", message)

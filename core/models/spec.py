@@ -195,7 +195,7 @@ class PluginArchitectureSchema(Strict):
 
 
 class L2RegularizerSchema(Strict):
-    """delta/2 |w|^2, added to the sum (not the mean) of all examples' losses."""
+    """delta/2 |w - toward|^2, added to the sum (not the mean) of all examples' losses."""
 
     kind: Literal["l2"]
     delta: (
@@ -207,6 +207,14 @@ class L2RegularizerSchema(Strict):
         None,
         min_length=1,
         description="Linear models: columns whose weights have another delta, by name, or by their place in a vector.",
+        exclude_if=is_none,
+    )
+    toward: list[float] | None = Field(
+        None,
+        min_length=1,
+        fail_fast=True,
+        description="What weights are drawn to in place of 0, a number for each: the weights of another model, say. "
+        "Where a table has numbers, in the units of its columns, and for linear models of degree 1.",
         exclude_if=is_none,
     )
 

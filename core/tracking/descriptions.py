@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any, TypeGuard
 
 from core.kprior.model.spec import Input, SpecPart, Target
@@ -237,8 +239,17 @@ def describe_input(described: Input) -> str:
 
 
 def describe_part(described: SpecPart) -> str:
-    options = [f"{name} {value}" for name, value in described.items() if name != "kind" and value is not None]
-    return ", ".join([described["kind"], *options])
+    """
+    >>> describe_part({"kind": "l2", "delta": 5.0, "toward": [0.5, -1.0]})
+    'l2, delta 5.0, toward 2 weights (sha256 0d243f6665c4)'
+    """
+    options = {name: value for name, value in described.items() if name != "kind" and value is not None}
+    if "toward" in options:
+        # MLflow keeps what it is told for good, and weights know people
+        weights = json.dumps(options["toward"])
+        digest = hashlib.sha256(weights.encode()).hexdigest()[:12]
+        options["toward"] = f"{weights.count(',') + 1} weights (sha256 {digest})"
+    return ", ".join([described["kind"], *(f"{name} {value}" for name, value in options.items())])
 
 
 def number(value: Any) -> TypeGuard[float]:

@@ -37,6 +37,29 @@ def test_columns_have_a_delta_of_their_own(stack: Stack, api: httpx.Client) -> N
     api.post(f"/v1/models/{name}/changes", json={**mlp, "regularizer": RIDGE}).raise_for_status()
 
 
+def test_weights_are_drawn_toward_given_ones(stack: Stack, api: httpx.Client) -> None:
+    toward = {**RIDGE, "toward": [0.5, -0.25, 1.0]}
+    name = stack.model(regularizer=toward)
+    assert api.get(f"/v1/models/{name}").json()["regularizer"] == toward
+    other = {**RIDGE, "toward": [0.0, 0.25, 1e-3], "columns": {"1": 2.0}}
+    api.post(f"/v1/models/{name}/changes", json={"regularizer": other}).raise_for_status()
+    assert api.get(f"/v1/models/{name}/changes").json()["items"][0]["value"] == other
+    square = {"architecture": {"kind": "linear", "degree": 2}}
+    answer = api.post(f"/v1/models/{name}/changes", json=square)
+    refused(answer, 422, "toward_mismatch")
+    assert answer.json()["errors"][0]["loc"] == ["regularizer", "toward"]
+    api.post(f"/v1/models/{name}/changes", json={"revert": 1}).raise_for_status()
+    assert api.get(f"/v1/models/{name}").json()["regularizer"] == toward
+
+
+def test_weights_that_depend_on_units_are_refused(stack: Stack, api: httpx.Client) -> None:
+    """Those of a table's numbers, but for a linear model of degree 1."""
+    table = {"kind": "table", "columns": [{"name": "age", "type": "number"}]}
+    name = stack.model(input=table, regularizer={**RIDGE, "toward": [0.1, 0.2, 0.3]})
+    body = {"architecture": {"kind": "linear", "degree": 2}, "regularizer": {**RIDGE, "toward": [0.1] * 6}}
+    refused(api.post(f"/v1/models/{name}/changes", json=body), 422, "toward_unsupported")
+
+
 def test_both_changes_at_once_take_two_positions(stack: Stack, api: httpx.Client) -> None:
     name = stack.model()
     body = {"regularizer": RIDGE, "architecture": {"kind": "linear", "degree": 2}}
@@ -119,6 +142,10 @@ def test_what_is_no_change_of_the_model_cannot_be_reverted(stack: Stack, api: ht
         ({"regularizer": {"kind": "l2", "columns": {}}}, "request_invalid"),
         ({"regularizer": {"kind": "l2", "delta": [1.0], "columns": {"0": 1.0}}}, "request_invalid"),
         ({"regularizer": {"kind": "l2", "columns": {"0": 1.0, "9": 1.0}}}, "column_unknown"),
+        ({"regularizer": {"kind": "l2", "toward": []}}, "request_invalid"),
+        ({"regularizer": {"kind": "l2", "toward": [0.1, "much", 0.1]}}, "request_invalid"),
+        ({"regularizer": {"kind": "l2", "toward": {"model": "other", "version": 3}}}, "request_invalid"),
+        ({"regularizer": {"kind": "l2", "toward": [1.0]}}, "toward_mismatch"),
         (
             {"regularizer": {"kind": "l2", "columns": {"0": 1.0}}, "architecture": {"kind": "mlp"}},
             "column_delta_unsupported",

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
+from amend import Client
 from tests.worker.deployment import DELTA, Deployment, fitted, problem
 from tests.worker.sklearn_oracle import TARGETS, examples_of, fit
 
@@ -108,3 +110,45 @@ def test_adds_removals_and_a_new_regularizer_become_one_version(deployment: Depl
     assert deployment.get(f"/v1/models/{name}")["pending"] == 0
     distance = np.linalg.norm(deployment.weights(name) - fitted(x[50:], y[50:], 3.0))
     assert distance <= version["certificate"]["bound"] + 1e-4
+
+
+def test_a_model_that_knows_little_is_drawn_to_one_that_knows_more(deployment: Deployment) -> None:
+    """With penalties of single columns, additions, removals and a certificate, as one version."""
+    x, y = problem(500, seed=1)
+    other = deployment.new_model()
+    deployment.add_examples(other, x[:400], y[:400], **TRAIN)
+    deployment.adapted(other)
+    with Client(deployment.url, deployment.admin_key) as client:
+        prior = [found.coefficient for found in client.coefficients(other, 1)]
+        np.testing.assert_allclose(prior, deployment.weights(other))
+        name = deployment.new_model(regularizer={"kind": "l2", "delta": 50.0, "toward": prior})
+        deployment.add_examples(name, x[400:460], y[400:460], **TRAIN)
+        deployment.adapted(name)
+        first = client.version(name, 1)
+        assert first.spec["regularizer"] == {"kind": "l2", "delta": 50.0, "penalize_bias": False, "toward": prior}
+        distance = np.linalg.norm(deployment.weights(name) - fit_offset(x[400:460], y[400:460], [50.0] * 4, prior))
+        assert distance <= first.certificate.bound + 1e-5
+        changed = {"kind": "l2", "delta": 5.0, "columns": {"0": 80.0}, "toward": prior}
+        with deployment.worker_held():
+            deployment.add_examples(name, x[460:], y[460:], first=60, **TRAIN)
+            client.change_model(name, regularizer=changed)
+            removal = deployment.remove(name, range(10))
+        assert deployment.ended(removal["job"])["state"] == "succeeded"
+        version = client.version(name, 2)
+    assert (version.kind, version.certificate.kind) == ("adapted", "bound")
+    truth = fit_offset(x[410:], y[410:], [80.0, 5.0, 5.0, 5.0], prior)
+    assert np.linalg.norm(deployment.weights(name) - truth) <= version.certificate.bound + 1e-5
+    assert version.certificate.relative <= 0.01
+
+
+def fit_offset(x: Any, y: Any, deltas: list[float], prior: list[float]) -> Any:
+    """The logistic regression that is drawn to the prior, but for its bias, by SciPy."""
+    phi, m = np.hstack([x.astype(float), np.ones((len(x), 1))]), np.array(prior)
+    delta = np.array([*deltas, 0.0])
+
+    def objective(v: Any) -> tuple[float, Any]:
+        f = phi @ (m + v)
+        gradient = phi.T @ (1 / (1 + np.exp(-f)) - y) + delta * v
+        return np.logaddexp(0, f).sum() - y @ f + (delta * v * v).sum() / 2, gradient
+
+    return m + minimize(objective, np.zeros(len(m)), jac=True, method="BFGS", options={"gtol": 1e-9}).x

@@ -118,9 +118,7 @@ class AnchoredModel:
         assert isinstance(self.anchor.curvature, Full)
         family, delta = self.predictor.family, self.regularizer.delta
         outside = self.anchor.curvature.matrix.clone()
-        linear = self.anchor.gradient
-        if self.regularizer.linear is not None:
-            linear = linear + self.regularizer.linear
+        linear = self.anchor.gradient + self.regularizer.slope()
         objective = Objective(self.predictor, delta, linear, centre=self.anchor.w)
         for rows in self.exact:
             if len(rows.phi):

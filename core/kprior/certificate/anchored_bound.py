@@ -109,7 +109,7 @@ def anchored_bound(
     spread = c * math.sqrt(anchor.reach) * whole if anchor.reach > 0 else 0.0
     bent = bend(spread) * outside
     # exact rows are rounded twice: at the anchor and at w
-    error = 4 * EPSILON * (2 * anchor.rounding + float((delta * w).abs().sum()) + anchor.mass * float(d.norm()))
+    error = 4 * EPSILON * (2 * anchor.rounding + float(regularizer.magnitude(w).sum()) + anchor.mass * float(d.norm()))
     return bound_from(anchor, regularizer, c, factor, k, max(spread, c * widest), bent=bent, error=error)
 
 

@@ -69,7 +69,7 @@ def certify_by_gradients(
             cost.backward_passes += seen.count
             cost.data_passes += 1
             k = seen.gradient + regularizer.gradient(w)
-            error = 4 * EPSILON * (seen.rounding + float((regularizer.delta * w).abs().sum()))
+            error = 4 * EPSILON * (seen.rounding + float(regularizer.magnitude(w).sum()))
             bound = bound_from(anchor, regularizer, c, here.factor, k, c * seen.spread, error=error)
             certificate = certificate_of(here, bound, w, cost.data_passes, holdout)
             if certificate.meets(tolerance) or not seen.spread <= SPREAD:

@@ -46,7 +46,7 @@ def has_free_bias(regularizer: L2, outputs: int) -> bool | None:
 
 def gradient_error(regularizer: L2, seen: Gradient, gradient: Tensor) -> float:
     """How far the computed gradient of the objective can be from the true one."""
-    return seen.rounding + 4 * UNIT * (float((regularizer.delta * seen.w).norm()) + float(gradient.norm()))
+    return seen.rounding + 4 * UNIT * (float(regularizer.magnitude(seen.w).norm()) + float(gradient.norm()))
 
 
 def distance_bound(regularizer: L2, seen: Gradient) -> float:

@@ -108,6 +108,18 @@ class TableEncoder(Encoder):
         self.mean.copy_((mean / (scale / 4)).round() * (scale / 4))
         self.scale[self.booleans], self.mean[self.booleans] = 1.0, 0.0
 
+    def encode_weights(self, W: Tensor) -> Tensor:
+        """Weights of columns as they are given -> those of encoded ones that say the same: (K, D + 1), the bias last.
+
+        w x is w s times (x - m) / s, and w m for the bias; but not where x is missing, which is 0 in both.
+        """
+        n, made = len(self.numbers), W.clone()
+        moved = W[:, :n] * self.mean.to(W)
+        made[:, :n] = W[:, :n] * self.scale.to(W)
+        made[:, n : 2 * n] -= moved
+        made[:, -1] += moved.sum(1)
+        return made
+
     def forward(self, x: Tensor) -> Tensor:
         x = x.double()
         number = x[:, self.numbers]

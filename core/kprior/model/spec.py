@@ -119,12 +119,16 @@ class PluginArchitecture(TypedDict):
 
 
 class L2Regularizer(TypedDict):
-    """delta/2 |w|^2; a list has a delta for each weight, `columns` one for all weights of a column."""
+    """delta/2 |w - m|^2; a list has a delta for each weight, `columns` one for all weights of a column.
+
+    m is `toward`, a number for each weight; of a table, in the units of its columns. Without it m is 0.
+    """
 
     kind: Literal["l2"]
     delta: NotRequired[float | list[float]]
     penalize_bias: NotRequired[bool]
     columns: NotRequired[dict[str, float]]
+    toward: NotRequired[list[float]]
 
 
 Input = VectorInput | ImageInput | TableInput

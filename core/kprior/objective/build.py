@@ -96,10 +96,9 @@ def build_objective(
     f_star = old.outputs(state.w, kept.x)
     space = CurvatureSpace.of(state, past, new, method, same, shared, kept, f_star)
     v = memory_weights(method, importance, space)
-    delta = regularizer.delta * (method.tau if method.anchor and shared is not None else 1.0)
-    linear = linear_term(state, new, shared, past, kept, f_star, importance, method)
-    if regularizer.linear is not None:
-        linear = linear + regularizer.linear
+    factor = method.tau if method.anchor and shared is not None else 1.0
+    delta = factor * regularizer.delta
+    linear = linear_term(state, new, shared, past, kept, f_star, importance, method) + factor * regularizer.slope()
     # a state's own network may come from bytes, and so from no seed at all
     cold = same and not training.warm_start
     start = (Predictor(new.spec, training.seed, new.device) if cold else new).initial_weights()

@@ -86,7 +86,8 @@ class WideObjective:
         K = self.predictor.family.outputs
         rows = self.regularizer.delta.view(K, -1)
         alike = isinstance(self.predictor.family, Categorical) and bool((rows == rows[:1]).all())
-        return project_gauge(K) if alike and self.regularizer.linear is None else no_projection
+        centred = self.regularizer.linear is None and self.regularizer.toward is None
+        return project_gauge(K) if alike and centred else no_projection
 
     def minimise(
         self,

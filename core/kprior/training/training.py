@@ -126,11 +126,12 @@ def train(
                         return result
             del encoded
         w = predictor.initial_weights()
+        if not predictor.linear and regularizer.toward is not None:
+            w = regularizer.toward.clone()  # a network ends near where it began: what it shall be like
         if start is not None and not predictor.linear:
             w, solver = transplant(start, predictor), descend_warm
         term = Term(predictor, data, past=True)
-        linear = torch.zeros_like(w) if regularizer.linear is None else regularizer.linear
-        objective = Objective(predictor, regularizer.delta, linear, [term])
+        objective = Objective(predictor, regularizer.delta, regularizer.slope(), [term])
         count = term.rows()
         cost.data_passes += not term.cached
         if count == 0:

@@ -31,6 +31,10 @@ class IllConditionedProblem:
     delta: float = 1.0
     """As a power of ten."""
     penalize_bias: bool = False
+    first_delta: float | None = None
+    """The first column's own, as a power of ten."""
+    toward: float | None = None
+    """The size of the prior mean, as a power of ten; none: zero."""
     scales: tuple[float, ...] = ()
     """A power of ten for each feature; none given: all one."""
     collinear: float | None = None
@@ -45,7 +49,13 @@ class IllConditionedProblem:
 
     @property
     def spec(self) -> dict[str, Any]:
-        return spec_of(self.kind, self.dim, LINEAR, l2(10.0**self.delta, self.penalize_bias))
+        regularizer = l2(10.0**self.delta, self.penalize_bias)
+        if self.first_delta is not None:
+            regularizer["columns"] = {"0": 10.0**self.first_delta}
+        if self.toward is not None:
+            rng, size = np.random.default_rng(self.seed + 3), outputs_of(self.kind) * (self.dim + 1)
+            regularizer["toward"] = (10.0**self.toward * rng.normal(size=size)).tolist()
+        return spec_of(self.kind, self.dim, LINEAR, regularizer)
 
     @cached_property
     def data(self) -> Examples:
@@ -77,16 +87,20 @@ class IllConditionedProblem:
         return oracles.deltas_of(self.spec, outputs_of(self.kind), self.dim + 1)
 
     @cached_property
+    def mean(self) -> oracles.Array:
+        return oracles.mean_of(self.spec, len(self.deltas))
+
+    @cached_property
     def optimum(self) -> oracles.Array:
         """The retrain in long double."""
-        return oracles.newton(self.kind, self.phi, self.data.y.numpy(), self.deltas)
+        return oracles.newton(self.kind, self.phi, self.data.y.numpy(), self.deltas, self.mean)
 
     def weights(self) -> Tensor:
         rng = np.random.default_rng(self.seed + 1)
         step = 10.0**self.away * rng.normal(size=len(self.optimum))
         if self.by_curvature:
             _, H = oracles.derivatives(
-                self.kind, self.phi, self.data.y.numpy(), self.deltas, self.optimum.astype(float)
+                self.kind, self.phi, self.data.y.numpy(), self.deltas, self.optimum.astype(float), self.mean
             )
             values, vectors = np.linalg.eigh(H)
             step = vectors @ (step / np.sqrt(np.maximum(values, 1e-12 * values[-1])))
@@ -155,6 +169,8 @@ def ill_conditioned_problems(kinds: tuple[str, ...] = FAMILIES) -> st.SearchStra
         dim=st.integers(1, 4),
         delta=powers(-6, 3),
         penalize_bias=st.booleans(),
+        first_delta=st.one_of(st.none(), powers(-6, 3)),
+        toward=st.one_of(st.none(), powers(-3, 1)),
         scales=st.one_of(st.just(()), st.lists(powers(-3, 3), min_size=4, max_size=4).map(tuple)),
         collinear=st.one_of(st.none(), powers(-7, 0)),
         offset=st.sampled_from((0.0, 0.0, 10.0)),

@@ -35,24 +35,32 @@ def design_matrix(x: Tensor, architecture: dict[str, Any]) -> Array:
 
 
 def deltas_of(spec: dict[str, Any], outputs: int, features: int) -> Array:
-    """The (P,) deltas of a spec's regularizer."""
+    """The (P,) deltas of a spec's regularizer; columns' own for degree 1."""
     regularizer = spec["regularizer"]
     delta = np.broadcast_to(np.asarray(regularizer["delta"], dtype=float), (outputs * features,)).copy()
+    for name, own in regularizer.get("columns", {}).items():
+        delta.reshape(outputs, features)[:, int(name)] = own
     if not regularizer.get("penalize_bias", False):
         delta.reshape(outputs, features)[:, -1] = 0
     return delta
 
 
+def mean_of(spec: dict[str, Any], size: int) -> Array:
+    """The (P,) weights toward which a spec's regularizer draws."""
+    return np.asarray(spec["regularizer"].get("toward", np.zeros(size)))
+
+
 def retrain(spec: dict[str, Any], data: Examples) -> Tensor:
-    """The weights of a fit to all of `data`: scikit-learn's if one delta holds for all, else the Newton's."""
+    """The weights of a fit to all of `data`: scikit-learn's if one delta holds for all, toward 0; else the Newton's."""
     phi = design_matrix(data.x, spec["architecture"])
     y = data.y.double().numpy()
     K, D = y.shape[1], phi.shape[1]
     delta = deltas_of(spec, K, D)
     own = delta.reshape(K, D)[:, :-1]
     hard = spec["target"]["kind"] not in ("binary", "classes") or bool(np.isin(y, (0, 1)).all())
-    if own.min() != own.max() or own.min() <= 0 or not hard:
-        return torch.from_numpy(newton(spec["target"]["kind"], phi, y, delta).astype(np.float64))
+    mean = mean_of(spec, K * D)
+    if own.min() != own.max() or own.min() <= 0 or not hard or mean.any():
+        return torch.from_numpy(newton(spec["target"]["kind"], phi, y, delta, mean).astype(np.float64))
     return torch.from_numpy(sklearn_fit(spec["target"]["kind"], phi, y, float(own.min()), bool(delta[D - 1] > 0)))
 
 
@@ -77,16 +85,19 @@ def sklearn_fit(kind: str, phi: Array, y: Array, delta: float, penalize_bias: bo
     return np.hstack([coefficients, np.reshape(model.intercept_, (-1, 1))]).reshape(-1)
 
 
-def newton(kind: str, phi: Array, y: Array, delta: Array, start: Array | None = None) -> Array:
-    """The minimiser of sum_i l(y_i, phi_i' w) + 1/2 sum_j delta_j w_j^2 in 64-bit mantissas; small problems only."""
+def newton(
+    kind: str, phi: Array, y: Array, delta: Array, mean: Array | None = None, start: Array | None = None
+) -> Array:
+    """The minimiser of sum_i l(y_i, phi_i' w) + 1/2 sum_j delta_j (w_j - m_j)^2 in 64-bit mantissas; small problems."""
     phi, y, delta = phi.astype(LONG), y.astype(LONG), delta.astype(LONG)
     K, D = y.shape[1], phi.shape[1]
+    mean = np.zeros(K * D, LONG) if mean is None else mean.astype(LONG)
     shifts = flat_directions(kind, delta.reshape(K, D))
     w = np.zeros(K * D, LONG) if start is None else start.astype(LONG)
-    value = objective(kind, phi, y, delta, w)
+    value = objective(kind, phi, y, delta, w, mean)
     left = 4
     for _ in range(200):
-        gradient, H = derivatives(kind, phi, y, delta, w)
+        gradient, H = derivatives(kind, phi, y, delta, w, mean)
         step = -solve(H + shifts.T @ shifts * np.diag(H).mean(), gradient)
         decrement = -gradient @ step
         if decrement < 1e-14 * (1 + abs(value)):
@@ -96,7 +107,7 @@ def newton(kind: str, phi: Array, y: Array, delta: Array, start: Array | None = 
                 return w
             continue
         t = LONG(1)
-        while not (there := objective(kind, phi, y, delta, w + t * step)) <= value - LONG(1e-4) * t * decrement:
+        while not (there := objective(kind, phi, y, delta, w + t * step, mean)) <= value - LONG(1e-4) * t * decrement:
             t /= 2
             if t < 1e-18:
                 raise ArithmeticError("the oracle found no descent")
@@ -127,7 +138,7 @@ def means(kind: str, f: Array) -> Array:
         return f if kind == "number" else np.exp(f)
 
 
-def objective(kind: str, phi: Array, y: Array, delta: Array, w: Array) -> Any:
+def objective(kind: str, phi: Array, y: Array, delta: Array, w: Array, mean: Array | float = 0.0) -> Any:
     """sum_i l(y_i, f_i) + R(w)."""
     f = phi @ w.reshape(y.shape[1], -1).T
     with np.errstate(over="ignore"):
@@ -140,14 +151,16 @@ def objective(kind: str, phi: Array, y: Array, delta: Array, w: Array) -> Any:
             total = (f - y) ** 2 / 2
         else:
             total = np.exp(f) - y * f
-    return total.sum() + (delta * w * w).sum() / 2
+    return total.sum() + (delta * (w - mean) ** 2).sum() / 2
 
 
-def derivatives(kind: str, phi: Array, y: Array, delta: Array, w: Array) -> tuple[Array, Array]:
+def derivatives(
+    kind: str, phi: Array, y: Array, delta: Array, w: Array, mean: Array | float = 0.0
+) -> tuple[Array, Array]:
     """Gradient and Hessian of `objective`."""
     K, D = y.shape[1], phi.shape[1]
     h = means(kind, phi @ w.reshape(K, D).T)
-    gradient = ((h - y).T @ phi).reshape(-1) + delta * w
+    gradient = ((h - y).T @ phi).reshape(-1) + delta * (w - mean)
     H = np.zeros((K, D, K, D), phi.dtype)
     for k in range(K):
         for j in range(K):

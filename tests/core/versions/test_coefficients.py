@@ -9,6 +9,7 @@ import torch
 
 from core.errors import Conflict
 from core.kprior import Examples, State, train
+from core.kprior.model.regularizers import regularizer_of
 from core.versions.coefficients import INTERCEPT, Coefficient, coefficients, named_coefficients
 
 TABLE = {
@@ -160,3 +161,22 @@ def test_networks_and_giants_have_no_named_coefficients(monkeypatch: pytest.Monk
     with pytest.raises(Conflict) as refused:
         named_coefficients(trained())
     assert refused.value.code == "coefficients_too_many"
+
+
+def test_another_model_is_drawn_to_them_whatever_its_units() -> None:
+    """The coefficients of one model as `toward` in the regularizer of another."""
+    classes = {"target": {"kind": "classes", "values": ["a", "b"]}}
+    for more, shape in (({}, 1), (classes, 2)):
+        one, other = (trained_as(shape, shift, **more) for shift in (0.0, 300.0))
+        assert not torch.equal(one.predictor.encoder.mean, other.predictor.encoder.mean)
+        toward = [found.coefficient for found in named_coefficients(one)]
+        mean = regularizer_of({"kind": "l2", "toward": toward}, other.predictor).toward
+        assert mean is not None
+        x = rows(50, seed=9).x
+        torch.testing.assert_close(other.predictor.outputs(mean, x), one.predictor.outputs(one.w, x))
+
+
+def trained_as(outputs: int, shift: float, **more: Any) -> State:
+    spec = {**trained().spec, **more}
+    data = rows(200, 1, shift, stretch=1 + shift)
+    return train(spec, [Examples(data.key, data.x, torch.cat([data.y, 1 - data.y], 1)[:, :outputs])]).state

@@ -40,7 +40,16 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "degree down, features dropped": (QUADRATIC, SOME),
     "other features, other degree": (OTHERS, CUBIC),
 }
-REGULARIZERS = ("same penalty", "other delta", "bias freed", "bias penalised", "to many deltas", "from many deltas")
+REGULARIZERS = (
+    "same penalty",
+    "other delta",
+    "bias freed",
+    "bias penalised",
+    "to many deltas",
+    "from many deltas",
+    "toward weights",
+    "toward others",
+)
 DATA = ("same data", "add", "remove", "add and remove")
 
 
@@ -48,6 +57,12 @@ def many_deltas(kind: str, architecture: dict[str, Any]) -> dict[str, Any]:
     """A regularizer with a delta for each parameter, no two alike."""
     size = outputs_of(kind) * (len(monomials_of(DIM, architecture)) + 1)
     return l2([0.2 + 3.0 * ((7 * j) % 13) / 13 for j in range(size)], penalize_bias=True)
+
+
+def toward_weights(kind: str, architecture: dict[str, Any], delta: float, scale: float = 1.0) -> dict[str, Any]:
+    """A regularizer that draws each parameter to another number."""
+    size = outputs_of(kind) * (len(monomials_of(DIM, architecture)) + 1)
+    return {**l2(delta), "toward": [scale * (((5 * j) % 11) / 11 - 0.4) for j in range(size)]}
 
 
 def everything_of(kind: str) -> Examples:
@@ -77,6 +92,8 @@ class AdaptationCase:
             "bias penalised": (l2(1.0, False), l2(1.0, True)),
             "to many deltas": (l2(1.0), many_deltas(self.kind, new)),
             "from many deltas": (many_deltas(self.kind, old), l2(0.7)),
+            "toward weights": (l2(1.0), toward_weights(self.kind, new, 20.0)),
+            "toward others": (toward_weights(self.kind, old, 5.0), toward_weights(self.kind, new, 2.0, -0.5)),
         }[self.penalty]
 
     @property

@@ -22,7 +22,7 @@ from core.kprior import (
 )
 from core.kprior.data.examples import concatenate
 from tests.core.kprior import oracles
-from tests.core.kprior.problems import FAMILIES, QUADRATIC, TENTH, distance, examples_of, l2, rows, spec_of
+from tests.core.kprior.problems import FAMILIES, QUADRATIC, TENTH, distance, examples_of, l2, outputs_of, rows, spec_of
 
 REGULARIZERS = {"free bias": l2(), "all penalised": l2(1.0, True), "weak": l2(1e-3)}
 
@@ -63,6 +63,17 @@ def test_state_is_the_same_to_the_last_bit_whoever_was_erased(kind: str, regular
     states = [erased(spec, person, others) for person in strangers(kind, 5, 4)]
     assert all(state is not None for state in states)
     assert len({state.to_bytes() for state in states if state is not None}) == 1
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_weights_that_are_drawn_to_given_ones_are_the_same_whoever_was_erased(kind: str) -> None:
+    toward = [(j % 7) / 7 - 0.3 for j in range(6 * outputs_of(kind))]
+    spec = spec_of(kind, 5, regularizer={**l2(4.0), "columns": {"0": 0.5}, "toward": toward})
+    others = rows(examples_of(kind, 400, 5), 3, 400)
+    states = [erased(spec, person, others) for person in strangers(kind, 5, 2)]
+    assert states[0] is not None
+    assert states[1] is not None
+    assert states[0].to_bytes() == states[1].to_bytes()
 
 
 def test_a_refinement_that_only_meets_the_tolerance_gives_the_person_away() -> None:

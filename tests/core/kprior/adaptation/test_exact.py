@@ -44,7 +44,7 @@ def test_full_memory_gradient_is_that_of_the_retained_objective(case: Adaptation
 
 
 def autograd_of_retained(case: AdaptationCase, w: Tensor) -> Tensor:
-    """grad of sum_i l(y_i, f_i(w)) + 1/2 sum_j delta_j w_j^2 over the retained rows, in torch's own words."""
+    """grad of sum_i l(y_i, f_i(w)) + 1/2 sum_j delta_j (w_j - m_j)^2 over the retained rows, in torch's own words."""
     w = w.clone().requires_grad_()
     data = case.retained
     phi = torch.from_numpy(oracles.design_matrix(data.x, case.spec["architecture"]))
@@ -59,5 +59,6 @@ def autograd_of_retained(case: AdaptationCase, w: Tensor) -> Tensor:
     else:
         loss = functional.poisson_nll_loss(f, data.y, log_input=True, full=False, reduction="sum")
     delta = torch.from_numpy(oracles.deltas_of(case.spec, K, phi.shape[1]))
-    (gradient,) = torch.autograd.grad(loss + (delta * w * w).sum() / 2, w)
+    mean = torch.from_numpy(oracles.mean_of(case.spec, len(w)))
+    (gradient,) = torch.autograd.grad(loss + (delta * (w - mean) ** 2).sum() / 2, w)
     return gradient

@@ -46,7 +46,9 @@ def truth_of(state: State, data: Examples) -> Tensor | None:
     if kind == "binary" and bool((y == 1).all()):
         return None
     try:
-        return torch.from_numpy(oracles.newton(kind, phi, y, deltas).astype(np.float64))
+        return torch.from_numpy(
+            oracles.newton(kind, phi, y, deltas, oracles.mean_of(state.spec, len(deltas))).astype(np.float64)
+        )
     except ArithmeticError:
         return None
 
@@ -102,7 +104,7 @@ def test_bound_without_a_pass_covers_along_chains_of_rough_changes(
                 data = without(data, gone)
         if draw[2] < 0.3:
             power = float(problem.delta + 2 * draw[2] - 0.3)
-            tasks.append(ChangeRegularizer(l2(10.0**power, problem.penalize_bias)))
+            tasks.append(ChangeRegularizer({**problem.spec["regularizer"], "delta": 10.0**power}))
         try:
             adapted = adapt(state, memory, tasks, policy=policy)
         except (ArithmeticError, ValueError):

@@ -31,20 +31,21 @@ def test_divergence_of_two_deltas_is_the_papers() -> None:
 
 @pytest.mark.parametrize("freed", [[], [5], [0, 5]])
 def test_divergence_is_what_makes_change_regularizer_exact(freed: list[int]) -> None:
-    """grad B_GR(w || w*) = grad G(w) - grad R(w*), whichever weights either of them leaves alone."""
-    w, w_star = vectors(1.0, 2.0)
-    new, old = L2(torch.linspace(0.1, 2, P).double()), L2(torch.linspace(3, 1, P).double())
+    """grad B_GR(w || w*) = grad G(w) - grad R(w*), whichever weights either of them leaves alone or draws elsewhere."""
+    w, w_star, m = vectors(1.0, 2.0, 3.0)
+    new, old = L2(torch.linspace(0.1, 2, P).double(), toward=m), L2(torch.linspace(3, 1, P).double(), toward=-2 * m)
     old.delta[freed] = 0
     new.delta[1] = 0
     w.requires_grad_()
     (gradient,) = torch.autograd.grad(bregman(new, old, w, w_star), w)
-    torch.testing.assert_close(gradient, new.delta * w.detach() - old.delta * w_star)
+    torch.testing.assert_close(gradient, new.delta * (w.detach() - m) - old.delta * (w_star + 2 * m))
+    torch.testing.assert_close(bregman(old, old, w_star, w_star), torch.zeros(()).double(), atol=1e-12, rtol=0)
 
 
 def test_conjugate_is_the_supremum() -> None:
-    eta, w = vectors(1.0, 1.0)
-    regularizer = L2(torch.linspace(0.5, 2, P).double())
-    best = eta / regularizer.delta
+    eta, w, m = vectors(1.0, 1.0, 1.0)
+    regularizer = L2(torch.linspace(0.5, 2, P).double(), toward=m)
+    best = m + eta / regularizer.delta
     value = regularizer.conjugate(eta)
     torch.testing.assert_close(value, best @ eta - regularizer.value(best))
     assert float(value) > float(w @ eta - regularizer.value(w))
@@ -87,6 +88,8 @@ def test_networks_and_images_have_no_weights_that_are_a_columns_own() -> None:
         ({"delta": [[1.0] * 4]}, "4 of them"),
         ({"delta": "much"}, "delta"),
         ({"delta": None}, "delta"),
+        ({"toward": [1.0]}, "4 finite numbers"),
+        ({"toward": [1.0, 2.0, 3.0, float("nan")]}, "4 finite numbers"),
         ({"columns": {"3": 1.0}}, "no column '3'"),
         ({"columns": {"0": -1.0}}, "negative"),
         ({"delta": [1.0] * 4, "columns": {"0": 1.0}}, "list"),
