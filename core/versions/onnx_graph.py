@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from core.errors import Conflict
 from core.kprior import Predictor, State
 from core.kprior.model.architectures import Convolutional, Linear
+from core.kprior.model.categories import spellings_of
 from core.kprior.model.encoders import TableEncoder
 from core.kprior.model.spec import Column, dtype_of, values_of
 
@@ -75,8 +76,9 @@ class Graph:
 def to_onnx(state: State, name: str, version: int) -> bytes:
     """The version as the bytes of an ONNX file.
 
-    A vector or an image is the input `x`; a table has one input (rows, 1) for each column: numbers with NaN for what is
-    missing, categories as text with "" for it. Outputs are named as in the service's answers.
+    A vector or an image is the input `x`; a table has one input (rows, 1) for each column: numbers (booleans 1 and 0,
+    dates the days since 1970-01-01) with NaN for what is missing, categories as text with "" for it.
+    Outputs are named as in the service's answers.
 
     Raises
     ------
@@ -113,7 +115,7 @@ def add_encoder(graph: Graph, predictor: Predictor) -> str:
 def add_table(graph: Graph, encoder: TableEncoder, columns: list[Column]) -> str:
     """Numbers in their units, flags of missing ones, indicators of categories: `TableEncoder.forward`."""
     names = [
-        graph.input(column["name"], TensorProto.FLOAT if column["type"] == "number" else TensorProto.STRING, [1])
+        graph.input(column["name"], TensorProto.STRING if column["type"] == "category" else TensorProto.FLOAT, [1])
         for column in columns
     ]
     parts = []
@@ -125,13 +127,15 @@ def add_table(graph: Graph, encoder: TableEncoder, columns: list[Column]) -> str
         scaled = graph.add("Div", graph.add("Sub", graph.cast(number, np.float64), mean), scale)
         parts.append(graph.cast(graph.add("Where", missing, nothing, scaled), graph.dtype))
         parts.append(graph.cast(missing, graph.dtype))
-    for i, size in encoder.categories:
-        column = columns[i]
+    for category in encoder.categories:
+        column = columns[category.index]
         assert column["type"] == "category"
-        keys = [str(value) for value in column["values"]]
-        codes: dict[str, Any] = {"keys_strings": keys, "values_int64s": list(range(size)), "default_int64": size}
-        code = graph.add("LabelEncoder", names[i], domain="ai.onnx.ml", **codes)
-        parts.append(graph.cast(graph.add("Equal", code, graph.constant(np.arange(size + 1)[None])), graph.dtype))
+        places = {text: int(code) for text, code in spellings_of(column["values"]).items()} | {"": category.missing}
+        codes: dict[str, Any] = {"keys_strings": list(places), "values_int64s": list(places.values())}
+        text = names[category.index]
+        code = graph.add("LabelEncoder", text, domain="ai.onnx.ml", default_int64=category.other, **codes)
+        indicator = graph.add("Equal", code, graph.constant(np.arange(category.width)[None]))
+        parts.append(graph.cast(indicator, graph.dtype))
     return graph.concat(parts)
 
 

@@ -28,8 +28,11 @@ TABLE: Any = {
     "kind": "table",
     "columns": [
         {"name": "mean", "type": "number"},
-        {"name": "class", "type": "category", "values": ["free", "paid", 3]},
+        {"name": "class", "type": "category", "values": ["free", "paid", 3], "other": True},
         {"name": 'a "quoted" = constant_0', "type": "number"},
+        {"name": "since", "type": "date"},
+        {"name": "new", "type": "boolean"},
+        {"name": "closed", "type": "category", "values": ["yes", "no"], "other": False},
     ],
 }
 NAMES = [column["name"] for column in TABLE["columns"]]
@@ -60,12 +63,17 @@ def numbers(*shape: int) -> torch.Tensor:
 
 def table_rows() -> tuple[torch.Tensor, dict[str, Any]]:
     """Codes as the service reads them, with missing and unseen values, and the same as the graph takes them."""
-    x = numbers(ROWS, 3)
+    i = torch.arange(ROWS)
+    x = numbers(ROWS, 6)
     x[:, 0] = 1e6 + 50 * x[:, 0]
-    x[:, 1] = torch.arange(ROWS) % 4
+    x[:, 1] = torch.tensor([0, 1, 2, -1, torch.nan])[i % 5]
     x[::5, 2] = torch.nan
-    words = np.array([["free", "paid", "3", "" if i % 8 else "never seen"][i % 4] for i in range(ROWS)], object)
-    return x, {NAMES[0]: x[:, :1].numpy(), NAMES[1]: words[:, None], NAMES[2]: x[:, 2:].numpy()}
+    x[:, 3] = 20_000 + 100 * x[:, 3]
+    x[:, 4] = torch.tensor([0, 1, torch.nan])[i % 3]
+    x[:, 5] = torch.tensor([0, 1, torch.nan])[i % 3]
+    words = {1: ["free", "paid", "3", "never seen", ""], 5: ["yes", "no", ""]}
+    texts = {NAMES[j]: np.array([[known[k % len(known)]] for k in range(ROWS)], object) for j, known in words.items()}
+    return x, {**{name: x[:, j : j + 1].numpy() for j, name in enumerate(NAMES)}, **texts}
 
 
 @pytest.mark.parametrize("target", TARGETS)
