@@ -16,6 +16,12 @@ class Downloads(Caller):
         return response.content
 
     @operation
+    def export_onnx(self, model: str, version: int) -> Flow[bytes]:
+        """The version as an ONNX file: raw inputs in, predictions out, in any runtime."""
+        response = yield from self.send(Call("GET", path("models", model, "versions", version, "onnx")))
+        return response.content
+
+    @operation
     def coefficients(self, model: str, version: int) -> Flow[list[responses.NamedCoefficient]]:
         """The coefficients of a linear model by the names of its features, class by class."""
         page = responses.Page[responses.NamedCoefficient]

@@ -135,6 +135,21 @@ def weights(
 
 
 @command(app)
+def export(
+    connection: Connection,
+    model: Name,
+    version: Version,
+    onnx: Annotated[str, typer.Option("--onnx", metavar="FILE", help="Where the ONNX file goes; -: stdout.")],
+) -> None:
+    """Export a version as an ONNX file: raw inputs in, predictions out. It takes a key with the scope `weights`.
+
+    Example: amend versions export churn champion --onnx churn.onnx
+    """
+    content = connection.client.export_onnx(model, find_number(connection, model, version))
+    connection.save(content, onnx, f"Wrote {onnx}, {len(content):,} bytes.")
+
+
+@command(app)
 def coefficients(connection: Connection, model: Name, version: Version) -> None:
     """List the coefficients of a linear model by name, for each unit of the inputs and of what the model measures in.
 

@@ -1,4 +1,4 @@
-"""Endpoints that hand out a version: its weights, its coefficients by name."""
+"""Endpoints that hand out a version: its weights, its coefficients by name, an ONNX file."""
 
 from __future__ import annotations
 
@@ -67,6 +67,30 @@ def download_weights(name: Name, n: Number, caller: Downloader, context: Context
     file, sha256 = version.file, version.sha256
     headers = {"Content-Disposition": f'attachment; filename="{name}-{n}.safetensors"', "ETag": f'"{sha256}"'}
     return Response(context.file(file, sha256), headers=headers, media_type="application/octet-stream")
+
+
+@router.get(
+    "/onnx",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The ONNX file.",
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        },
+        **documented(404, 409),
+    },
+)
+def export_onnx(name: Name, n: Number, caller: Downloader, context: ContextDep) -> Response:
+    """The version as an ONNX file that takes raw inputs and gives the service's predictions, for any runtime. A vector
+    or an image is the input `x`; a table has an input for each column, (rows, 1): numbers (NaN: missing), categories as
+    text ("": missing). Outputs are `mean`, or `probabilities`, and `class`. It takes the scope `weights`.
+    """
+    from core.versions.onnx_graph import to_onnx  # takes half a second, which most processes never need
+
+    version = find_downloadable(context, name, n, caller)
+    content = to_onnx(State.from_bytes(context.file(version.file, version.sha256)), name, n)
+    headers = {"Content-Disposition": f'attachment; filename="{name}-{n}.onnx"'}
+    return Response(content, headers=headers, media_type="application/octet-stream")
 
 
 @router.get(

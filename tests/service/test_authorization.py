@@ -19,6 +19,7 @@ ENOUGH = {
     "make_predictions": {"read"},
     "download_weights": {"weights"},
     "list_coefficients": {"weights"},
+    "export_onnx": {"weights"},
     "list_keys": set[str](),
 }
 """The scopes besides admin's with which an operation goes; else erase for erasures, read for GET, or none."""

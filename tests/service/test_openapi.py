@@ -69,7 +69,7 @@ def test_the_contracts_endpoints_are_all_there(document: dict[str, Any]) -> None
         POST /v1/models/{name}/versions/{n}/promote | GET /v1/models/{name}/promotions
         GET /v1/models/{name}/comparisons | POST /v1/models/{name}/predictions
         GET /v1/models/{name}/versions/{n}/weights | GET /v1/models/{name}/versions/{n}/coefficients
-        POST /v1/keys | GET /v1/keys | DELETE /v1/keys/{id}
+        GET /v1/models/{name}/versions/{n}/onnx | POST /v1/keys | GET /v1/keys | DELETE /v1/keys/{id}
         POST /v1/erasures | GET /v1/erasures | GET /v1/erasures/{id} | POST /v1/erasures/{id}/retry
         POST /v1/erasures/{id}/refuse | GET /v1/erasures/{id}/receipt | GET /v1/receipts/verify
         POST /v1/models/{name}/hold | POST /v1/models/{name}/resume | GET /v1/models/{name}/versions/{a}/compare/{b}

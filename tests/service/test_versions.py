@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 
 import httpx
+import numpy as np
+import onnxruntime
 import pytest
 from safetensors import numpy as safetensors
 
@@ -198,3 +200,21 @@ def test_coefficients_are_told_by_name_to_keys_that_may_read_weights(stack: Stac
     stack.train(network)
     refused(api.get(f"/v1/models/{network}/versions/1/coefficients"), 409, "model_not_linear")
     refused(api.get(f"/v1/models/{name}/versions/9/coefficients"), 404, "version_not_found")
+
+
+def test_an_onnx_file_predicts_what_the_service_does(stack: Stack, api: httpx.Client) -> None:
+    columns = [{"name": "age", "type": "number"}, {"name": "plan", "type": "category", "values": ["free", "paid"]}]
+    name = stack.model(input={"kind": "table", "columns": columns})
+    inputs = [{"age": 20 + i if i % 5 else None, "plan": ["free", "paid", None][i % 3]} for i in range(30)]
+    add(api, name, [{"id": f"e{i}", "x": x, "y": i % 2} for i, x in enumerate(inputs)])
+    stack.train(name)
+    path = f"/v1/models/{name}/versions/1/onnx"
+    session = onnxruntime.InferenceSession(api.get(path).raise_for_status().content)
+    ages = np.array([[np.nan if x["age"] is None else x["age"]] for x in inputs], np.float32)
+    plans = np.array([[x["plan"] or ""] for x in inputs], object)
+    mean, decided = session.run(["mean", "class"], {"age": ages, "plan": plans})
+    answers = api.post(f"/v1/models/{name}/predictions", json={"inputs": inputs}).raise_for_status().json()["outputs"]
+    assert mean[:, 0].tolist() == pytest.approx([answer["mean"] for answer in answers], abs=1e-5)
+    assert decided.tolist() == [answer["class"] for answer in answers]
+    with stack.client(stack.key("read")) as reader:
+        refused(reader.get(path), 403, "scope_missing")

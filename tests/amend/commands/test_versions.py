@@ -21,6 +21,15 @@ def test_weights_are_written_as_they_come(stand_in: StandIn, tmp_path: Path) -> 
     assert stand_in.asked[0].path == "/v1/models/churn/versions/7/weights"
 
 
+def test_an_onnx_file_is_written_as_it_comes(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in.answer(b"\x08\x08onnx")
+    file = tmp_path / "churn.onnx"
+    assert stand_in.run("versions", "export", "churn", "7", "--onnx", str(file)).exit_code == 0
+    assert file.read_bytes() == b"\x08\x08onnx"
+    assert stand_in.asked[0].path == "/v1/models/churn/versions/7/onnx"
+    assert stand_in.run("versions", "export", "churn", "7").exit_code == 2
+
+
 def test_coefficients_are_listed_by_name(stand_in: StandIn) -> None:
     age: dict[str, Any] = {"feature": "age", "class": None, "coefficient": 0.02, "standardised": 0.32}
     stand_in.answer({"items": [age], "next": None}, {"items": [{**age, "class": "no"}], "next": None})
