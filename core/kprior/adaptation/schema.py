@@ -74,8 +74,10 @@ def change_schema(state: State, memory: Examples, tasks: Sequence[Task]) -> tupl
             except ValueError as error:
                 raise Untransferable("the regularizer has a delta for each weight, and weights are others") from error
             state = replace(state, regularizer_spec=spec)
-            change = change_input if isinstance(task, ChangeInput) else change_target
-            state, memory = change(state, memory, task, new, regularizer)  # type: ignore[operator]
+            if isinstance(task, ChangeInput):
+                state, memory = change_input(state, memory, task, new, regularizer)
+            else:
+                state, memory = change_target(state, memory, task, new, regularizer)
     return state, memory
 
 
@@ -232,7 +234,7 @@ def change_input(
 
 
 def carry_figures(state: State, moved: Anchor, new: Predictor, regularizer: L2, M: Tensor) -> Anchor:
-    """What is known of exact sums stays known: no row's leverage grows by more than |M u|^2 / |u|^2, each in its norm."""
+    """What is known of exact sums stays known: no row's leverage grows by more than the largest |M u|^2 / |u|^2."""
     anchor, K = state.anchor, state.predictor.family.outputs
     before = cholesky(hessian_of(state.predictor, state.regularizer, anchor))
     H = hessian_of(new, regularizer, moved)
@@ -397,5 +399,3 @@ def transplant_network(
     kept = rows.take(found) if len(rows) else rows
     memory = remember(new, w, kept, state.memory.weight, state.memory.generation)
     return State(new, regularizer, state.regularizer_spec, w, anchor, memory, state.count, surrogate)
-
-

@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from core.kprior.model.spec import Column, Input, Spec, SpecPart, TableInput, Target, values_of
+from core.kprior.model.spec import Column, Input, Spec, TableInput, Target, values_of
 
 UNSEEN = -1.0
 """The code of a value that the category does not have, whatever values it has."""
@@ -162,7 +162,9 @@ def default_of(column: Column, place: Place) -> float:
     return float(column["values"].index(cast(int | str, value)))
 
 
-def recoding(before: Sequence[int | str], after: Sequence[int | str], merge: dict[str, Any], place: Place) -> list[float]:
+def recoding(
+    before: Sequence[int | str], after: Sequence[int | str], merge: dict[str, Any], place: Place
+) -> list[float]:
     """The new code of each old value; NaN for one that is gone."""
     where = {value: float(code) for code, value in enumerate(after)}
     names = {str(value) for value in before}
@@ -202,20 +204,6 @@ def target_then(first: tuple[float, ...] | None, later: tuple[float, ...] | None
     return tuple(math.nan if math.isnan(code) else later[int(code)] for code in first)
 
 
-def plain_part(part: SpecPart) -> SpecPart:
-    """A part of a spec as it stands after a change, without what the change said of the rows before.
-
-    >>> plain_part({"kind": "classes", "values": ["a", "b"], "merge": {"c": "b"}})
-    {'kind': 'classes', 'values': ['a', 'b']}
-    """
-    found = cast(dict[str, Any], part)
-    made = {name: value for name, value in found.items() if name != "merge"}
-    if found.get("kind") == "table":
-        told = ("was", "default", "merge")
-        made["columns"] = [{n: v for n, v in column.items() if n not in told} for column in found["columns"]]
-    return cast(SpecPart, made)
-
-
 def reverted_input(before: TableInput, after: TableInput) -> TableInput:
     """The change that takes one back: what came goes, and what was renamed is called as before.
 
@@ -231,20 +219,22 @@ def reverted_input(before: TableInput, after: TableInput) -> TableInput:
     Inconvertible
         If something is gone that cannot come back.
     """
-    conversion = input_conversion(before, after)
-    sources = {} if conversion is None else {s.index: j for j, s in enumerate(conversion.columns) if s.index is not None}
+    now = {column.get("was", column["name"]): column for column in after["columns"]}
     columns: list[Column] = []
-    for i, column in enumerate(before["columns"]):
-        if conversion is None:
-            columns.append(column)
-            continue
-        if i not in sources:
-            raise Inconvertible((), f"the column {column['name']!r} was dropped with it, and cannot be filled again")
-        now = after["columns"][sources[i]]
-        if now.get("merge") or (column["type"] == "category" and len(now["values"]) != len(column["values"])):
-            raise Inconvertible((), f"values of the column {now['name']!r} changed with it")
-        columns.append(cast(Column, {**column, **({"was": now["name"]} if now["name"] != column["name"] else {})}))
+    for column in before["columns"]:
+        name = column["name"]
+        if name not in now:
+            raise Inconvertible((), f"the column {name!r} was dropped with it, and nothing can fill it again")
+        if category_values(column) != category_values(now[name]):
+            raise Inconvertible((), f"values of the column {name!r} changed with it")
+        renamed = {"was": now[name]["name"]} if now[name]["name"] != name else {}
+        columns.append(cast(Column, {**column, **renamed}))
     return {"kind": "table", "columns": columns}
+
+
+def category_values(column: Column) -> set[int | str]:
+    """The values of a category; none of other columns."""
+    return set(column["values"]) if column["type"] == "category" else set()
 
 
 def same_schema(one: Spec, other: Spec) -> bool:

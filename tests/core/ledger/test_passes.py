@@ -93,8 +93,8 @@ def test_by_position_finds_examples_in_force_or_not(
     add(database, model, [Row(f"e{i}", x=(i, 0), split=i % 2 == 0) for i in range(1, 8)])
     remove(database, model, ["e5"])
     with database.read() as session:
-        found = passes.read_positions(session, model.id, model.spec, [7, 5, 2, 1, 99])
-        nothing = passes.read_positions(session, model.id, model.spec, [])
+        found = passes.read_positions(session, model.id, model.spec, [7, 5, 2, 1, 99], 99)
+        nothing = passes.read_positions(session, model.id, model.spec, [], 99)
     assert found.key.tolist() == [1, 2, 5, 7]
     assert found.x[:, 0].tolist() == [1, 2, 5, 7]
     assert (len(nothing), nothing.x.shape, nothing.y.shape) == (0, (0, 2), (0, 1))
