@@ -118,7 +118,7 @@ def follow_schema(
     with snapshot.context.database.read() as session:
         steps = steps_until(session, snapshot.model_id, snapshot.at, tip.position)
     whole = reduce(Step.then, steps)
-    tasks: list[Change] = [AddData(added)]
+    tasks: list[Task] = [AddData(added)]
     if whole.input is not None and snapshot.spec["input"]["kind"] == "table":
         tasks.append(ChangeInput(snapshot.spec["input"], whole.input))
     if whole.target is not None:

@@ -25,7 +25,8 @@ from core.kprior import (
     train,
 )
 from core.kprior.adaptation.schema import Untransferable, change_schema
-from core.kprior.data.conversion import Conversion, input_conversion, plain_part, target_conversion
+from core.kprior.data.conversion import Conversion, input_conversion, target_conversion
+from core.models.schema_changes import plain_part
 from tests.core.kprior.oracles import sklearn_fit
 
 N, NEW, GONE = 600, 60, 30
