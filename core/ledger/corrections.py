@@ -56,7 +56,9 @@ def replace_examples(session: Session, model: Model, batch: Batch) -> Replaced:
     splits = [row.holdout if given is None else given for row, given in zip(old, batch.splits, strict=True)]
     new = replace(batch, subjects=subjects, splits=splits)
     contents = zip(new.features, new.y.tolist(), subjects, splits, strict=True)
-    changed = [i for i, (row, content) in enumerate(zip(old, contents, strict=True)) if content_of(row, layout) != content]
+    changed = [
+        i for i, (row, content) in enumerate(zip(old, contents, strict=True)) if content_of(row, layout) != content
+    ]
     if changed:
         store(session, model, [old[i] for i in changed], new.take(changed))
     return Replaced(len(changed), len(batch) - len(changed))

@@ -8,9 +8,11 @@ from pydantic import Field
 
 from core.models.spec import (
     BinaryTargetSchema,
+    BooleanColumnSchema,
     CategoryColumnSchema,
     ClassesTargetSchema,
     CountTargetSchema,
+    DateColumnSchema,
     NumberColumnSchema,
     NumberTargetSchema,
     TableInputSchema,
@@ -35,13 +37,25 @@ class ChangedNumberColumnSchema(NumberColumnSchema):
     )
 
 
+class ChangedBooleanColumnSchema(BooleanColumnSchema):
+    was: Was = None
+    default: bool | None = Field(None, description="What rows from before have in a new column; null: it is missing.")
+
+
+class ChangedDateColumnSchema(DateColumnSchema):
+    was: Was = None
+
+
 class ChangedCategoryColumnSchema(CategoryColumnSchema):
     was: Was = None
     default: Value | None = Field(None, description="What rows from before have in a new column; null: it is missing.")
     merge: Merge | None = None
 
 
-ChangedColumnSchema = Annotated[ChangedNumberColumnSchema | ChangedCategoryColumnSchema, Field(discriminator="type")]
+ChangedColumnSchema = Annotated[
+    ChangedNumberColumnSchema | ChangedBooleanColumnSchema | ChangedDateColumnSchema | ChangedCategoryColumnSchema,
+    Field(discriminator="type"),
+]
 
 
 class ChangedTableSchema(TableInputSchema):

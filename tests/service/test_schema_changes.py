@@ -11,7 +11,7 @@ from tests.service.expect import add, listed, place, refused
 from tests.stack import Stack
 
 AGE: dict[str, Any] = {"name": "age", "type": "number"}
-PLAN: dict[str, Any] = {"name": "plan", "type": "category", "values": ["free", "paid"]}
+PLAN: dict[str, Any] = {"name": "plan", "type": "category", "values": ["free", "paid"], "other": False}
 
 
 def table(*columns: dict[str, Any]) -> dict[str, Any]:
@@ -57,10 +57,10 @@ def test_examples_are_listed_and_read_as_the_columns_are_now(stack: Stack, api: 
 
 def test_several_changes_of_columns_follow_each_other(stack: Stack, api: httpx.Client) -> None:
     name = new_table(stack, api)
-    any_plan = {"name": "plan", "type": "category", "values": ["any"]}
+    any_plan = {"name": "plan", "type": "category", "values": ["any"], "other": True}
     change(api, name, input=table(AGE, {**any_plan, "merge": {"free": "any", "paid": "any"}})).raise_for_status()
     add(api, name, [{"id": "c", "x": {"age": 1, "plan": "any"}, "y": 1}])
-    land = {"name": "land", "type": "category", "values": ["de", "fr"]}
+    land = {"name": "land", "type": "category", "values": ["de", "fr"], "other": True}
     change(api, name, input=table({**land, "default": "fr"}, any_plan)).raise_for_status()
     assert [example["x"] for example in listed(api, name)] == [
         {"land": "fr", "plan": "any"},

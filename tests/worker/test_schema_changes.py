@@ -12,7 +12,7 @@ from tests.worker.erasure_helpers import erase
 
 PLANS = ["free", "paid"]
 AGE: dict[str, Any] = {"name": "age", "type": "number"}
-PLAN: dict[str, Any] = {"name": "plan", "type": "category", "values": PLANS}
+PLAN: dict[str, Any] = {"name": "plan", "type": "category", "values": PLANS, "other": False}
 YEARS: dict[str, Any] = {"name": "years", "type": "number"}
 WIDER: dict[str, Any] = {**PLAN, "values": [*PLANS, "trial"]}
 VISITS: dict[str, Any] = {"name": "visits", "type": "number"}
@@ -103,7 +103,7 @@ def test_other_columns_with_examples_removals_and_a_regularizer_in_one_job(deplo
     comparison = deployment.get(f"/v1/models/{name}/comparisons")["items"][0]
     assert comparison["within_tolerance"], comparison
     # columns that go, and values that merge
-    any_plan = {"name": "plan", "type": "category", "values": ["any"]}
+    any_plan = {"name": "plan", "type": "category", "values": ["any"], "other": False}
     merge = {"free": "any", "paid": "any", "trial": "any"}
     deployment.post(f"/v1/models/{name}/changes", {"input": table(YEARS, {**any_plan, "merge": merge})})
     deployment.settled(name)

@@ -16,18 +16,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from core.kprior.adaptation.dense import exact_rows, hessian_of, recentre
 from core.kprior.anchor import Anchor
 from core.kprior.curvature import Full, cholesky, glm_hessian, is_wide
-from core.kprior.data.conversion import Conversion
+from core.kprior.data.conversion import Conversion, recode
 from core.kprior.data.examples import Examples, chunks_of
 from core.kprior.memory.memory import remember
 from core.kprior.model.architectures import Linear
-from core.kprior.model.encoders import TableEncoder
+from core.kprior.model.categories import UNSEEN
+from core.kprior.model.encoders import Category, TableEncoder
 from core.kprior.model.families import Gaussian
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2, regularizer_of
@@ -124,39 +127,35 @@ def take_units(old: object, new: object, conversion: Conversion, count: int, tas
 
 def map_encoded(old: TableEncoder, new: TableEncoder, conversion: Conversion) -> Tensor:
     """(E_new, E_old + 1) A: encoded inputs of old rows in the new encoder, from the old ones' and the constant 1."""
-    where = {part: i for i, part in enumerate(parts_of(old))}
     A = torch.zeros(new.shape[0], old.shape[0] + 1, dtype=torch.float64)
-    for i, (column, part) in enumerate(parts_of(new)):
+    before, after = len(old.numbers), len(new.numbers)
+    for i, column in enumerate(new.numbers):
         source = conversion.columns[column]
-        if source.index is None:
-            A[i, -1] = encode_constant(new, column, part, source.constant)
-        elif isinstance(part, str) or source.codes is None:
-            A[i, where[source.index, part]] = 1
+        if source.index is not None:
+            place = old.numbers.index(source.index)
+            A[i, place] = A[after + i, before + place] = 1
+        elif math.isnan(source.constant):
+            A[after + i, -1] = 1
         else:
-            size = len(source.codes)
-            A[i, [where[source.index, code] for code in range(size) if source.codes[code] == part]] = 1
-            last = part == dict(new.categories)[column]
-            if last:
-                A[i, where[source.index, size]] = 1
+            A[i, -1] = (source.constant - float(new.mean[i])) / float(new.scale[i])
+    theirs, ours = places_of(old), places_of(new)
+    for category, start in ours:
+        source = conversion.columns[category.index]
+        if source.index is None:
+            A[start + category.place(source.constant), -1] = 1
+            continue
+        [(origin, first)] = [(c, p) for c, p in theirs if c.index == source.index]
+        codes = [*map(float, range(origin.size)), math.nan, *([UNSEEN] if origin.other != origin.missing else [])]
+        changed = codes if source.codes is None else recode(source.codes, np.array(codes)).tolist()
+        for code, now in zip(codes, changed, strict=True):
+            A[start + category.place(now), first + origin.place(code)] = 1
     return A
 
 
-def parts_of(encoder: TableEncoder) -> list[tuple[int, int | str]]:
-    """What each encoded number is: the column, and its value, whether it is missing, or which of its values it is."""
-    found: list[tuple[int, int | str]] = [(column, "value") for column in encoder.numbers]
-    found += [(column, "missing") for column in encoder.numbers]
-    return found + [(column, code) for column, size in encoder.categories for code in range(size + 1)]
-
-
-def encode_constant(encoder: TableEncoder, column: int, part: int | str, constant: float) -> float:
-    """What a number of the encoded input is in rows that all have the same in a column."""
-    if part == "missing":
-        return float(math.isnan(constant))
-    if part == "value":
-        place = encoder.numbers.index(column)
-        return 0.0 if math.isnan(constant) else (constant - float(encoder.mean[place])) / float(encoder.scale[place])
-    size = dict(encoder.categories)[column]
-    return float(part == (int(constant) if 0 <= constant < size else size))
+def places_of(encoder: TableEncoder) -> list[tuple[Category, int]]:
+    """The categories of an encoder, and where the indicators of each begin."""
+    starts = accumulate((c.width for c in encoder.categories), initial=2 * len(encoder.numbers))
+    return list(zip(encoder.categories, starts, strict=False))
 
 
 def map_features(old: Linear, new: Linear, A: Tensor) -> Tensor:

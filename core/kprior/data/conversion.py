@@ -15,10 +15,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from core.kprior.model.categories import UNSEEN
 from core.kprior.model.spec import Column, Input, Spec, TableInput, Target, values_of
 
-UNSEEN = -1.0
-"""The code of a value that the category does not have, whatever values it has."""
 Place = tuple[str | int, ...]
 
 

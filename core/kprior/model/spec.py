@@ -50,7 +50,7 @@ class DateColumn(TypedDict):
     name: str
     type: Literal["date"]
     was: NotRequired[str]
-    default: NotRequired[float | None]
+    default: NotRequired[None]
 
 
 class CategoryColumn(TypedDict):

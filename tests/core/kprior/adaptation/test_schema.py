@@ -40,7 +40,7 @@ def number(name: str, **more: Any) -> dict[str, Any]:
 
 
 def category(name: str, *values: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "type": "category", "values": list(values), **more}
+    return {"name": name, "type": "category", "values": list(values), "other": True, **more}
 
 
 def table(*columns: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def rows_of(given: dict[str, Any], n: int, seed: int) -> Tensor:
             values = 3 * torch.randn(n, generator=generator) + 1
             values[torch.rand(n, generator=generator) < 0.1] = torch.nan
         else:
-            values = torch.randint(0, len(column["values"]), (n,), generator=generator).float()
+            values = torch.randint(-1, len(column["values"]), (n,), generator=generator).float()
         parts.append(values)
     return torch.stack(parts, 1)
 
