@@ -82,15 +82,21 @@ class Operations(Erasures, Downloads, Imports, HttpMethods):
         *,
         regularizer: Spec | None = None,
         architecture: Spec | None = None,
+        input: Spec | None = None,
+        target: Spec | None = None,
         revert: int | None = None,
     ) -> Flow[responses.Changed]:
-        """Give the model another regularizer, another architecture, or both; or undo the change at a position."""
-        body = without_none({"regularizer": regularizer, "architecture": architecture, "revert": revert})
+        """Give the model another regularizer or architecture, other columns or classes; or undo the change at a
+        position. A column says in ``was`` how it was called, and in ``default`` what examples from before have in it;
+        ``merge`` says which value, or class, stands for one that is gone.
+        """
+        parts = {"regularizer": regularizer, "architecture": architecture, "input": input, "target": target}
+        body = without_none({**parts, "revert": revert})
         return self.ask(responses.Changed, "POST", path("models", model, "changes"), body)
 
     @listing
     def changes(self, model: str) -> Pages[responses.Change]:
-        """Changes of regularizer and architecture, and corrections of examples, the newest first."""
+        """Changes of regularizer, architecture, columns and classes, and corrections of examples, the newest first."""
         return Pages(responses.Change, path("models", model, "changes"))
 
     @operation

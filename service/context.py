@@ -61,7 +61,9 @@ class RecentModel:
 
     id: int
     spec: Spec
-    """As created: input and target never change."""
+    """With the input and the target that it had a moment ago."""
+    layout: int
+    """Since when it has them."""
     share: float
     """Of examples that are held out; may have changed."""
 

@@ -14,8 +14,9 @@ from starlette.responses import Response, StreamingResponse
 
 from core.erasure import queries
 from core.errors import Invalid
-from core.kprior.model.spec import Spec
 from core.ledger.batch import subject_hash
+from core.ledger.layouts import Layout
+from core.ledger.specs import layout_at
 from core.models.spec import PLAIN, Strict
 from service.context import Context, ContextDep
 from service.examples.endpoints import PAGE_NUMBERS
@@ -80,23 +81,24 @@ def export_subject(body: Person, caller: Eraser, context: ContextDep) -> Streami
     """All examples about a person, as NDJSON: `{"model", "id", "x", "y", "split", "position", "in_force"}` a line."""
     subject = hash_person(body, context)
     with context.database.read() as session:
-        found = [(model.id, model.name, model.spec) for model, _ in queries.models_of(session, subject, caller.models)]
+        models = [model for model, _ in queries.models_of(session, subject, caller.models)]
+        found = [(model.id, model.name, layout_at(session, model.id, model.head)) for model in models]
 
     def lines() -> Iterator[bytes]:
-        for model_id, name, spec in found:
-            yield from export_model(context, subject, model_id, name, spec)
+        for model_id, name, layout in found:
+            yield from export_model(context, subject, model_id, name, layout)
 
     return StreamingResponse(lines(), media_type=LINES)
 
 
-def export_model(context: Context, subject: bytes, model_id: int, name: str, spec: Spec) -> Iterator[bytes]:
+def export_model(context: Context, subject: bytes, model_id: int, name: str, layout: Layout) -> Iterator[bytes]:
     """A model's lines, read a page at a time: nobody's memory must hold all images of a person."""
-    most, after = max(1, PAGE_NUMBERS // inputs_of(spec).width), 0
+    most, after = max(1, PAGE_NUMBERS // inputs_of(layout.spec).width), 0
     while True:
         with context.database.read() as session:
             rows = queries.examples_of(session, subject, model_id, after, most)
         for row in rows:
-            example = of_example(row, spec).model_dump()
+            example = of_example(row, layout).model_dump()
             line = ExportedExample(**example, model=name, in_force=row.removed is None)
             yield line.model_dump_json().encode() + b"\n"
         if len(rows) < most:

@@ -157,21 +157,29 @@ def change(
     model: Name,
     regularizer: Regularizer = None,
     architecture: Architecture = None,
+    input: Annotated[
+        str | None, typer.Option("--input", metavar="JSON", help="All columns that there are from now on.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="JSON", help="All classes that there are from now on.")
+    ] = None,
     revert: Annotated[
         int | None, typer.Option("--revert", metavar="POSITION", min=1, help="Undo the change at this position.")
     ] = None,
     wait: Wait = False,
 ) -> None:
-    """Change a model's regularizer or architecture, or both, or undo such a change; the model is adapted to it.
+    """Change a model's regularizer, architecture, columns or classes, or undo such a change; the model is adapted.
 
     Example: amend models change churn --regularizer '{"kind": "l2", "delta": 10}' --wait
     """
-    if regularizer is None and architecture is None and revert is None:
-        fail("nothing to change: give --regularizer, --architecture or --revert")
+    if (regularizer, architecture, input, target, revert) == (None,) * 5:
+        fail("nothing to change: give --regularizer, --architecture, --input, --target or --revert")
     changed = connection.client.change_model(
         model,
         regularizer=parse_kind(regularizer, "--regularizer"),
         architecture=parse_kind(architecture, "--architecture"),
+        input=parse_kind(input, "--input"),
+        target=parse_kind(target, "--target"),
         revert=revert,
     )
     follow_up(connection, changed, wait)
@@ -179,7 +187,7 @@ def change(
 
 @command(app)
 def changes(connection: Connection, model: Name, limit: Limit = None, after: After = None) -> None:
-    """List the changes of a model's regularizer and architecture, and corrections of its examples.
+    """List the changes of a model's regularizer, architecture, columns and classes, and corrections of its examples.
 
     Example: amend models changes churn
     """

@@ -1,4 +1,4 @@
-"""Models, what is held, and changes of their regularizer, architecture or examples."""
+"""Models, what is held, and changes of their spec or examples."""
 
 from __future__ import annotations
 

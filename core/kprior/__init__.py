@@ -37,7 +37,15 @@ from core.kprior.data.examples import Data, Examples
 from core.kprior.memory.memory import Memory, MemoryPolicy, Select
 from core.kprior.model.predictor import Predictor
 from core.kprior.objective.methods import MODES, OURS, PAPER, REPLAY, WEIGHT_PRIOR, Method, Weighting, distillation
-from core.kprior.objective.tasks import AddData, ChangeModel, ChangeRegularizer, RemoveData, Task
+from core.kprior.objective.tasks import (
+    AddData,
+    ChangeInput,
+    ChangeModel,
+    ChangeRegularizer,
+    ChangeTarget,
+    RemoveData,
+    Task,
+)
 from core.kprior.result import Result
 from core.kprior.solvers import SolverError, Training
 from core.kprior.state import State, StateError
@@ -54,8 +62,10 @@ __all__ = [
     "Audit",
     "Certificate",
     "CertifiedRemoval",
+    "ChangeInput",
     "ChangeModel",
     "ChangeRegularizer",
+    "ChangeTarget",
     "Cost",
     "Data",
     "Draw",

@@ -16,9 +16,17 @@ from core.ledger import bulk, positions, postgres
 from core.ledger.batch import Batch
 from core.ledger.positions import Counts
 from core.ledger.queries import look_up_in_force
+from core.ledger.specs import layout_at
 from core.tables.ledger import ChangeKind, Example
 
 R = TypeVar("R")
+
+
+class LayoutChanged(Conflict):
+    """The examples were read as the model had them a moment ago: whoever has them as they were sent reads them anew."""
+
+    def __init__(self) -> None:
+        super().__init__("model_changed", "The model's input or target changed meanwhile; send the examples again.")
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,8 @@ def add(
         If an id is in force with other content; nothing of the batch is stored.
     NotFound
         If the model is gone.
+    LayoutChanged
+        If the input or the target changed meanwhile.
     """
     # before the lock is taken: other writers of the model need not wait for that
     bulk.prepare(batch, database.sqlite)
@@ -69,7 +79,10 @@ def add(
         return add_new(session, model_id, share, batch) or add_with_care(session)
 
     def add_with_care(session: Session) -> Added:
-        return add_locked(session, model_id, positions.lock(session, model_id), batch)
+        share, layout = positions.lock(session, model_id)
+        if layout != batch.layout:
+            raise LayoutChanged
+        return add_locked(session, model_id, share, batch)
 
     if within is not None:
         with suppress(IntegrityError):
@@ -85,11 +98,12 @@ def add(
 def add_new(session: Session, model_id: int, share: float, batch: Batch) -> Added | None:
     """Append a batch that is new from end to end, as most are; IntegrityError, and a lost transaction, if it is not.
 
-    It asks nothing first: the database's own unique index tells. None, and nothing has happened, if the model is gone
-    or its holdout share is another.
+    It asks nothing first: the database's own unique index tells. None, and nothing has happened, if the model is gone,
+    or its holdout share or its layout is another.
     """
     holdout = batch.holdouts(share)
-    last = positions.advance(session, model_id, len(batch), ChangeKind.ADDED, Counts.of_new(holdout), share=share)
+    counts, size, layout = Counts.of_new(holdout), len(batch), batch.layout
+    last = positions.advance(session, model_id, size, ChangeKind.ADDED, counts, share=share, layout=layout)
     if last is None:
         return None
     first = last - len(batch) + 1
@@ -120,10 +134,14 @@ def add_locked(session: Session, model_id: int, share: float, batch: Batch) -> A
 
 def find_new(session: Session, model_id: int, share: float, batch: Batch) -> list[int]:
     """Which examples are neither in force nor earlier in the batch; the others must say the same again."""
-    columns = (Example.id, Example.x, Example.y, Example.subject, Example.holdout)
+    columns = (Example.id, Example.x, Example.y, Example.subject, Example.holdout, Example.position)
     ids = batch.ids.to_pylist()
     found = look_up_in_force(session, model_id, Example.id, ids, columns)
-    seen: dict[str, tuple[Any, ...]] = {row[0]: tuple(row[1:]) for row in found}
+    layout = layout_at(session, model_id, batch.layout)
+    seen: dict[str, tuple[Any, ...]] = {}
+    for id_, x, y, subject, held_out, position in found:
+        y, x = layout.content(position, y, x)
+        seen[id_] = (x, y, subject, held_out)
     new = []
     contents = zip(batch.features, batch.y.tolist(), batch.subjects, batch.splits, strict=True)
     holdout = batch.holdouts(share).tolist()

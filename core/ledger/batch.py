@@ -29,6 +29,8 @@ class Batch:
     """(n, numbers of one input), contiguous."""
     y: NDArray[np.float64]
     splits: Sequence[Split]
+    layout: int = 0
+    """Where the input or the target changed last, as far as the parser knew."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -41,6 +43,7 @@ class Batch:
             self.x[index],
             self.y[index],
             [self.splits[i] for i in index],
+            self.layout,
         )
 
     @cached_property

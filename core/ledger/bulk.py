@@ -151,20 +151,23 @@ class Rows:
         return len(self.position)
 
 
-def to_rows(rows: list[tuple[int, float, bytes]], dtype: str) -> Rows:
-    """Arrays from rows of position, y and the bytes of x."""
+def to_rows(rows: list[tuple[int, float, bytes]], dtype: str | None) -> Rows:
+    """Arrays from rows of position, y and the bytes of x; without a dtype these stay bytes, of whatever sizes."""
     position = np.fromiter((row[0] for row in rows), np.int64, len(rows))
     y = np.fromiter((row[1] for row in rows), np.float64, len(rows))
-    # a bytearray, since torch wants arrays it could write to
-    x = np.frombuffer(bytearray().join([row[2] for row in rows]), dtype)
-    x = x.reshape(len(rows), -1) if rows else x.reshape(0, 1)
+    if dtype is None:
+        x: NDArray[Any] = np.fromiter((row[2] for row in rows), object, len(rows))
+    else:
+        # a bytearray, since torch wants arrays it could write to
+        x = np.frombuffer(bytearray().join([row[2] for row in rows]), dtype)
+        x = x.reshape(len(rows), -1) if rows else x.reshape(0, 1)
     if (np.diff(position) < 0).any():
         order = np.argsort(position)
         position, y, x = position[order], y[order], x[order]
     return Rows(position, y, x)
 
 
-def select(session: Session, where: str, parameters: Parameters, dtype: str) -> Rows:
+def select(session: Session, where: str, parameters: Parameters, dtype: str | None) -> Rows:
     """The rows that meet a condition, in the order of their positions."""
     connection = session.connection()
     # sorted here: asked to, PostgreSQL may sort the whole table as long as it has no statistics of it
@@ -174,7 +177,7 @@ def select(session: Session, where: str, parameters: Parameters, dtype: str) -> 
 
 
 def select_at(
-    session: Session, model_id: int, positions: Sequence[int], where: str, parameters: Parameters, dtype: str
+    session: Session, model_id: int, positions: Sequence[int], where: str, parameters: Parameters, dtype: str | None
 ) -> Rows:
     """The rows at some positions, all different, that meet a condition; each is found by its key.
 

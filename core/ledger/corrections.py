@@ -7,19 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sqlalchemy.orm import Session
 
 from core.errors import Conflict, NotFound
 from core.ledger import bulk, positions
+from core.ledger.additions import LayoutChanged
 from core.ledger.batch import Batch
 from core.ledger.positions import Counts
 from core.ledger.queries import look_up_in_force
 from core.ledger.removals import mark_removed
+from core.ledger.specs import layout_at
 from core.tables.ledger import ChangeKind, Example
 from core.tables.models import Model
+
+if TYPE_CHECKING:
+    from core.ledger.layouts import Layout
 
 
 @dataclass(frozen=True)
@@ -41,14 +46,19 @@ def replace_examples(session: Session, model: Model, batch: Batch) -> Replaced:
     NotFound
         If there is no example in force with one of the ids; nothing is replaced.
     Conflict
-        If an id is there twice.
+        If an id is there twice, or the batch was read by an input or target that is another now.
     """
+    if model.layout != batch.layout:
+        raise LayoutChanged
     old = find_old(session, model, batch.ids.to_pylist())
+    layout = layout_at(session, model.id, model.head)
     subjects = [row.subject if given is None else given for row, given in zip(old, batch.subjects, strict=True)]
     splits = [row.holdout if given is None else given for row, given in zip(old, batch.splits, strict=True)]
     new = replace(batch, subjects=subjects, splits=splits)
     contents = zip(new.features, new.y.tolist(), subjects, splits, strict=True)
-    changed = [i for i, (row, content) in enumerate(zip(old, contents, strict=True)) if content_of(row) != content]
+    changed = [
+        i for i, (row, content) in enumerate(zip(old, contents, strict=True)) if content_of(row, layout) != content
+    ]
     if changed:
         store(session, model, [old[i] for i in changed], new.take(changed))
     return Replaced(len(changed), len(batch) - len(changed))
@@ -68,9 +78,10 @@ def find_old(session: Session, model: Model, ids: Sequence[str]) -> list[Any]:
     return [found[id_] for id_ in ids]
 
 
-def content_of(row: Any) -> tuple[bytes, float, bytes | None, bool]:
+def content_of(row: Any, layout: Layout) -> tuple[bytes, float, bytes | None, bool]:
     """All that a correction can change of an example."""
-    return row.x, row.y, row.subject, row.holdout
+    y, x = layout.content(row.position, row.y, row.x)
+    return x, y, row.subject, row.holdout
 
 
 def store(session: Session, model: Model, old: Sequence[Any], new: Batch) -> None:

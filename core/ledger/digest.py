@@ -20,6 +20,7 @@ from core.kprior import Data, Examples
 from core.kprior.data.codec import Tensors
 from core.kprior.data.partitioned import PartitionedData, accumulate
 from core.kprior.passes.accumulator import A, Accumulator, Combined
+from core.ledger.layouts import ConvertedExamples
 
 SIZE = 2**256
 EMPTY = "0" * 64
@@ -33,6 +34,8 @@ def update_digest(secret: bytes, digest: str, added: Data = (), removed: Data = 
 
 def sum_hashes(secret: bytes, examples: Examples) -> int:
     """The sum over examples: each is its position, target and input."""
+    if isinstance(examples, ConvertedExamples):
+        return sum_stored(secret, examples)
     y = examples.y.argmax(1).double() if examples.y.shape[1] > 1 else examples.y[:, 0].double()
     head = np.empty(len(examples), [("position", "<i8"), ("y", "<f8")])
     head["position"], head["y"] = examples.key.numpy(), y.numpy()
@@ -43,6 +46,21 @@ def sum_hashes(secret: bytes, examples: Examples) -> int:
         one = empty.copy()
         one.update(heads[16 * i : 16 * i + 16])
         one.update(x[width * i : width * (i + 1)])
+        total += int.from_bytes(one.digest(), "little")
+    return total
+
+
+def sum_stored(secret: bytes, examples: ConvertedExamples) -> int:
+    """The same for rows that are stored otherwise: other columns make no other set of them."""
+    assert examples.stored is not None
+    assert examples.sizes is not None
+    empty, total = hashlib.blake2b(key=hashlib.sha512(b"dataset:" + secret).digest(), digest_size=32), 0
+    for position, stored, size in zip(
+        examples.key.tolist(), examples.stored.numpy(), examples.sizes.tolist(), strict=True
+    ):
+        one = empty.copy()
+        one.update(position.to_bytes(8, "little"))
+        one.update(stored[:size].tobytes())
         total += int.from_bytes(one.digest(), "little")
     return total
 

@@ -17,7 +17,8 @@ from core.kprior import Examples
 from core.kprior.data.examples import concatenate
 from core.kprior.model.spec import Spec
 from core.ledger import bulk
-from core.ledger.passes import IN_FORCE, NOT_REMOVED, WHOLE, Layout
+from core.ledger.layouts import Layout
+from core.ledger.passes import IN_FORCE, NOT_REMOVED, WHOLE
 from core.ledger.queries import batched
 
 SPARSE = 64
@@ -31,7 +32,8 @@ class LedgerDraw:
 
     def __init__(self, database: Database, model_id: int, spec: Spec, since: int, at: int, left: int) -> None:
         self.database, self.model_id, self.since, self.at, self.left = database, model_id, since, at, left
-        self.layout = Layout(spec)
+        with database.read() as session:
+            self.layout = Layout.at(session, model_id, spec, at)
 
     def __call__(self, count: int, seed: int) -> Examples:
         """Up to `count` distinct rows, in random order; the same for the same seed."""
@@ -46,7 +48,7 @@ class LedgerDraw:
             rows = rows.take(torch.from_numpy(generator.permutation(len(rows))))
             parts.append(rows)
             found += len(rows)
-        rows = concatenate(parts) if parts else self.layout.examples(bulk.to_rows([], self.layout.dtype))
+        rows = concatenate(parts) if parts else self.layout.examples(bulk.to_rows([], self.layout.stored_dtype))
         return rows.take(torch.arange(min(count, len(rows))))
 
     @cached_property
@@ -67,5 +69,5 @@ class LedgerDraw:
         where = f"holdout = :holdout AND {NOT_REMOVED} AND {WHOLE}"
         values = {"holdout": False, "at": self.at}
         with self.database.read() as session:
-            rows = bulk.select_at(session, self.model_id, positions, where, values, self.layout.dtype)
+            rows = bulk.select_at(session, self.model_id, positions, where, values, self.layout.stored_dtype)
         return self.layout.examples(rows)

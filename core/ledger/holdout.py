@@ -21,7 +21,8 @@ from core.kprior import Examples
 from core.kprior.memory.sampling import uniform
 from core.kprior.model.spec import Spec
 from core.ledger import bulk
-from core.ledger.passes import IN_FORCE, NOT_REMOVED, WHOLE, Layout
+from core.ledger.layouts import Layout
+from core.ledger.passes import IN_FORCE, NOT_REMOVED, WHOLE
 from core.ledger.queries import batched
 from core.tables.ledger import HoldoutSample
 from core.tables.models import Model
@@ -67,13 +68,14 @@ class SampledRows:
 
     def __init__(self, database: Database, model_id: int, spec: Spec, at: int, rows: Positions) -> None:
         self.database, self.model_id, self.at, self.rows = database, model_id, at, rows[rows <= at]
-        self.layout = Layout(spec)
+        with database.read() as session:
+            self.layout = Layout.at(session, model_id, spec, at)
 
     def __iter__(self) -> Iterator[Examples]:
         for some in batched(self.rows.tolist(), self.layout.chunk):
             with self.database.read() as session:
                 there = f"{NOT_REMOVED} AND {WHOLE}"
-                rows = bulk.select_at(session, self.model_id, some, there, {"at": self.at}, self.layout.dtype)
+                rows = bulk.select_at(session, self.model_id, some, there, {"at": self.at}, self.layout.stored_dtype)
             if len(rows):
                 yield self.layout.examples(rows)
 

@@ -8,11 +8,8 @@ time.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-import torch
 from sqlalchemy.orm import Session
 from torch import Tensor
 
@@ -20,14 +17,11 @@ from core.database import Database
 from core.kprior import Data, Examples
 from core.kprior.data.examples import concatenate
 from core.kprior.data.partitioned import PartitionedData
-from core.kprior.model.spec import Spec, dtype_of, shape_of
+from core.kprior.model.spec import Spec
 from core.ledger import bulk
+from core.ledger.layouts import Layout
 from core.ledger.queries import batched
 
-CHUNK_BYTES = 16 * 2**20
-CHUNK_ROWS = 2000
-"""A chunk has a quarter of those bytes, which is added up faster than what no processor's cache can hold; but so many
-rows where it can: each chunk costs a matrix, too."""
 MOST_SHARDS = 32
 """Into which a pass falls at most: a few for each worker of a fleet, and few enough to note, store and merge."""
 SMALL_BYTES = 64 * 2**20
@@ -38,27 +32,6 @@ IN_FORCE = f"position <= :at AND {NOT_REMOVED}"
 ADDED = f"position > :since AND {IN_FORCE}"
 # one added and removed inside the range cancels out
 REMOVED = "position <= :since"
-
-
-class Layout:
-    """How a model's inputs and targets look as tensors."""
-
-    def __init__(self, spec: Spec) -> None:
-        given = spec["input"]
-        self.dtype = dtype_of(given)
-        self.shape = shape_of(given)
-        target = spec["target"]
-        self.classes = len(target["values"]) if target["kind"] == "classes" else 0
-        row = math.prod(self.shape) * np.dtype(self.dtype).itemsize + 64
-        most = CHUNK_BYTES // row
-        self.chunk = max(1, min(most, max(CHUNK_ROWS, most // 4)))
-
-    def examples(self, rows: bulk.Rows) -> Examples:
-        """Tensors of some rows: inputs in their shape, targets in the family's mean space."""
-        y = torch.from_numpy(rows.y)
-        y = torch.nn.functional.one_hot(y.long(), self.classes).double() if self.classes else y[:, None]
-        x = torch.from_numpy(rows.x).reshape(-1, *self.shape)
-        return Examples(torch.from_numpy(rows.position), x, y)
 
 
 class Pass(PartitionedData):
@@ -76,7 +49,10 @@ class Pass(PartitionedData):
         **values: int,
     ) -> None:
         self.database, self.model_id, self.spec = database, model_id, spec
-        self.layout = Layout(spec)
+        self.at = span.stop
+        """The position whose spec it is."""
+        with database.read() as session:
+            self.layout = Layout.at(session, model_id, spec, self.at)
         window = f"{by} > :after AND {by} <= :until"
         self.where = f"model_id = :model AND holdout = :holdout AND {window} AND {where} AND {WHOLE}"
         self.values = {"model": model_id, "holdout": holdout, **values}
@@ -89,7 +65,7 @@ class Pass(PartitionedData):
             until = min(after + self.layout.chunk, self.span.stop)
             with self.database.read() as session:
                 values = {**self.values, "after": after, "until": until}
-                rows = bulk.select(session, self.where, values, self.layout.dtype)
+                rows = bulk.select(session, self.where, values, self.layout.stored_dtype)
             if len(rows):
                 yield self.layout.examples(rows)
 
@@ -112,7 +88,7 @@ class Pass(PartitionedData):
 
     def rows(self, key: Tensor) -> Examples:
         with self.database.read() as session:
-            return read_positions(session, self.model_id, self.spec, key.tolist())
+            return read_positions(session, self.model_id, self.spec, key.tolist(), self.at)
 
 
 def read_in_force(database: Database, model_id: int, spec: Spec, at: int, holdout: bool = False) -> Pass:
@@ -141,10 +117,10 @@ def load_if_small(data: Data) -> Data:
     return chunks
 
 
-def read_positions(session: Session, model_id: int, spec: Spec, positions: Sequence[int]) -> Examples:
-    """The examples at the given positions, in force or not: what a version's memory refers to."""
-    layout = Layout(spec)
+def read_positions(session: Session, model_id: int, spec: Spec, positions: Sequence[int], at: int) -> Examples:
+    """The examples at the given positions, in force at `at` or not: what a version's memory refers to."""
+    layout = Layout.at(session, model_id, spec, at)
     parts = []
     for some in batched(sorted(set(positions))):
-        parts.append(layout.examples(bulk.select_at(session, model_id, some, WHOLE, {}, layout.dtype)))
-    return concatenate(parts) if parts else layout.examples(bulk.to_rows([], layout.dtype))
+        parts.append(layout.examples(bulk.select_at(session, model_id, some, WHOLE, {}, layout.stored_dtype)))
+    return concatenate(parts) if parts else layout.examples(bulk.to_rows([], layout.stored_dtype))

@@ -21,12 +21,12 @@ if TYPE_CHECKING:  # the scheduler does without torch
 
 MOVE = """UPDATE models SET head = head + :size, train_count = train_count + :train,
     holdout_count = holdout_count + :holdout, removed_count = removed_count + :removed WHERE id = :model"""
-SAME_SHARE = "CAST(policy ->> 'holdout' AS DOUBLE PRECISION) = :share"
+SAME = "CAST(policy ->> 'holdout' AS DOUBLE PRECISION) = :share AND layout = :layout"
 INSERT = "INSERT INTO changes (model_id, first, last, kind, value, created_at)"
 MOVED = "SELECT id, head - :size + 1, head, :kind, CAST(:value AS JSONB), :now FROM moved RETURNING last"
 ADVANCE = f"WITH moved AS ({MOVE} RETURNING id, head) {INSERT} {MOVED}"
 """One statement, where the database can: a round trip less."""
-ADVANCE_IF_SAME_SHARE = f"WITH moved AS ({MOVE} AND {SAME_SHARE} RETURNING id, head) {INSERT} {MOVED}"
+ADVANCE_IF_SAME = f"WITH moved AS ({MOVE} AND {SAME} RETURNING id, head) {INSERT} {MOVED}"
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ class Counts:
         return cls(train=len(holdout) - held_out, holdout=held_out)
 
 
-def lock(session: Session, model_id: int) -> float:
-    """Lock a model's row until the end of the transaction, quicker than `catalog.find`; its holdout share."""
+def lock(session: Session, model_id: int) -> tuple[float, int]:
+    """Lock a model's row until the end of the transaction, quicker than `catalog.find`; holdout share and layout."""
     connection = session.connection()
-    query = "SELECT policy ->> 'holdout' FROM models WHERE id = :model"
+    query = "SELECT policy ->> 'holdout', layout FROM models WHERE id = :model"
     if connection.dialect.name != "sqlite":  # its transactions are alone anyway
         query += " FOR UPDATE"
     with bulk.sqlalchemy_errors(connection):
         row = bulk.run(connection, query, {"model": model_id}).fetchone()
     if row is None:
         raise NotFound("model_not_found", "There is no such model.")
-    return float(row[0])
+    return float(row[0]), int(row[1])
 
 
 def take(
@@ -76,34 +76,41 @@ def advance(
     counts: Counts,
     value: SpecPart | None = None,
     share: float | None = None,
+    layout: int = 0,
 ) -> int | None:
     """Move a model's head by `size`, change its counts, and note what happened; the new head.
 
     The model's row is locked from here on. None, and nothing has happened, if there is no such model, or none that has
-    the holdout share which the counts were made with.
+    the holdout share which the counts were made with and the layout of the examples.
     """
     connection = session.connection()
     sqlite = connection.dialect.name == "sqlite"
-    values = advance_values(model_id, size, kind, counts, value, share)
+    values = advance_values(model_id, size, kind, counts, value, share, layout)
     with bulk.sqlalchemy_errors(connection):
         if sqlite:
             # as SQLAlchemy writes a time there
             values["now"] = values["now"].replace(tzinfo=None).isoformat(" ", "microseconds")
-            move = MOVE if share is None else f"{MOVE} AND {SAME_SHARE}"
+            move = MOVE if share is None else f"{MOVE} AND {SAME}"
             moved = bulk.run(connection, f"{move} RETURNING head - :size + 1, head", values).fetchall()
             for first, last in moved:
                 values |= {"first": first, "last": last}
                 bulk.run(connection, f"{INSERT} VALUES (:model, :first, :last, :kind, :value, :now)", values)
                 return int(last)
             return None
-        row = bulk.run(connection, ADVANCE if share is None else ADVANCE_IF_SAME_SHARE, values).fetchone()
+        row = bulk.run(connection, ADVANCE if share is None else ADVANCE_IF_SAME, values).fetchone()
         return None if row is None else int(row[0])
 
 
 def advance_values(
-    model_id: int, size: int, kind: ChangeKind, counts: Counts, value: SpecPart | None, share: float | None
+    model_id: int,
+    size: int,
+    kind: ChangeKind,
+    counts: Counts,
+    value: SpecPart | None,
+    share: float | None,
+    layout: int = 0,
 ) -> dict[str, Any]:
     """The parameters of `ADVANCE`."""
     given = None if value is None else json.dumps(value)
-    values = {"model": model_id, "size": size, "kind": kind.value, "value": given, "now": now(), "share": share}
-    return {**values, **asdict(counts)}
+    values = {"model": model_id, "size": size, "kind": kind.value, "value": given, "now": now()}
+    return {**values, "share": share, "layout": layout, **asdict(counts)}

@@ -22,21 +22,22 @@ from sqlalchemy import Connection
 from core.database import SETTLE
 from core.ledger import bulk
 from core.ledger.batch import Batch
-from core.ledger.positions import ADVANCE_IF_SAME_SHARE, Counts, advance_values
+from core.ledger.positions import ADVANCE_IF_SAME, Counts, advance_values
 from core.tables.ledger import ChangeKind
 
 
 def append(connection: Connection, model_id: int, share: float, batch: Batch, holdout: NDArray[np.bool_]) -> int | None:
     """Store a batch at the model's next positions, as a transaction of its own; the last of them.
 
-    None, and nothing has happened, if there is no such model, or none with this holdout share. IntegrityError if one
-    of the ids is in force already.
+    None, and nothing has happened, if there is no such model, or none with this holdout share and
+    layout. IntegrityError if one of the ids is in force already.
     """
     driver: Any = connection.connection.driver_connection
     chunks = bulk.lay_out(model_id, batch, holdout)
     ready = next(chunks)  # the lock is not held for that
-    values = advance_values(model_id, len(batch), ChangeKind.ADDED, Counts.of_new(holdout), None, float(share))
-    advance = ClientCursor(driver).mogrify(bulk.to_psycopg(ADVANCE_IF_SAME_SHARE), values)
+    counts = Counts.of_new(holdout)
+    values = advance_values(model_id, len(batch), ChangeKind.ADDED, counts, None, float(share), batch.layout)
+    advance = ClientCursor(driver).mogrify(bulk.to_psycopg(ADVANCE_IF_SAME), values)
     with bulk.sqlalchemy_errors(connection):
         # the server stops at COPY, with the answers so far, until it has the rows
         driver.pgconn.send_query(f"BEGIN; {advance}; {bulk.COPY}; {SETTLE}".encode())

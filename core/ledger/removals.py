@@ -17,6 +17,7 @@ from core.ledger.additions import add_locked
 from core.ledger.batch import Batch
 from core.ledger.positions import Counts
 from core.ledger.queries import batched, look_up_in_force
+from core.ledger.specs import layout_at
 from core.models.policy import policy_of
 from core.tables.ledger import ChangeKind, Example, Removal
 from core.tables.models import Model
@@ -81,10 +82,8 @@ def restore(session: Session, model: Model, removed: Sequence[int]) -> list[int]
     What is in force at a position never changes, so each comes back as a change at a new position. One whose id was
     given to another example meanwhile stays out.
     """
-    from core.kprior.model.spec import dtype_of  # with it comes torch, which most who remove do without
-
     returned: list[int] = []
-    dtype = np.dtype(dtype_of(model.spec["input"]))
+    layout = layout_at(session, model.id, model.head)
     for some in batched(sorted(removed)):
         out = (Example.removed.is_not(None), func.length(Example.x) > 0)
         found = select(Example).where(Example.model_id == model.id, Example.position.in_(some), *out)
@@ -93,9 +92,10 @@ def restore(session: Session, model: Model, removed: Sequence[int]) -> list[int]
             del rows[id_]
         if rows:
             back = list(rows.values())
-            x = np.frombuffer(b"".join(row.x for row in back), dtype).reshape(len(back), -1)
-            y, splits = np.array([row.y for row in back]), [row.holdout for row in back]
-            batch = Batch(pa.array(list(rows), pa.string()), [row.subject for row in back], x, y, splits)
+            at, given = np.array([row.position for row in back]), np.array([row.y for row in back])
+            y, x = layout.convert(at, given, [row.x for row in back])
+            ids, subjects = pa.array(list(rows), pa.string()), [row.subject for row in back]
+            batch = Batch(ids, subjects, x, y, [row.holdout for row in back], model.layout)
             session.flush()
             add_locked(session, model.id, policy_of(model).holdout, batch)
             returned += [row.position for row in back]

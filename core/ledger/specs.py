@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
 from sqlalchemy import select
@@ -11,11 +13,13 @@ from sqlalchemy.orm import Session
 from core.errors import Conflict, Invalid, NotFound
 from core.ledger import positions
 from core.ledger.positions import Counts
-from core.tables.ledger import Change, ChangeKind
+from core.models.schema_changes import plain_part
+from core.tables.ledger import Change, ChangeKind, Example
 from core.tables.models import Model
 
 if TYPE_CHECKING:  # the scheduler does without torch
-    from core.kprior.model.spec import Spec, SpecPart
+    from core.kprior.model.spec import Input, Spec, SpecPart, TableInput, Target
+    from core.ledger.layouts import Layout
 
 
 def spec_at(session: Session, model_id: int, spec: Spec, at: int) -> Spec:
@@ -28,21 +32,30 @@ def specs_at(session: Session, model_id: int, spec: Spec, positions: Collection[
     last = max(positions, default=0)
     changes = select(Change).where(Change.model_id == model_id, Change.value.is_not(None), Change.last <= last)
     found = session.scalars(changes.order_by(Change.last)).all()
+    values = [(c.last, c.kind.value, plain_part(c.value)) for c in found if c.value is not None]
 
     def at_position(at: int) -> Spec:
-        return cast("Spec", {**spec, **{change.kind.value: change.value for change in found if change.last <= at}})
+        return cast("Spec", {**spec, **{kind: value for last, kind, value in values if last <= at}})
 
     return {at: at_position(at) for at in set(positions)}
 
 
+def layout_at(session: Session, model_id: int, at: int) -> Layout:
+    """How examples look at a position."""
+    from core.ledger.layouts import Layout  # with it comes torch, which most who read specs do without
+
+    spec = session.scalars(select(Model.spec).where(Model.id == model_id)).one()
+    return Layout.at(session, model_id, spec_at(session, model_id, spec, at), at)
+
+
 def part_of(spec: Spec, kind: ChangeKind) -> SpecPart:
     """What a change of this kind changes."""
-    return spec["regularizer"] if kind is ChangeKind.REGULARIZER else spec["architecture"]
+    return cast("dict[str, SpecPart]", spec)[kind.value]
 
 
 def with_part(spec: Spec, kind: ChangeKind, value: SpecPart) -> Spec:
     """The spec after a change."""
-    return cast("Spec", {**spec, kind.value: value})
+    return cast("Spec", {**spec, kind.value: plain_part(value)})
 
 
 def page_changes(session: Session, model: Model, before: int, limit: int) -> list[Change]:
@@ -67,9 +80,61 @@ def value_before(session: Session, model: Model, position: int) -> tuple[ChangeK
     before = part_of(spec_at(session, model.id, model.spec, position - 1), change.kind)
     if before == part_of(spec_at(session, model.id, model.spec, model.head), change.kind):
         raise Conflict("change_reverted", f"The {change.kind.value} is already what it was before position {position}.")
+    if change.kind is ChangeKind.INPUT:
+        from core.kprior.data.conversion import Inconvertible, reverted_input
+
+        try:
+            return change.kind, reverted_input(cast("TableInput", before), cast("TableInput", change.value))
+        except Inconvertible as error:
+            raise Invalid.at(("revert",), "change_irreversible", f"position {position}: {error}") from error
     return change.kind, before
 
 
 def change_spec(session: Session, model: Model, kind: ChangeKind, value: SpecPart) -> int:
-    """Record a new regularizer or architecture of a locked model; its position."""
-    return positions.take(session, model, kind, 1, Counts(), value)
+    """Record a new part of a locked model's spec; its position.
+
+    Raises
+    ------
+    Invalid
+        If examples that are in force could not be read any more.
+    """
+    before = part_of(spec_at(session, model.id, model.spec, model.head), kind)
+    if kind in (ChangeKind.INPUT, ChangeKind.TARGET):
+        check_change(session, model, kind, before, value)
+    last = positions.take(session, model, kind, 1, Counts(), value)
+    if kind in (ChangeKind.INPUT, ChangeKind.TARGET):
+        model.layout = last
+    return last
+
+
+def check_change(session: Session, model: Model, kind: ChangeKind, before: SpecPart, value: SpecPart) -> None:
+    """Whether the rows of a model can follow a change of its input or target."""
+    from core.kprior.data.conversion import Inconvertible, input_conversion, target_conversion
+    from core.kprior.model.spec import values_of
+
+    try:
+        if kind is ChangeKind.INPUT:
+            input_conversion(cast("Input", before), cast("Input", value))
+            return
+        classes = target_conversion(cast("Target", before), cast("Target", value))
+    except Inconvertible as error:
+        raise Invalid.at((kind.value, *error.place), f"{kind.value}_incompatible", str(error)) from error
+    gone = [code for code, after in enumerate(classes or ()) if math.isnan(after)]
+    if gone and has_classes(session, model, gone):
+        named = ", ".join(repr(values_of(cast("Target", before))[code]) for code in gone[:3])
+        message = f"{named} gone, and there are examples of it: remove them before, or say in `merge` what they are now"
+        raise Invalid.at((kind.value, "values"), "class_in_use", message)
+
+
+def has_classes(session: Session, model: Model, gone: Sequence[int]) -> bool:
+    """Whether examples in force are of some classes, as they are numbered now."""
+    steps = layout_at(session, model.id, model.head)
+    edges = [0, *steps.positions.tolist(), model.head]
+    for age, (after, until) in enumerate(pairwise(edges)):
+        before = steps.steps[age].target if age < len(steps.steps) else None
+        codes = list(gone) if before is None else [i for i, code in enumerate(before) if code in gone]
+        ours = (Example.model_id == model.id, Example.removed.is_(None), Example.y.in_(codes))
+        within = (Example.position > after, Example.position <= until)
+        if codes and session.scalar(select(Example.position).where(*ours, *within).limit(1)) is not None:
+            return True
+    return False

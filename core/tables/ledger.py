@@ -33,6 +33,8 @@ class ChangeKind(StrEnum):
     """Removed, and another with its id added at the same position."""
     REGULARIZER = "regularizer"
     ARCHITECTURE = "architecture"
+    INPUT = "input"
+    TARGET = "target"
 
 
 class Change(Base):
@@ -63,7 +65,7 @@ class Change(Base):
     first: Mapped[int] = mapped_column(BigInteger)
     kind: Mapped[ChangeKind] = mapped_column(named(ChangeKind))
     value: Mapped[SpecPart | None] = mapped_column(Json)
-    """The new regularizer or architecture."""
+    """The new regularizer, architecture, input or target; of the last two with what it says of rows from before."""
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 

@@ -31,11 +31,13 @@ class Model(Base):
     id: Mapped[int] = mapped_column(Integer, primary_key=True)
     name: Mapped[str] = mapped_column(String(63), unique=True)
     spec: Mapped[Spec] = mapped_column(Json)
-    """As created. Changes of regularizer and architecture are in the ledger."""
+    """As created. Changes are in the ledger."""
     training: Mapped[TrainingDocument] = mapped_column(Json)
     policy: Mapped[PolicyDocument] = mapped_column(Json)
     head: Mapped[int] = mapped_column(BigInteger, default=0)
     """The last position of the ledger."""
+    layout: Mapped[int] = mapped_column(BigInteger, default=0)
+    """Where the input or the target changed last: new examples are stored as it is since then."""
     train_count: Mapped[int] = mapped_column(BigInteger, default=0)
     holdout_count: Mapped[int] = mapped_column(BigInteger, default=0)
     removed_count: Mapped[int] = mapped_column(BigInteger, default=0)

@@ -27,17 +27,17 @@ MOST_NAMES = 20
 """Classes whose names and counts can be read."""
 
 
-def of_version(version: Version, lineage: Lineage) -> dict[str, bytes]:
-    """The pictures of one version, by file name. `lineage` ends with it."""
+def of_version(version: Version, lineage: Lineage, target: Target) -> dict[str, bytes]:
+    """The pictures of one version, by file name. `lineage` ends with it; `target` is what it predicts."""
     drawn = version.evaluation or {}
     cost_name, quality_name = OVERVIEW
     made = {cost_name: cost(lineage)} if lineage.line else {}
     if name := main_metric(version.metrics):
         made[quality_name] = quality(lineage, name)
     if drawn.get("reliability"):
-        made["reliability.png"] = reliability(version, drawn["reliability"], lineage.model.spec["target"]["kind"])
+        made["reliability.png"] = reliability(version, drawn["reliability"], target["kind"])
     if counts := drawn.get("confusion"):
-        made["confusion.png"] = confusion(version, counts, lineage.model.spec["target"])
+        made["confusion.png"] = confusion(version, counts, target)
     return made
 
 

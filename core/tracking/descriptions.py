@@ -45,7 +45,7 @@ def describe_comparison(lineage: Lineage, comparison: Comparison) -> str:
     """An adapted version and a full retrain at the same position, in a sentence."""
     figures = coarse_pair(comparison.figures, errors_of(lineage, comparison))
     said = f"At position {comparison.position} the adapted model (version {comparison.adapted}) and a full retrain "
-    apart, kind = figures.get("disagreement"), lineage.model.spec["target"]["kind"]
+    apart, kind = figures.get("disagreement"), lineage.spec["target"]["kind"]
     if apart is None:
         said += f"(version {comparison.retrained}) were compared"
     elif kind in ("binary", "classes"):
@@ -136,7 +136,7 @@ def describe_hold(model: Model) -> str:
 
 def describe_model(lineage: Lineage) -> str:
     """The description of a model's experiment, in Markdown."""
-    name, spec = lineage.model.name, lineage.model.spec
+    name, spec = lineage.model.name, lineage.spec
     hold = describe_hold(lineage.model)
     return (
         f"{f'**The model is {hold}.** Nothing is adapted or retrained by itself. ' if hold else ''}"

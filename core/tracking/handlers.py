@@ -84,7 +84,7 @@ class EventHandler:
             runs.fill_model(client, run, model_id, version)
         runs.fill_version(client, run, version, spec, model_id, then)
         # the weights, or figures that would tell of a person, are gone: no picture brings them back
-        pictures = {} if version.state is VersionState.PURGED else charts.of_version(version, then)
+        pictures = {} if version.state is VersionState.PURGED else charts.of_version(version, then, spec["target"])
         runs.fill_figures(client, run.info.run_id, pictures)
         ids = timeline.fill(client, lines, version, then)
         if version is lineage.versions[-1]:

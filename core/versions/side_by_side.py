@@ -11,7 +11,9 @@ from dataclasses import replace
 
 from core.database import Database
 from core.kprior import State
+from core.kprior.data.conversion import same_schema
 from core.ledger.holdout import SampledRows, as_sample, update_sample
+from core.ledger.specs import spec_at
 from core.models.policy import policy_of
 from core.tables.ledger import HoldoutSample
 from core.tables.models import Model
@@ -28,6 +30,8 @@ def compare_on_holdout(database: Database, model: Model, one: State, other: Stat
     if not model.holdout_count:
         return compare(one, other, ())
     rows = holdout_rows(database, model)
+    if not all(same_schema(state.spec, rows.layout.spec) for state in (one, other)):
+        return compare(one, other, ())  # rows of today are none that both of them can read
     rows.layout.chunk = max(1, min(rows.layout.chunk, NUMBERS // one.predictor.family.outputs))
     return compare(one, other, rows)
 
@@ -39,7 +43,9 @@ def holdout_rows(database: Database, model: Model) -> SampledRows:
     if kept is None:  # an erasure had it made anew
         kept = update_sample(database, model.id, model.head, policy_of(model).evaluation.rows)
     kept = replace(kept, size=min(kept.size, ROWS)).with_rows(kept.rows)
-    return SampledRows(database, model.id, model.spec, model.head, kept.rows)
+    with database.read() as session:
+        spec = spec_at(session, model.id, model.spec, model.head)
+    return SampledRows(database, model.id, spec, model.head, kept.rows)
 
 
 def spec_differences(

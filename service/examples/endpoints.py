@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
@@ -10,10 +11,12 @@ from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from core import ledger
-from core.errors import NotFound
+from core.errors import Invalid, NotFound
 from core.jobs import queue
 from core.ledger import queries
+from core.ledger.additions import LayoutChanged
 from core.ledger.batch import Batch
+from core.ledger.specs import layout_at, spec_at
 from core.models import catalog
 from core.models.policy import policy_of
 from service import metrics
@@ -72,6 +75,13 @@ def with_recent(name: str, caller: Caller, context: Context, act: Callable[[Rece
         if again.id == model.id:
             raise
         return act(again)
+    except (LayoutChanged, Invalid):
+        # perhaps by another process: what was sent is read as the model is now
+        context.models.clear()
+        again = find_recent(name, caller, context)
+        if (again.id, again.layout) == (model.id, model.layout):
+            raise
+        return act(again)
 
 
 def read_body(model: RecentModel, context: Context, kind: str, body: bytes, id: str | None = None) -> Batch:
@@ -80,7 +90,7 @@ def read_body(model: RecentModel, context: Context, kind: str, body: bytes, id: 
     reader = BodyReader(
         model.spec, settings.max_batch, settings.max_body_bytes, settings.secret, settings.caseless_subjects
     )
-    return formats.read(reader, kind, body, id)
+    return replace(formats.read(reader, kind, body, id), layout=model.layout)
 
 
 def store_in(
@@ -109,7 +119,8 @@ def find_recent(name: str, caller: Caller, context: Context) -> RecentModel:
     if found is None or (caller.models is not None and name not in caller.models):
         with context.database.read() as session:
             model = catalog.find(session, name, caller.models)
-            found = RecentModel(model.id, model.spec, policy_of(model).holdout)
+            spec = spec_at(session, model.id, model.spec, model.layout)
+            found = RecentModel(model.id, spec, model.layout, policy_of(model).holdout)
         context.models.put(name, found)
     return found
 
@@ -125,9 +136,10 @@ def list_examples(
     """The examples in force, in the order they came. A page of large ones is shorter than `limit`."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
-        limit = max(1, min(limit, PAGE_NUMBERS // inputs_of(model.spec).width))
+        layout = layout_at(session, model.id, model.head)
+        limit = max(1, min(limit, PAGE_NUMBERS // inputs_of(layout.spec).width))
         rows = queries.page_examples(session, model, parse_cursor(after, 0), limit + 1)
-        return page_of(rows, limit, lambda row: of_example(row, model.spec), lambda row: row.position)
+        return page_of(rows, limit, lambda row: of_example(row, layout), lambda row: row.position)
 
 
 Id = Annotated[str, Path(max_length=200, examples=["a1"])]
@@ -180,7 +192,7 @@ async def replace_example(
 def replace_in(name: str, recent: RecentModel, batch: Batch, caller: Caller, write: UnitOfWork) -> Response:
     """Replace examples, and have the model adapted, in one transaction."""
 
-    def replace(session: Session) -> ReplacedAnswer:
+    def correct(session: Session) -> ReplacedAnswer:
         model = catalog.find(session, name, caller.models, lock=True)
         if model.id != recent.id:
             raise NotFound("model_not_found", "There is no such model.")
@@ -190,7 +202,7 @@ def replace_in(name: str, recent: RecentModel, batch: Batch, caller: Caller, wri
         metrics.count_unseen(name, inputs_of(recent.spec).count_other(batch.x))
         return ReplacedAnswer(**vars(replaced), position=model.head, job=job)
 
-    return write(caller.credential, 202, replace)
+    return write(caller.credential, 202, correct)
 
 
 @router.get("/{id:path}", response_model=ExampleAnswer, responses=documented(404))
@@ -198,4 +210,4 @@ def show_example(name: Name, id: Id, caller: Reader, context: ContextDep) -> Exa
     """One example in force, by the caller's id."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
-        return of_example(queries.find_example(session, model, id), model.spec)
+        return of_example(queries.find_example(session, model, id), layout_at(session, model.id, model.head))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field
 
-from core.kprior.model.spec import Spec
+from core.ledger.layouts import Layout
 from core.ledger.queries import StoredExample
 from core.tables.ledger import Example
 from service.examples.formats import FORMATS, JSON
@@ -104,12 +104,13 @@ class ExampleAnswer(BaseModel):
     position: int
 
 
-def of_example(row: Example | StoredExample, spec: Spec) -> ExampleAnswer:
-    inputs = inputs_of(spec)
+def of_example(row: Example | StoredExample, layout: Layout) -> ExampleAnswer:
+    inputs = inputs_of(layout.spec)
+    y, x = layout.content(row.position, row.y, row.x)
     return ExampleAnswer(
         id=row.id,
-        x=inputs.to_json(np.frombuffer(row.x, inputs.dtype)),
-        y=Targets(spec["target"]).to_json(row.y),
+        x=inputs.to_json(np.frombuffer(x, inputs.dtype)),
+        y=Targets(layout.spec["target"]).to_json(y),
         split="holdout" if row.holdout else "train",
         position=row.position,
     )

@@ -158,8 +158,8 @@ def resume_model(name: Name, caller: Admin, write: Write) -> Response:
 def list_changes(
     name: Name, caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None
 ) -> Page[ChangedAnswer]:
-    """Changes of regularizer and architecture, and corrections of examples, the newest first. Examples that were added
-    or removed are not among them.
+    """Changes of regularizer, architecture, input and target, and corrections of examples, the newest first. Examples
+    that were added or removed are not among them.
     """
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
@@ -174,7 +174,9 @@ def list_changes(
     responses=documented(404, 409),
 )
 def change_model(name: Name, body: ModelChange, caller: Admin, context: ContextDep, write: Write) -> Response:
-    """Give the model another regularizer, another architecture, or both; or undo such a change by another one."""
+    """Give the model another regularizer, another architecture, other columns or classes; or undo such a change by
+    another one. Examples from before are read as the new columns and classes have them.
+    """
 
     def change(session: Session) -> ChangeAnswer:
         model = catalog.find(session, name, caller.models, lock=True)
@@ -188,4 +190,6 @@ def change_model(name: Name, body: ModelChange, caller: Admin, context: ContextD
             ledger.change_spec(session, model, kind, value)
         return ChangeAnswer(position=model.head, job=queue.enqueue_adaptation(session, model, write.request_id))
 
-    return write(caller.credential, 202, change)
+    answer = write(caller.credential, 202, change)
+    context.models.clear()
+    return answer

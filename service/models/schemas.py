@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 from core.kprior.model.spec import SpecPart
 from core.models.catalog import NAME
 from core.models.policy import Policy
+from core.models.schema_changes import ChangedTableSchema, ChangedTargetSchema
 from core.models.spec import (
     ArchitectureSchema,
     InputSchema,
@@ -96,7 +97,9 @@ class PolicyPatch(Strict):
 
 
 class ModelChange(Strict):
-    """A new regularizer, a new architecture, or both; or the position of such a change that shall be undone."""
+    """New parts of the spec: regularizer, architecture, columns of a table, target; or the position of a change that
+    shall be undone.
+    """
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"regularizer": {"kind": "l2", "delta": 10.0, "penalize_bias": False}}]}
@@ -104,6 +107,10 @@ class ModelChange(Strict):
 
     regularizer: RegularizerSchema | None = None
     architecture: ArchitectureSchema | None = None
+    input: ChangedTableSchema | None = Field(
+        None, description="All columns that there are from now on; what became of those before is found by name."
+    )
+    target: ChangedTargetSchema | None = Field(None, description="All classes that there are from now on.")
     revert: StrictInt | None = Field(
         None,
         ge=1,
@@ -113,14 +120,19 @@ class ModelChange(Strict):
 
     @model_validator(mode="after")
     def not_empty(self) -> ModelChange:
-        changes = self.regularizer is not None or self.architecture is not None
-        if changes == (self.revert is not None):
-            raise ValueError("give a regularizer, an architecture, or both; or the position of a change to revert")
+        if bool(self.parts()) == (self.revert is not None):
+            message = "give a regularizer, an architecture, an input, a target; or the position of a change to revert"
+            raise ValueError(message)
         return self
 
     def parts(self) -> list[tuple[ChangeKind, SpecPart]]:
         """What shall be another, in the order of the ledger."""
-        given = [(ChangeKind.REGULARIZER, self.regularizer), (ChangeKind.ARCHITECTURE, self.architecture)]
+        given = [
+            (ChangeKind.INPUT, self.input),
+            (ChangeKind.TARGET, self.target),
+            (ChangeKind.REGULARIZER, self.regularizer),
+            (ChangeKind.ARCHITECTURE, self.architecture),
+        ]
         return [(kind, cast(SpecPart, p.model_dump(mode="json", exclude_none=True))) for kind, p in given if p]
 
 
@@ -137,7 +149,7 @@ class ChangedAnswer(BaseModel):
     """A change of the model, or a correction of examples."""
 
     position: int = Field(description="The last one, where a correction took several.")
-    kind: ChangeKind = Field(description="`regularizer` or `architecture`; `replaced`: examples were corrected.")
+    kind: ChangeKind = Field(description="A part of the spec; `replaced`: examples were corrected.")
     value: dict[str, object] | None = Field(description="Null where examples were corrected.")
     examples: int | None = Field(description="How many were corrected.")
     created_at: datetime

@@ -17,6 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from core.kprior import State
 from core.ledger import passes
 from core.ledger.digest import EMPTY, update_digest
+from core.ledger.specs import spec_at
 from core.models import catalog
 from core.tables.versions import Version
 from tests.stack import Stack
@@ -148,7 +149,8 @@ class Deployment(Stack):
         with self.database.read() as session:
             model = catalog.find(session, name, None)
             champion = session.get_one(Version, (model.id, model.champion))
-        held = passes.read_in_force(self.database, model.id, model.spec, champion.position)
+            spec = spec_at(session, model.id, model.spec, champion.position)
+        held = passes.read_in_force(self.database, model.id, spec, champion.position)
         return champion.dataset == update_digest(self.settings.secret, EMPTY, held)
 
     @property

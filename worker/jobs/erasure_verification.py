@@ -16,6 +16,7 @@ from core.kprior import State
 from core.kprior.certificate.membership import auc
 from core.kprior.passes.row_losses import row_losses
 from core.ledger import passes
+from core.ledger.layouts import Unreadable
 from core.models.policy import policy_of
 from core.tables.models import Model
 from core.tables.versions import Version, VersionKind
@@ -89,12 +90,16 @@ def audit(attempt: JobAttempt) -> dict[str, Familiarity | None]:
             if before is None or snapshot.tip is None or model.holdout_count == 0:
                 continue
             learnt = trained_positions(session, part, before.position)
-            rows = passes.read_positions(session, model.id, snapshot.spec, learnt)
+            try:
+                rows = passes.read_positions(session, model.id, snapshot.spec, learnt, snapshot.at)
+            except Unreadable:  # of a class that no version since then knows
+                continue
             if len(rows) == 0:
                 continue
             chances = []
             for version in (before, snapshot.tip):
-                if version.number not in strangers and (state := snapshot.load_or_none(version)) is not None:
+                state = snapshot.load_or_none(version)
+                if version.number not in strangers and state is not None and snapshot.reads(state):
                     seen = row_losses(state.predictor, state.w, snapshot.holdout)
                     strangers[version.number] = state, seen
                 if version.number in strangers:

@@ -57,7 +57,8 @@ def retrain_at_head(attempt: JobAttempt) -> None:
     if snapshot.count == 0:
         raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
     current = snapshot.load_or_none(snapshot.tip)
-    draft = train_draft(attempt, snapshot, attempt.part(0.1, 0.9), encoder_of=current)
+    same = current if current is not None and snapshot.reads(current) else None
+    draft = train_draft(attempt, snapshot, attempt.part(0.1, 0.9), encoder_of=same)
     figures = None
     adapted = snapshot.tip if snapshot.tip and snapshot.tip.position == at else None
     if adapted is not None and adapted.kind is VersionKind.ADAPTED and current is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import structlog
 import torch
@@ -15,8 +16,10 @@ import torch
 from core.kprior import (
     AddData,
     Certificate,
+    ChangeInput,
     ChangeModel,
     ChangeRegularizer,
+    ChangeTarget,
     Cost,
     Data,
     Examples,
@@ -29,10 +32,12 @@ from core.kprior import (
     adopt,
     train,
 )
+from core.kprior.adaptation.schema import Untransferable, change_schema
 from core.kprior.curvature import is_wide
 from core.kprior.passes.moments import encoder_fits
 from core.ledger import passes
 from core.ledger.digest import DigestedData, update_digest
+from core.ledger.layouts import Step, Unreadable, steps_until
 from core.tables.versions import Version, VersionKind, VersionState
 from core.versions.evaluation import evaluate
 from core.versions.history import VersionDraft
@@ -83,19 +88,50 @@ def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) ->
     """What the tip lacks; Unadaptable if that is not known any more, or nothing can be built on it."""
     attempt.progress(0.02, "reading what changed")
     parent = snapshot.load(tip)
-    database, at = snapshot.context.database, snapshot.at
+    database, at, cost = snapshot.context.database, snapshot.at, Cost()
     added = passes.load_if_small(passes.read_added(database, snapshot.model_id, snapshot.spec, tip.position, at))
-    removed = passes.load_if_small(passes.read_removed(database, snapshot.model_id, snapshot.spec, tip.position, at))
+    try:
+        removed = passes.load_if_small(
+            passes.read_removed(database, snapshot.model_id, snapshot.spec, tip.position, at)
+        )
+    except Unreadable as error:
+        raise Unadaptable("examples of a class that is gone were removed") from error
     if parent.count + count_rows(added) - count_rows(removed) != snapshot.count:
         raise Unadaptable("examples that the version before stands for are purged")
-    cost = Cost()
+    memory = snapshot.load_memory(parent, tip.position)
+    if not snapshot.reads(parent):
+        with cost.timed():
+            parent, memory = follow_schema(snapshot, tip, parent, memory, added)
     if snapshot.erasing or (snapshot.removal and count_rows(removed)):
         cost.data_passes += bool(parent.predictor.encoder.state_dict())
         reading = Reading(attempt, snapshot.in_force(), attempt.part(0.02, 0.05), "reading the examples")
         if not encoder_fits(parent.predictor.encoder, reading):
             raise Unadaptable("the units of its columns are not those of the examples that are left")
     dataset = update_digest(snapshot.secret, tip.dataset, added, removed)
-    return Changes(parent, snapshot.load_memory(parent), added, removed, dataset, cost)
+    return Changes(parent, memory, added, removed, dataset, cost)
+
+
+def follow_schema(
+    snapshot: ModelSnapshot, tip: Version, parent: State, memory: Examples, added: Data
+) -> tuple[State, Examples]:
+    """The tip and its memory in terms of the columns and classes that the model has now."""
+    with snapshot.context.database.read() as session:
+        steps = steps_until(session, snapshot.model_id, snapshot.at, tip.position)
+    whole = reduce(Step.then, steps)
+    tasks: list[Task] = [AddData(added)]
+    if whole.input is not None and snapshot.spec["input"]["kind"] == "table":
+        tasks.append(ChangeInput(snapshot.spec["input"], whole.input))
+    if whole.target is not None:
+        tasks.append(ChangeTarget(snapshot.spec["target"], whole.target))
+    if parent.spec["regularizer"] != snapshot.spec["regularizer"]:
+        tasks.append(ChangeRegularizer(snapshot.spec["regularizer"]))
+    try:
+        parent, memory = change_schema(parent, memory, tasks)
+    except Untransferable as error:
+        raise Unadaptable(f"its input or target changed: {error}") from error
+    if not snapshot.reads(parent):
+        raise Unadaptable("its input or target is another")
+    return parent, memory
 
 
 def adapt_tip(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tuple[VersionDraft, str]:
@@ -137,6 +173,7 @@ def adapt_tip(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tup
 
 def worse(snapshot: ModelSnapshot, parent: State, made: VersionDraft) -> bool:
     """Whether a version without a bound lost more on the holdout than chance would have it: nothing done is better."""
+    # of a parent that followed a change of columns or classes, that is what it says with what it does not know yet
     before = evaluate([parent], snapshot.holdout)[0].metrics
     if "loss" not in before:
         return False
@@ -244,6 +281,8 @@ def complete_draft(
     with snapshot.context.database.read() as session:
         first = session.get(Version, (snapshot.model_id, FIRST))
     before = snapshot.load_or_none(first) if first and first.state is not VersionState.PURGED else None
+    if before is not None and not snapshot.reads(before):
+        before = None  # it knows nothing of the columns or classes that there are now
     ours, *frozen = evaluate([state] if before is None else [state, before], snapshot.holdout)
     kind = VersionKind.TRAINED if method in ("retrain", "imported") else VersionKind.ADAPTED
     parent = snapshot.tip if kind is VersionKind.ADAPTED else None

@@ -11,6 +11,7 @@ from torch import Tensor
 from core.erasure.queries import open_parts
 from core.errors import NotFound, Unavailable
 from core.kprior import CertifiedRemoval, Data, Examples, MemoryPolicy, State, StateError, Training
+from core.kprior.data.conversion import same_schema
 from core.kprior.model.spec import Spec
 from core.kprior.solvers import Watch
 from core.ledger import passes
@@ -120,13 +121,17 @@ class ModelSnapshot:
         except Unadaptable:
             return None
 
-    def load_memory(self, state: State) -> Examples:
-        """The examples that a state's memory refers to."""
+    def load_memory(self, state: State, at: int) -> Examples:
+        """The examples that a state's memory refers to, as they were at its position."""
         with self.context.database.read() as session:
-            found = passes.read_positions(session, self.model_id, self.spec, state.memory.key.tolist())
+            found = passes.read_positions(session, self.model_id, state.spec, state.memory.key.tolist(), at)
         if len(found) < len(state.memory):
             raise Unadaptable("examples that the version before remembers are purged")
         return found
+
+    def reads(self, state: State) -> bool:
+        """Whether a state has the input and target of this model, whose rows it can be measured on."""
+        return same_schema(state.spec, self.spec)
 
 
 def count_rows(data: Data) -> int:

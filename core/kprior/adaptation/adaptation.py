@@ -13,6 +13,7 @@ from torch import Tensor
 
 from core.kprior.adaptation.dense import hessian_of, recentre
 from core.kprior.adaptation.network import adapt_network
+from core.kprior.adaptation.schema import change_schema
 from core.kprior.adaptation.sums import change_sums
 from core.kprior.adaptation.survey import Survey, survey_change
 from core.kprior.adaptation.wide import adapt_wide
@@ -60,7 +61,8 @@ def adapt(
     memory
         The rows that `state.memory` refers to, in any order.
     tasks
-        What changes; of several changes of the regularizer or the architecture the last one holds.
+        What changes; of several changes of the regularizer or the architecture the last one holds. Where the input or
+        the target changes, examples that come or go are given as the new ones have them.
     method
         What is minimised: ours, the paper's K-prior, or a rival of it.
     training
@@ -111,6 +113,7 @@ def adapt(
     """
     training, policy = training or Training(), policy or MemoryPolicy()
     cost = Cost()
+    state, memory = change_schema(state, memory, tasks)
     change = Change.of(tasks)
     if draw is not None and method == OURS and becomes_network(state, change):
         survey = survey or survey_change(state, tasks, draw, training=training, holdout=holdout, watch=watch)

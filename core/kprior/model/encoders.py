@@ -59,6 +59,12 @@ class Category:
         # the value that is called so, or the place after all values; where unseen ones are refused, none come
         self.other = self.missing if unseen is None else self.size if unseen < 0 else int(unseen)
 
+    def place(self, code: float) -> int:
+        """Which of them one code is."""
+        if math.isnan(code):
+            return self.missing
+        return int(code) if 0 <= code < self.size else self.other
+
     def indicate(self, x: Tensor) -> Tensor:
         """(n, columns) -> (n, width)."""
         code = x[:, self.index]

@@ -29,6 +29,10 @@ class NumberColumn(TypedDict):
 
     name: str
     type: Literal["number"]
+    was: NotRequired[str]
+    """In a change of the input: its name before."""
+    default: NotRequired[float | None]
+    """In a change of the input: what a new column has in rows from before; None: it is missing there."""
 
 
 class BooleanColumn(TypedDict):
@@ -36,6 +40,8 @@ class BooleanColumn(TypedDict):
 
     name: str
     type: Literal["boolean"]
+    was: NotRequired[str]
+    default: NotRequired[bool | None]
 
 
 class DateColumn(TypedDict):
@@ -43,6 +49,8 @@ class DateColumn(TypedDict):
 
     name: str
     type: Literal["date"]
+    was: NotRequired[str]
+    default: NotRequired[None]
 
 
 class CategoryColumn(TypedDict):
@@ -53,6 +61,10 @@ class CategoryColumn(TypedDict):
     values: list[int | str]
     other: NotRequired[bool]
     """Whether values that are not among them are taken as `other`, or refused; `core.models.spec` has the default."""
+    was: NotRequired[str]
+    default: NotRequired[int | str | None]
+    merge: NotRequired[dict[str, int | str]]
+    """In a change of the input: which value stands for one that is gone."""
 
 
 Column = NumberColumn | BooleanColumn | DateColumn | CategoryColumn
@@ -76,6 +88,8 @@ class ClassesTarget(TypedDict):
 
     kind: Literal["classes"]
     values: list[int | str]
+    merge: NotRequired[dict[str, int | str]]
+    """In a change of the target: which class stands for one that is gone."""
 
 
 class NumberTarget(TypedDict):
@@ -135,8 +149,8 @@ Input = VectorInput | ImageInput | TableInput
 Target = BinaryTarget | ClassesTarget | NumberTarget | CountTarget
 Architecture = LinearArchitecture | MlpArchitecture | ConvolutionalArchitecture | PluginArchitecture
 Regularizer = L2Regularizer
-SpecPart = Regularizer | Architecture
-"""What can change; input and target never do."""
+SpecPart = Regularizer | Architecture | Input | Target
+"""What can change."""
 
 
 class PredictorSpec(TypedDict):

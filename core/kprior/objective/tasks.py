@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from core.kprior.data.conversion import Conversion
 from core.kprior.data.examples import Data
-from core.kprior.model.spec import Architecture, Regularizer
+from core.kprior.model.spec import Architecture, Regularizer, TableInput, Target
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,42 @@ class ChangeModel:
     architecture: Architecture
 
 
-Task = AddData | RemoveData | ChangeRegularizer | ChangeModel
+@dataclass(frozen=True)
+class ChangeInput:
+    """New columns of a table. Rows of the memory are given as they were; all others as the new input has them.
+
+    Examples
+    --------
+    >>> from core.kprior import ChangeInput
+    >>> from core.kprior.data.conversion import input_conversion
+    >>> age, visits = {"name": "age", "type": "number"}, {"name": "visits", "type": "number"}
+    >>> old, new = {"kind": "table", "columns": [age]}, {"kind": "table", "columns": [age, visits]}
+    >>> ChangeInput(new, input_conversion(old, new)).conversion.columns[0].index
+    0
+    """
+
+    input: TableInput
+    conversion: Conversion
+    """Of the rows from before."""
+
+
+@dataclass(frozen=True)
+class ChangeTarget:
+    """Other classes; or classes, where there were 0 and 1.
+
+    Examples
+    --------
+    >>> from core.kprior import ChangeTarget
+    >>> ChangeTarget({"kind": "classes", "values": [0, 1, 2]}, (0.0, 1.0)).classes
+    (0.0, 1.0)
+    """
+
+    target: Target
+    classes: tuple[float, ...]
+    """The new class of each old one, by their numbers; NaN for one that is gone."""
+
+
+Task = AddData | RemoveData | ChangeRegularizer | ChangeModel | ChangeInput | ChangeTarget
 
 
 @dataclass(frozen=True)

@@ -143,6 +143,14 @@ def test_change_sends_the_new_parts(stand_in: StandIn) -> None:
     assert stand_in.asked[0].json() == {"regularizer": {"kind": "l2", "delta": 10}}
 
 
+def test_change_sends_other_columns_and_classes(stand_in: StandIn) -> None:
+    stand_in.answer({"position": 7, "job": None}, status=202)
+    columns, classes = '{"kind": "table", "columns": []}', '{"kind": "classes", "values": ["a", "b"]}'
+    assert stand_in.run("models", "change", "churn", "--input", columns, "--target", classes).exit_code == 0
+    sent = stand_in.asked[0].json()
+    assert (sent["input"]["kind"], sent["target"]["values"]) == ("table", ["a", "b"])
+
+
 def test_a_change_is_reverted_by_its_position(stand_in: StandIn) -> None:
     change = {"position": 7, "kind": "regularizer", "value": {"kind": "l2", "delta": 10.0}, "created_at": AT}
     stand_in.answer({"items": [change], "next": None}, {"position": 9, "job": None})

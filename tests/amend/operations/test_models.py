@@ -21,6 +21,16 @@ from tests.worker.deployment import DIM, Deployment
 pytestmark = pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 
 
+def test_columns_and_classes_change(client: Client, deployment: Deployment) -> None:
+    column = {"name": "age", "type": "number"}
+    name = deployment.new_model(input={"kind": "table", "columns": [column]})
+    classes = {"kind": "classes", "values": [0, 1, 2]}
+    renamed = {"kind": "table", "columns": [{**column, "name": "years", "was": "age"}]}
+    assert client.change_model(name, input=renamed, target=classes).position == 2
+    made = client.model(name)
+    assert (made.input["columns"][0]["name"], made.target) == ("years", classes)
+
+
 def test_a_model_from_its_creation_to_its_deletion(client: Client, deployment: Deployment) -> None:
     name = deployment.new_model() + "x"
     made = client.create_model(name, INPUT, TARGET, regularizer={"kind": "l2", "delta": 2.0}, policy=QUIET)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from core.database import Database
-from core.ledger import passes
+from core.ledger import layouts, passes
 from core.tables.models import Model
 from tests.core.ledger.reference_ledger import Ledger, Row, add, contents, gap_free, new_model, remove, runs, stored
 
@@ -48,7 +48,7 @@ def read(database: Database, model: Model, done: Event) -> list[tuple[int, dict[
 def test_a_reader_at_a_position_sees_exactly_the_changes_up_to_it(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passes, "CHUNK_BYTES", 1)  # a pass is many queries, with writes between them
+    monkeypatch.setattr(layouts, "CHUNK_BYTES", 1)  # a pass is many queries, with writes between them
     model, done = new_model(database), Event()
     with ThreadPoolExecutor(WRITERS + 2) as threads:
         readers = [threads.submit(read, database, model, done) for _ in range(2)]

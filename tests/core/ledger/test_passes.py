@@ -10,7 +10,7 @@ import torch
 
 from core import ledger
 from core.database import Database
-from core.ledger import passes, queries
+from core.ledger import layouts, passes, queries
 from core.ledger.specs import spec_at
 from core.tables.ledger import ChangeKind
 from core.tables.models import Model
@@ -31,7 +31,7 @@ def test_training_and_holdout_are_apart(database: Database, model: Model) -> Non
 def test_a_pass_is_read_in_bounded_chunks_and_can_be_read_again(
     database: Database, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passes, "CHUNK_BYTES", 64 * 72)  # rows of 8 bytes, and 64 for the rest
+    monkeypatch.setattr(layouts, "CHUNK_BYTES", 64 * 72)  # rows of 8 bytes, and 64 for the rest
     rows = [Row(f"e{i}", x=(i, -i), y=i % 2, split=False) for i in range(64 * 2 + 5)]
     add(database, model, rows)
     found = passes.read_in_force(database, model.id, model.spec, len(rows))
@@ -40,7 +40,7 @@ def test_a_pass_is_read_in_bounded_chunks_and_can_be_read_again(
 
 
 def test_a_pass_that_ends_with_a_full_chunk(database: Database, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "CHUNK_BYTES", 64 * 72)
+    monkeypatch.setattr(layouts, "CHUNK_BYTES", 64 * 72)
     add(database, model, [Row(f"e{i}", split=False) for i in range(128)])
     assert [len(chunk) for chunk in passes.read_in_force(database, model.id, model.spec, 128)] == [64, 64]
 
@@ -49,7 +49,7 @@ def test_a_pass_that_ends_with_a_full_chunk(database: Database, model: Model, mo
 def test_a_pass_falls_into_stretches_that_the_ledger_decides(
     database: Database, model: Model, monkeypatch: pytest.MonkeyPatch, n: int, size: int
 ) -> None:
-    monkeypatch.setattr(passes, "CHUNK_BYTES", 72)  # one row
+    monkeypatch.setattr(layouts, "CHUNK_BYTES", 72)  # one row
     if n:
         add(database, model, [Row(f"e{i}", x=(i, 0), split=False) for i in range(n)])
     found = passes.read_in_force(database, model.id, model.spec, n)
@@ -93,8 +93,8 @@ def test_by_position_finds_examples_in_force_or_not(
     add(database, model, [Row(f"e{i}", x=(i, 0), split=i % 2 == 0) for i in range(1, 8)])
     remove(database, model, ["e5"])
     with database.read() as session:
-        found = passes.read_positions(session, model.id, model.spec, [7, 5, 2, 1, 99])
-        nothing = passes.read_positions(session, model.id, model.spec, [])
+        found = passes.read_positions(session, model.id, model.spec, [7, 5, 2, 1, 99], 99)
+        nothing = passes.read_positions(session, model.id, model.spec, [], 99)
     assert found.key.tolist() == [1, 2, 5, 7]
     assert found.x[:, 0].tolist() == [1, 2, 5, 7]
     assert (len(nothing), nothing.x.shape, nothing.y.shape) == (0, (0, 2), (0, 1))

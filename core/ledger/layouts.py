@@ -1,0 +1,164 @@
+"""How rows of the ledger look as tensors at a position: what is from before a change of input or target is converted.
+
+A row is stored once, under the spec that was in force when it came, and stays as it is. Whoever reads it says as of
+which position, and gets it as the spec there has it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+from torch import Tensor
+
+from core.kprior import Examples
+from core.kprior.data.conversion import (
+    Conversion,
+    input_conversion,
+    recode,
+    target_conversion,
+    target_then,
+)
+from core.kprior.model.spec import Input, Spec, Target, dtype_of, shape_of
+from core.ledger import bulk
+from core.models.schema_changes import plain_part
+from core.tables.ledger import Change, ChangeKind
+from core.tables.models import Model
+
+CHUNK_BYTES = 16 * 2**20
+CHUNK_ROWS = 2000
+"""A chunk has a quarter of those bytes, which is added up faster than what no processor's cache can hold; but so many
+rows where it can: each chunk costs a matrix, too."""
+
+Classes = tuple[float, ...] | None
+
+
+class Unreadable(ValueError):
+    """A row of a class that is gone."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change of the input or the target: what it does to rows from before."""
+
+    position: int
+    input: Conversion | None
+    target: Classes
+
+    def then(self, later: Step) -> Step:
+        """This change, and what was changed after it."""
+        given = later.input if self.input is None or later.input is None else self.input.then(later.input)
+        return Step(self.position, given or self.input, target_then(self.target, later.target))
+
+
+def steps_until(session: Session, model_id: int, at: int, since: int = 0) -> list[Step]:
+    """The changes of input and target after a position and until another, in their order."""
+    kinds = (ChangeKind.INPUT, ChangeKind.TARGET)
+    ours = (Change.model_id == model_id, Change.value.is_not(None), Change.last <= at, Change.kind.in_(kinds))
+    changes = session.execute(select(Change.last, Change.kind, Change.value).where(*ours).order_by(Change.last)).all()
+    if not changes:
+        return []
+    spec = cast(dict[str, Any], {**session.scalars(select(Model.spec).where(Model.id == model_id)).one()})
+    steps = []
+    for position, kind, value in changes:
+        before, part = spec[kind.value], cast(Any, value)
+        if position > since:
+            if kind is ChangeKind.INPUT:
+                steps.append(Step(position, input_conversion(cast(Input, before), part), None))
+            else:
+                steps.append(Step(position, None, target_conversion(cast(Target, before), part)))
+        spec[kind.value] = plain_part(part)
+    return steps
+
+
+@dataclass(frozen=True)
+class ConvertedExamples(Examples):
+    """Rows that are stored otherwise; the digest of a set is that of its rows as they are stored."""
+
+    stored: Tensor | None = None
+    """(n, bytes) y and x, each row filled up to the longest."""
+    sizes: Tensor | None = None
+    """(n,) its bytes."""
+
+
+class Layout:
+    """How a model's inputs and targets look as tensors."""
+
+    def __init__(self, spec: Spec, steps: Sequence[Step] = ()) -> None:
+        self.spec, given = spec, spec["input"]
+        self.dtype = dtype_of(given)
+        self.shape = shape_of(given)
+        target = spec["target"]
+        self.classes = len(target["values"]) if target["kind"] == "classes" else 0
+        row = math.prod(self.shape) * np.dtype(self.dtype).itemsize + 64
+        most = CHUNK_BYTES // row
+        self.chunk = max(1, min(most, max(CHUNK_ROWS, most // 4)))
+        self.positions = np.array([step.position for step in steps], np.int64)
+        self.steps: list[Step] = []
+        """What became since each of them: all that happened to rows that are older."""
+        for step in reversed(steps):
+            self.steps.insert(0, step.then(self.steps[0]) if self.steps else step)
+
+    @classmethod
+    def at(cls, session: Session, model_id: int, spec: Spec, at: int) -> Layout:
+        """As of a position, where the spec is this one."""
+        return cls(spec, steps_until(session, model_id, at))
+
+    @property
+    def stored_dtype(self) -> str | None:
+        """Of the rows as they are stored; None where they are not all alike."""
+        return None if self.steps else self.dtype
+
+    def examples(self, rows: bulk.Rows) -> Examples:
+        """Tensors of some rows: inputs in their shape, targets in the family's mean space."""
+        if not self.steps:
+            return self._examples(rows.position, rows.y, rows.x)
+        y, x = self.convert(rows.position, rows.y, rows.x)
+        made = self._examples(rows.position, y, x)
+        data = [head.tobytes() + body for head, body in zip(rows.y, rows.x, strict=True)]
+        longest = max(map(len, data), default=0)
+        filled = np.frombuffer(bytearray().join([d.ljust(longest, b"\0") for d in data]), np.uint8)
+        sizes = torch.tensor([len(d) for d in data], dtype=torch.long)
+        stored = torch.from_numpy(filled).reshape(len(data), longest)
+        return ConvertedExamples(made.key, made.x, made.y, stored=stored, sizes=sizes)
+
+    def _examples(self, position: NDArray[np.int64], y: NDArray[np.float64], x: NDArray[Any]) -> Examples:
+        target = torch.from_numpy(y)
+        if self.classes:
+            if np.isnan(y).any():
+                raise Unreadable("examples of a class that is gone are among them")
+            target = torch.nn.functional.one_hot(target.long(), self.classes).double()
+        else:
+            target = target[:, None]
+        return Examples(torch.from_numpy(position), torch.from_numpy(x).reshape(-1, *self.shape), target)
+
+    def convert(
+        self, position: NDArray[np.int64], y: NDArray[np.float64], x: Sequence[bytes] | NDArray[Any]
+    ) -> tuple[NDArray[np.float64], NDArray[Any]]:
+        """Targets and inputs of rows as they are stored; NaN for a class that is gone."""
+        made, targets = np.empty((len(position), math.prod(self.shape)), self.dtype), y.astype(np.float64)
+        older = np.searchsorted(self.positions, position)
+        for age in np.unique(older).tolist():
+            which = np.flatnonzero(older == age)
+            raw = np.frombuffer(b"".join([x[i] for i in which.tolist()]), self.dtype).reshape(len(which), -1)
+            step = self.steps[age] if age < len(self.steps) else None
+            if step is not None and step.input is not None:
+                raw = step.input(raw)
+            if step is not None and step.target is not None:
+                targets[which] = recode(step.target, targets[which])
+            made[which] = raw
+        return targets, made
+
+    def content(self, position: int, y: float, x: bytes) -> tuple[float, bytes]:
+        """Target and input of one stored row, as they are now."""
+        if not self.steps or position > self.positions[-1] or not x:
+            return y, x
+        targets, made = self.convert(np.array([position]), np.array([y]), [x])
+        return float(targets[0]), made[0].tobytes()

@@ -1,0 +1,163 @@
+"""Other columns and classes from end to end: adapted to, certified, and each version predicts with its own input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+
+from tests.worker.deployment import DELTA, Deployment, Numbers
+from tests.worker.erasure_helpers import erase
+
+PLANS = ["free", "paid"]
+AGE: dict[str, Any] = {"name": "age", "type": "number"}
+PLAN: dict[str, Any] = {"name": "plan", "type": "category", "values": PLANS, "other": False}
+YEARS: dict[str, Any] = {"name": "years", "type": "number"}
+WIDER: dict[str, Any] = {**PLAN, "values": [*PLANS, "trial"]}
+VISITS: dict[str, Any] = {"name": "visits", "type": "number"}
+Row = dict[str, Any]
+
+
+def table(*columns: Row) -> Row:
+    return {"kind": "table", "columns": list(columns)}
+
+
+def people(n: int, seed: int = 0) -> tuple[list[Row], Numbers]:
+    """Rows of the first input, and whether they left."""
+    rng = np.random.default_rng(seed)
+    age, plan = rng.uniform(20, 70, n).round(1), rng.integers(0, 2, n)
+    y = (rng.random(n) < 1 / (1 + np.exp(-(age - 45) / 10 - plan))).astype(int)
+    return [{"age": float(a), "plan": PLANS[p]} for a, p in zip(age, plan, strict=True)], y
+
+
+def wider(rows: list[Row], seed: int) -> list[Row]:
+    """The same people by the columns that there are after the change, with what is new of them."""
+    rng = np.random.default_rng(seed)
+    plans = [*PLANS, "trial"]
+    return [{"years": row["age"], "plan": plans[rng.integers(3)], "visits": float(rng.poisson(3))} for row in rows]
+
+
+def send(deployment: Deployment, name: str, rows: list[Row], y: Any, first: int = 0, **more: Any) -> None:
+    batch = [
+        {"id": f"e{first + i}", "x": row, "y": label, "split": "train", **more}
+        for i, (row, label) in enumerate(zip(rows, y, strict=True))
+    ]
+    deployment.post(f"/v1/models/{name}/examples", {"examples": batch})
+
+
+def encoded(deployment: Deployment, name: str, rows: list[Row], columns: list[Row]) -> Numbers:
+    """What a linear model reads of some rows, but for the constant, in the champion's units."""
+    encoder = deployment.state(name).predictor.encoder
+    numbers = [column["name"] for column in columns if column["type"] == "number"]
+    values = np.array([[np.nan if row[n] is None else np.float32(row[n]) for n in numbers] for row in rows], float)
+    scaled = (values - encoder.mean.numpy()) / encoder.scale.numpy()
+    flags = [
+        [float(row[column["name"]] == value) for value in (*column["values"], None)]
+        for row in rows
+        for column in columns
+        if column["type"] == "category"
+    ]
+    return np.hstack([np.nan_to_num(scaled), np.isnan(values), np.array(flags).reshape(len(rows), -1)])
+
+
+def fitted(x: Numbers, y: Any, delta: float) -> Numbers:
+    model = LogisticRegression(C=1 / delta, solver="newton-cholesky", tol=1e-10).fit(x, y)
+    biases = model.intercept_ - (model.intercept_.mean() if len(model.intercept_) > 1 else 0)
+    return np.column_stack([model.coef_, biases]).reshape(-1)
+
+
+def predicted(deployment: Deployment, name: str, x: Row, **more: Any) -> Any:
+    return deployment.post(f"/v1/models/{name}/predictions", {"inputs": [x], **more})["outputs"][0]
+
+
+def test_other_columns_with_examples_removals_and_a_regularizer_in_one_job(deployment: Deployment) -> None:
+    name, (rows, y) = deployment.new_model(input=table(AGE, PLAN), policy={"certify": "always"}), people(400)
+    send(deployment, name, rows[:300], y[:300].tolist())
+    assert deployment.adapted(name)["state"] == "succeeded"
+    first = predicted(deployment, name, rows[0])
+    change = {"input": table({**YEARS, "was": "age"}, WIDER, VISITS), "regularizer": {"kind": "l2", "delta": 3.0}}
+    new = wider(rows[300:], 1)
+    with deployment.worker_held():
+        deployment.post(f"/v1/models/{name}/changes", change)
+        # the champion predicts with its own input until another takes over
+        assert predicted(deployment, name, rows[0]) == first
+        send(deployment, name, new, y[300:].tolist(), first=300)
+        deployment.remove(name, range(40))
+    deployment.settled(name)
+    version = deployment.champion(name)
+    assert (version["kind"], version["method"], version["spec"]["input"]) == (
+        *("adapted", "kprior"),
+        table(YEARS, WIDER, VISITS),
+    )
+    kept = [{"years": row["age"], "plan": row["plan"], "visits": None} for row in rows[40:300]]
+    x = encoded(deployment, name, [*kept, *new], [YEARS, WIDER, VISITS])
+    truth = fitted(x, y[40:], 3.0)
+    assert np.linalg.norm(deployment.weights(name) - truth) <= version["certificate"]["bound"] + 1e-5
+    assert version["certificate"]["relative"] <= 0.01
+    assert deployment.datasets_agree(name)
+    assert predicted(deployment, name, new[0])["mean"] != predicted(deployment, name, kept[0])["mean"]
+    assert predicted(deployment, name, rows[0], version=1) == first
+    # both stand for the same rows, whoever read them as what
+    deployment.ended(deployment.post(f"/v1/models/{name}/retrains")["id"])
+    comparison = deployment.get(f"/v1/models/{name}/comparisons")["items"][0]
+    assert comparison["within_tolerance"], comparison
+    # columns that go, and values that merge
+    any_plan = {"name": "plan", "type": "category", "values": ["any"], "other": False}
+    merge = {"free": "any", "paid": "any", "trial": "any"}
+    deployment.post(f"/v1/models/{name}/changes", {"input": table(YEARS, {**any_plan, "merge": merge})})
+    deployment.settled(name)
+    version = deployment.champion(name)
+    less = [{"years": row["years"], "plan": "any"} for row in [*kept, *new]]
+    truth = fitted(encoded(deployment, name, less, [YEARS, any_plan]), y[40:], 3.0)
+    assert np.linalg.norm(deployment.weights(name) - truth) <= version["certificate"]["bound"] + 1e-5
+    assert (version["method"], version["certificate"]["relative"] <= 0.01) == ("kprior", True)
+    assert deployment.datasets_agree(name)
+
+
+def test_yes_and_no_become_classes_and_one_more(deployment: Deployment) -> None:
+    name, (rows, y) = deployment.new_model(input=table(AGE, PLAN), policy={"certify": "always"}), people(400)
+    names = np.array(["stayed", "left"])[y].tolist()
+    send(deployment, name, rows[:300], y[:300].tolist())
+    deployment.adapted(name)
+    target = {"kind": "classes", "values": ["left", "paused", "stayed"]}
+    names[300::3] = ["paused"] * len(names[300::3])
+    with deployment.worker_held():
+        deployment.post(f"/v1/models/{name}/changes", {"target": {**target, "merge": {"0": "stayed", "1": "left"}}})
+        send(deployment, name, rows[300:], names[300:], first=300)
+        deployment.remove(name, range(40))
+    deployment.settled(name)
+    version = deployment.champion(name)
+    assert (version["method"], version["spec"]["target"]) == ("kprior", target)
+    truth = fitted(encoded(deployment, name, rows[40:], [AGE, PLAN]), names[40:], DELTA)
+    assert np.linalg.norm(deployment.weights(name) - truth) <= version["certificate"]["bound"] + 1e-5
+    assert version["certificate"]["relative"] <= 0.01
+    assert set(predicted(deployment, name, rows[0])["probabilities"]) == set(target["values"])
+    assert "probabilities" not in predicted(deployment, name, rows[0], version=1)
+
+
+def test_a_person_from_before_the_change_is_erased(deployment: Deployment) -> None:
+    name, (rows, y) = deployment.new_model(input=table(AGE, PLAN)), people(300)
+    person = f"person of {name}"
+    send(deployment, name, rows[:20], y[:20].tolist(), subject=person)
+    send(deployment, name, rows[20:], y[20:].tolist(), first=20)
+    deployment.adapted(name)
+    deployment.post(f"/v1/models/{name}/changes", {"input": table({**YEARS, "was": "age"}, WIDER, VISITS)})
+    deployment.settled(name)
+    [part] = erase(deployment, person)["models"]
+    kept = [{"years": row["age"], "plan": row["plan"], "visits": None} for row in rows[20:]]
+    truth = fitted(encoded(deployment, name, kept, [YEARS, WIDER, VISITS]), y[20:], DELTA)
+    assert np.linalg.norm(deployment.weights(name) - truth) <= part["certificate"]["bound"] + 1e-5
+
+
+def test_a_network_follows_other_columns(deployment: Deployment) -> None:
+    network = {"kind": "mlp", "hidden": [8]}
+    name, (rows, y) = deployment.new_model(input=table(AGE, PLAN), architecture=network), people(400)
+    send(deployment, name, rows, y.tolist())
+    deployment.adapted(name)
+    deployment.post(f"/v1/models/{name}/changes", {"input": table({**YEARS, "was": "age"}, WIDER, VISITS)})
+    [job, *_] = deployment.settled(name)
+    assert job["state"] == "succeeded", job
+    row = {"years": rows[0]["age"], "plan": rows[0]["plan"], "visits": None}
+    assert deployment.champion(name)["spec"]["input"] == table(YEARS, WIDER, VISITS)
+    assert 0 < predicted(deployment, name, row)["mean"] < 1
