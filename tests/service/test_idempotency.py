@@ -30,6 +30,12 @@ def trained(stack: Stack, api: httpx.Client) -> str:
     return name
 
 
+def filled(stack: Stack, api: httpx.Client) -> str:
+    name = stack.model()
+    add(api, name, rows(6))
+    return name
+
+
 def held(stack: Stack, api: httpx.Client) -> str:
     name = trained(stack, api)
     api.post(f"/v1/models/{name}/hold").raise_for_status()
@@ -47,6 +53,7 @@ REQUESTS: dict[str, Callable[[Stack, httpx.Client], Request]] = {
     "change_model": lambda stack, api: (f"/v1/models/{stack.model()}/changes", {"regularizer": {"kind": "l2"}}),
     "add_examples": lambda stack, api: (f"/v1/models/{stack.model()}/examples", {"examples": rows(3)}),
     "remove_examples": lambda stack, api: (f"/v1/models/{trained(stack, api)}/removals", {"ids": ["e1", "zz"]}),
+    "import_weights": lambda stack, api: (f"/v1/models/{filled(stack, api)}/imports", {"weights": [0, 0, 0]}),
     "adapt": lambda stack, api: (f"/v1/models/{trained(stack, api)}/adaptations", None),
     "retrain": lambda stack, api: (f"/v1/models/{trained(stack, api)}/retrains", None),
     "cancel_job": lambda stack, api: (f"/v1/jobs/{some_job(stack, api)}/cancel", None),

@@ -77,6 +77,7 @@ def test_a_new_model_is_described_with_all_its_defaults(stack: Stack, api: httpx
             "certify": "always",
             "promote": "automatic",
             "holdout": 0.1,
+            "expire": None,
         },
         "counts": {"train": 0, "holdout": 0, "removed": 0},
         "head": 0,
