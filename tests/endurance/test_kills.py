@@ -16,7 +16,7 @@ from tests.conftest import BACKENDS
 from tests.endurance.batches import SPEC, Batch, listed, post
 from tests.endurance.conftest import Start, Sturdy
 
-WRITERS, SIZE, ROUNDS = 4, 250, 1
+WRITERS, SIZE, ROUNDS = 4, 500, 1
 
 Acknowledged = dict[Batch, tuple[int, int]]
 """Batches with the positions that were answered."""

@@ -13,6 +13,9 @@ from amend import Client
 from tests.worker.deployment import DELTA, Deployment, fitted, problem
 from tests.worker.sklearn_oracle import TARGETS, examples_of, fit
 
+# What is tested here is the engine's and the worker's: the database is beside the point.
+pytestmark = pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
+
 TRAIN = {"split": "train"}
 N, MORE = 240, 300
 """Examples before and after the addition."""

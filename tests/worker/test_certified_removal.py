@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from tests.worker.deployment import Deployment, problem
+
+# What is tested here is the engine's and the worker's: the database is beside the point.
+pytestmark = pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 
 PROMISE = {"epsilon": 1.0, "delta": 1e-3, "sigma": 2.0}
 PENALISED = {"kind": "l2", "delta": 1.0, "penalize_bias": True}

@@ -12,6 +12,9 @@ from core.models import catalog
 from core.tables.ledger import HoldoutSample
 from tests.worker.deployment import Deployment, fitted, problem
 
+# What is tested here is the engine's and the worker's: the database is beside the point.
+pytestmark = pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
+
 TRAIN = {"split": "train"}
 X, Y = problem(400)
 

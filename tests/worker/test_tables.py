@@ -6,10 +6,14 @@ from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
+import pytest
 from sklearn.linear_model import LogisticRegression
 
 from tests.worker.deployment import DELTA, Deployment, Numbers
 from tests.worker.erasure_helpers import erase
+
+# What is tested here is the engine's and the worker's: the database is beside the point.
+pytestmark = pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 
 JOBS = ["nurse", "clerk", "baker"]
 COLUMNS = [

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.worker.deployment import Deployment, problem
 from tests.worker.erasure_helpers import ask, wait_for_end
 from tests.worker.sklearn_oracle import fit
+
+# What is tested here is the engine's and the worker's: the database is beside the point.
+pytestmark = pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 
 DIM, CLASSES = 400, 3
 DELTA = 20.0
