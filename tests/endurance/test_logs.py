@@ -124,7 +124,7 @@ def what_callers_do_wrong(case: Case) -> None:
         case.talk("GET", f"/v1/{MARK}"),
         case.talk("GET", f"/v1/models/{MARK}"),
         case.talk("GET", f"/v1/jobs/{MARK}"),
-        case.talk("PUT", f"{examples}/{MARK}"),
+        case.talk("PATCH", f"{examples}/{MARK}"),
         case.talk("GET", "/v1/models", headers={"Authorization": f"Bearer {MARK}"}),
         case.talk("GET", "/v1/models", headers={"Authorization": f"Bearer amend_{'0' * 12}_{MARK * 4}"}),
         case.talk("POST", "/v1/models", json={"name": MARK, "input": {"kind": MARK}}),
