@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from tests import servers
 from tests.servers import PostgresServer, RedisServer
@@ -57,17 +58,25 @@ def group_of(nodeid: str) -> str:
     return shared if shared == "mlflow" else f"{shared} {backend}" if backend else path
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+class Scheduling(LoadScopeScheduling):
     """Tests of a group go to the same test process, so that what they share is started once."""
 
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    config.option.loadscopereorder = False
+    return Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> int:
         group = group_of(item.nodeid)
         return next((i for i, where in enumerate(ORDER) if group.startswith(where)), len(ORDER))
 
     items.sort(key=place)
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group_of(item.nodeid)))
 
 
 @pytest.hookimpl(tryfirst=True)  # where there are several processes, no other is asked after that of pytest-xdist
