@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from amend import batches, estimators, responses
-from amend.errors import ApiError
-from amend.sansio import Caller, Flow, make_call, operation, path, without_none
+from amend import estimators, responses
+from amend.example_sender import ExampleSender
+from amend.sansio import Flow, operation, path, without_none
 
 Spec = Mapping[str, Any]
 
 
-class Imports(Caller):
+class Imports(ExampleSender):
     """From an estimator, or from bare numbers."""
 
     @operation
@@ -47,13 +47,7 @@ class Imports(Caller):
             **without_none({"training": training, "policy": policy}),
         }
         yield from self.ask(responses.Model, "POST", path("models"), body)
-        place, sent = path("models", name, "examples"), 0
-        for batch in batches.split(made.examples):
-            try:
-                yield from self.send(make_call("POST", place, content=batch.content, content_type=batch.content_type))
-            except ApiError as error:
-                raise error.move_by(sent) from None
-            sent += batch.count
+        yield from self.send_batches("POST", name, made.examples)
         return (yield from Imports.import_weights.make(self, name, made.weights, made.units))
 
     @operation

@@ -10,15 +10,15 @@ from typing import Any
 
 import httpx
 
-from amend import batches, frames, responses
+from amend import frames, responses
 from amend.batches import ArrowArray, ArrowStream, Examples
 from amend.downloads import Downloads
 from amend.erasures import Erasures
-from amend.errors import ApiError, JobFailed, UnreachableError
+from amend.errors import JobFailed, UnreachableError
 from amend.frame_schema import describe_frame
 from amend.http import HttpMethods
 from amend.imports import Imports
-from amend.sansio import Call, Flow, Pages, list_of, listing, make_call, operation, path, without_none
+from amend.sansio import Call, Flow, Pages, list_of, listing, operation, path, without_none
 from amend.waiting import id_of, wait_operation, wait_until_ended
 
 Spec = Mapping[str, Any]
@@ -164,19 +164,6 @@ class Operations(Erasures, Downloads, Imports, HttpMethods):
         for response in (yield from self.send_batches("PUT", model, examples)):
             replaced = replaced + self.read(responses.Replaced, response)
         return replaced
-
-    def send_batches(self, method: str, model: str, examples: Examples) -> Flow[list[httpx.Response]]:
-        """Send examples of any number; the answers. An error tells places among all of them."""
-        answers, sent = [], 0
-        for batch in batches.split(examples):
-            place = path("models", model, "examples")
-            call = make_call(method, place, content=batch.content, content_type=batch.content_type)
-            try:
-                answers.append((yield from self.send(call)))
-            except ApiError as error:
-                raise error.move_by(sent) from None
-            sent += batch.count
-        return answers
 
     @listing
     def examples(self, model: str) -> Pages[responses.Example]:

@@ -87,10 +87,10 @@ class AsyncRunner(Protocol):
     def walk(self, pages: Pages[T], /) -> AsyncIterator[T]: ...
 
 
-class operation(Generic[P, T]):  # noqa: N801 - used as a decorator
-    """A method that makes a flow -> one that answers, and on an asynchronous client has to be awaited."""
+class ClientMethod(Generic[P]):
+    """What is made of a method for both clients, with the method's own name, words and signature."""
 
-    def __init__(self, make: Callable[Concatenate[Any, P], Flow[T]]) -> None:
+    def __init__(self, make: Callable[Concatenate[Any, P], Any]) -> None:
         self.make = make
         functools.update_wrapper(self, make)
         self.__signature__ = describe(make)
@@ -98,6 +98,18 @@ class operation(Generic[P, T]):  # noqa: N801 - used as a decorator
     def __call__(self, client: Any, *arguments: P.args, **options: P.kwargs) -> Any:
         """As a method called on the class; ``help`` shows nothing of what cannot be called."""
         return self.__get__(client, type(client))(*arguments, **options)
+
+    def __get__(self, client: Any, owner: type) -> Any:
+        raise NotImplementedError
+
+
+class operation(ClientMethod[P], Generic[P, T]):  # noqa: N801 - used as a decorator
+    """A method that makes a flow -> one that answers, and on an asynchronous client has to be awaited."""
+
+    make: Callable[Concatenate[Any, P], Flow[T]]
+
+    def __init__(self, make: Callable[Concatenate[Any, P], Flow[T]]) -> None:
+        super().__init__(make)
 
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...
@@ -109,17 +121,13 @@ class operation(Generic[P, T]):  # noqa: N801 - used as a decorator
         return bind(self, client, lambda flow: client.run(flow)) if client is not None else self
 
 
-class listing(Generic[P, T]):  # noqa: N801 - used as a decorator
+class listing(ClientMethod[P], Generic[P, T]):  # noqa: N801 - used as a decorator
     """A method that names a list -> one that walks through it; with ``async for`` on an asynchronous client."""
 
-    def __init__(self, make: Callable[Concatenate[Any, P], Pages[T]]) -> None:
-        self.make = make
-        functools.update_wrapper(self, make)
-        self.__signature__ = describe(make)
+    make: Callable[Concatenate[Any, P], Pages[T]]
 
-    def __call__(self, client: Any, *arguments: P.args, **options: P.kwargs) -> Any:
-        """As a method called on the class; ``help`` shows nothing of what cannot be called."""
-        return self.__get__(client, type(client))(*arguments, **options)
+    def __init__(self, make: Callable[Concatenate[Any, P], Pages[T]]) -> None:
+        super().__init__(make)
 
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...
@@ -131,7 +139,7 @@ class listing(Generic[P, T]):  # noqa: N801 - used as a decorator
         return bind(self, client, lambda pages: client.walk(pages)) if client is not None else self
 
 
-def bind(made: operation[..., T] | listing[..., T], client: Any, carry_out: Callable[[Any], Any]) -> Callable[..., Any]:
+def bind(made: ClientMethod[...], client: Any, carry_out: Callable[[Any], Any]) -> Callable[..., Any]:
     """The method as a caller gets it, with its own name, words and signature."""
 
     @functools.wraps(made.make)

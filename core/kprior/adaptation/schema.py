@@ -298,13 +298,6 @@ def class_weights(task: ChangeTarget, outputs: int) -> Tensor:
     return C / C.sum(1, keepdim=True).clamp(min=1)
 
 
-def class_sums(task: ChangeTarget, outputs: int) -> Tensor:
-    """(K_new, K_old) from old means, less a constant, to new ones."""
-    return (class_weights(task, outputs) != 0).double() * (
-        torch.ones(1, dtype=torch.float64) if outputs > 1 else class_weights(task, 1).sign()
-    )
-
-
 def change_target(
     state: State, memory: Examples, task: ChangeTarget, new: Predictor, regularizer: L2
 ) -> tuple[State, Examples]:
@@ -334,7 +327,7 @@ def change_target(
     W[:, -1] += shift
     w = W.reshape(-1)
     before, after = exact_rows(old, anchor.w, kept), exact_rows(new, w, rows)
-    E = class_sums(task, K).to(old.device)
+    E = C.sign()  # from old means, less a constant, to new ones
     h0 = old.family.mean(before.f0) @ E.T
     if K == 1:
         h0 = h0 + (E.T < 0)
