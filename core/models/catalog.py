@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from core.errors import Conflict, NotFound
 from core.models.policy import Policy
-from core.models.spec import TrainingSchema
+from core.models.training import TrainingSchema
 from core.paging import invalid_cursor
 from core.tables.models import Model
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.kprior import CertifiedRemoval, MemoryPolicy, Select, Training
 from core.models.policy import Policy
-from core.models.spec import TrainingSchema
+from core.models.training import TrainingSchema
 
 
 def solver_options(training: TrainingSchema) -> Training:

@@ -17,7 +17,7 @@ from core.ledger.specs import page_changes, spec_at, value_before, with_part
 from core.models import catalog
 from core.models.building import check_buildable
 from core.models.policy import patch, policy_of
-from core.models.spec import check_removal, training_of
+from core.models.training import check_removal, training_of
 from core.tables.bookkeeping import OrphanFile
 from core.tables.models import Model
 from core.tables.tracking import TrackingEventKind, enqueue_event

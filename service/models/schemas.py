@@ -11,15 +11,8 @@ from core.kprior.model.spec import SpecPart
 from core.models.catalog import NAME
 from core.models.policy import Policy
 from core.models.schema_changes import ChangedTableSchema, ChangedTargetSchema
-from core.models.spec import (
-    ArchitectureSchema,
-    InputSchema,
-    RegularizerSchema,
-    SpecSchema,
-    Strict,
-    TargetSchema,
-    TrainingSchema,
-)
+from core.models.spec import ArchitectureSchema, InputSchema, RegularizerSchema, SpecSchema, Strict, TargetSchema
+from core.models.training import TrainingSchema
 from core.tables.ledger import Change, ChangeKind
 
 ModelName = Annotated[str, Field(pattern=NAME, description="1-63 of a-z 0-9 - _", examples=["churn"])]

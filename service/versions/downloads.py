@@ -10,7 +10,7 @@ from starlette.responses import Response
 from core.errors import NotFound
 from core.kprior import State
 from core.models import catalog
-from core.models.spec import training_of
+from core.models.training import training_of
 from core.tables.keys import Scope
 from core.tables.models import Model
 from core.tables.versions import Version, VersionState

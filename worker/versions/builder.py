@@ -7,37 +7,23 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
-from functools import reduce
+from dataclasses import replace
 
 import structlog
 import torch
 
 from core.kprior import (
-    AddData,
     Certificate,
-    ChangeInput,
-    ChangeModel,
-    ChangeRegularizer,
-    ChangeTarget,
     Cost,
-    Data,
-    Examples,
-    RemoveData,
     Result,
     SolverError,
     State,
-    Task,
     adapt,
     adopt,
     train,
 )
-from core.kprior.adaptation.schema import Untransferable, change_schema
 from core.kprior.curvature import is_wide
-from core.kprior.passes.moments import encoder_fits
-from core.ledger import passes
-from core.ledger.digest import DigestedData, update_digest
-from core.ledger.layouts import Step, Unreadable, steps_until
+from core.ledger.digest import DigestedData
 from core.tables.versions import Version, VersionKind, VersionState
 from core.versions.evaluation import evaluate
 from core.versions.history import VersionDraft
@@ -52,6 +38,7 @@ from worker.versions.certificates import (
     must_certify,
     refine_without_erased,
 )
+from worker.versions.changes import changes_since, spec_changes
 from worker.versions.extreme_examples import describe_extremes, find_extremes
 from worker.versions.snapshot import ModelSnapshot, Unadaptable, count_rows
 
@@ -63,75 +50,6 @@ LOSS_FACTOR, LOSS_SLACK = 1.25, 0.02
 """How much more a version without a bound may lose on the holdout than the version before it."""
 FIRST = 1
 """The version that the model would still be, had nothing been done."""
-
-
-@dataclass(frozen=True)
-class Changes:
-    """A version, and what came and went after it."""
-
-    parent: State
-    memory: Examples
-    """The rows that the parent's memory refers to."""
-    added: Data
-    removed: Data
-    dataset: str
-    """The digest of what is in force after them."""
-    cost: Cost
-    """Of passes that were made to find out."""
-
-    @property
-    def tasks(self) -> list[Task]:
-        return [AddData(self.added), RemoveData(self.removed)]
-
-
-def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> Changes:
-    """What the tip lacks; Unadaptable if that is not known any more, or nothing can be built on it."""
-    attempt.progress(0.02, "reading what changed")
-    parent = snapshot.load(tip)
-    database, at, cost = snapshot.context.database, snapshot.at, Cost()
-    added = passes.load_if_small(passes.read_added(database, snapshot.model_id, snapshot.spec, tip.position, at))
-    try:
-        removed = passes.load_if_small(
-            passes.read_removed(database, snapshot.model_id, snapshot.spec, tip.position, at)
-        )
-    except Unreadable as error:
-        raise Unadaptable("examples of a class that is gone were removed") from error
-    if parent.count + count_rows(added) - count_rows(removed) != snapshot.count:
-        raise Unadaptable("examples that the version before stands for are purged")
-    memory = snapshot.load_memory(parent, tip.position)
-    if not snapshot.reads(parent):
-        with cost.timed():
-            parent, memory = follow_schema(snapshot, tip, parent, memory, added)
-    if snapshot.erasing or (snapshot.removal and count_rows(removed)):
-        cost.data_passes += bool(parent.predictor.encoder.state_dict())
-        reading = Reading(attempt, snapshot.in_force(), attempt.part(0.02, 0.05), "reading the examples")
-        if not encoder_fits(parent.predictor.encoder, reading):
-            raise Unadaptable("the units of its columns are not those of the examples that are left")
-    dataset = update_digest(snapshot.secret, tip.dataset, added, removed)
-    return Changes(parent, memory, added, removed, dataset, cost)
-
-
-def follow_schema(
-    snapshot: ModelSnapshot, tip: Version, parent: State, memory: Examples, added: Data
-) -> tuple[State, Examples]:
-    """The tip and its memory in terms of the columns and classes that the model has now."""
-    with snapshot.context.database.read() as session:
-        steps = steps_until(session, snapshot.model_id, snapshot.at, tip.position)
-    whole = reduce(Step.then, steps)
-    tasks: list[Task] = [AddData(added)]
-    if whole.input is not None and snapshot.spec["input"]["kind"] == "table":
-        tasks.append(ChangeInput(snapshot.spec["input"], whole.input))
-    if whole.target is not None:
-        tasks.append(ChangeTarget(snapshot.spec["target"], whole.target))
-    if parent.spec["regularizer"] != snapshot.spec["regularizer"]:
-        tasks.append(ChangeRegularizer(snapshot.spec["regularizer"]))
-    try:
-        parent, memory = change_schema(parent, memory, tasks)
-    except Untransferable as error:
-        raise Unadaptable(f"its input or target changed: {error}") from error
-    if not snapshot.reads(parent):
-        raise Unadaptable("its input or target is another")
-    return parent, memory
 
 
 def adapt_tip(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tuple[VersionDraft, str]:
@@ -178,18 +96,6 @@ def worse(snapshot: ModelSnapshot, parent: State, made: VersionDraft) -> bool:
     if "loss" not in before:
         return False
     return not made.metrics.get("loss", math.inf) <= LOSS_FACTOR * before["loss"] + LOSS_SLACK
-
-
-def spec_changes(snapshot: ModelSnapshot, parent: State) -> list[Task]:
-    """What became of the regularizer and the architecture."""
-    changes: list[Task] = []
-    if parent.spec["regularizer"] != snapshot.spec["regularizer"]:
-        changes.append(ChangeRegularizer(snapshot.spec["regularizer"]))
-    if parent.spec["architecture"] != snapshot.spec["architecture"]:
-        changes.append(ChangeModel(snapshot.spec["architecture"]))
-        if snapshot.removal is not None:
-            raise Unadaptable("certified removal needs a new perturbation for a new architecture")
-    return changes
 
 
 def train_draft(

@@ -32,17 +32,9 @@ from core.versions import imports
 from core.versions.history import VersionDraft
 from core.versions.queries import LAST, page_versions
 from worker.attempt import JobAttempt, Progress
-from worker.versions.builder import (
-    NUMERICAL,
-    Changes,
-    adapt_tip,
-    changes_since,
-    complete_draft,
-    import_draft,
-    spec_changes,
-    train_draft,
-)
+from worker.versions.builder import NUMERICAL, adapt_tip, complete_draft, import_draft, train_draft
 from worker.versions.certificates import certificate_json
+from worker.versions.changes import Changes, changes_since, spec_changes
 from worker.versions.snapshot import ModelSnapshot, Unadaptable
 
 log = structlog.get_logger("worker")

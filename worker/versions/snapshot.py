@@ -19,7 +19,7 @@ from core.ledger.holdout import sample_holdout, sample_training
 from core.ledger.specs import spec_at
 from core.models.engine import memory_policy, removal_promise, solver_options
 from core.models.policy import Policy, policy_of
-from core.models.spec import training_of
+from core.models.training import training_of
 from core.tables.models import Model
 from core.tables.versions import Version
 from core.versions.knowledge import is_proven

@@ -20,7 +20,8 @@ from core.ledger.batch import Batch, subject_hash
 from core.ledger.passes import Pass
 from core.models import catalog
 from core.models.policy import Policy
-from core.models.spec import SpecSchema, TrainingSchema
+from core.models.spec import SpecSchema
+from core.models.training import TrainingSchema
 from core.tables.ledger import Change, Example
 from core.tables.models import Model
 

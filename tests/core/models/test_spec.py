@@ -24,14 +24,13 @@ from core.models.policy import (
     patch,
 )
 from core.models.spec import (
-    CertifiedRemovalSchema,
     L2RegularizerSchema,
     LinearArchitectureSchema,
     MlpArchitectureSchema,
     PluginArchitectureSchema,
     SpecSchema,
-    TrainingSchema,
 )
+from core.models.training import CertifiedRemovalSchema, TrainingSchema
 
 VECTOR = {"kind": "vector", "dim": 3}
 BINARY = {"kind": "binary"}

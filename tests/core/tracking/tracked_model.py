@@ -17,7 +17,8 @@ from core.jobs import queue
 from core.ledger.batch import Batch
 from core.models import catalog
 from core.models.policy import Policy, patch
-from core.models.spec import SpecSchema, TrainingSchema
+from core.models.spec import SpecSchema
+from core.models.training import TrainingSchema
 from core.settings import Settings
 from core.tables.jobs import Job, JobKind
 from core.tables.ledger import Example

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amend import estimators, responses
-from amend.example_sender import ExampleSender
+from amend.operations.examples import ExampleOperations
 from amend.sansio import Flow, operation, path, without_none
 
 Spec = Mapping[str, Any]
 
 
-class Imports(ExampleSender):
+class Imports(ExampleOperations):
     """From an estimator, or from bare numbers."""
 
     @operation

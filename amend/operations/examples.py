@@ -1,0 +1,103 @@
+"""Examples: added, corrected, listed, removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import httpx
+
+from amend import batches, frames, responses
+from amend.batches import Examples
+from amend.errors import ApiError
+from amend.sansio import Caller, Flow, Pages, list_of, listing, make_call, operation, path, without_none
+
+
+class ExampleOperations(Caller):
+    """Any number of examples: they go out in as many calls as they need."""
+
+    @operation
+    def add_examples(
+        self,
+        model: str,
+        examples: Examples,
+        *,
+        id: str | None = None,
+        subject: str | None = None,
+        target: str | None = None,
+    ) -> Flow[responses.Added]:
+        """Add examples: a pandas frame or another table, columns (``{"id": ids, "x": array, "y": array}``), or an
+        iterable of examples as REST has them (``{"id": "a1", "subject": "user-7", "x": [...], "y": 1}``).
+
+        Of a frame, ``id``, ``subject`` and ``target`` name the columns that are called ``id``, ``subject`` and ``y`` in
+        examples, where they have other names.
+
+        They go out in batches, each stored whole or not at all; an iterable is consumed as they do. If one is refused,
+        those before it are stored, and adding all of them again does no harm.
+        """
+        if names := without_none({"id": id, "subject": subject, "y": target}):
+            examples = frames.name_columns(examples, names)
+        added = responses.Added()
+        for response in (yield from self.send_batches("POST", model, examples)):
+            added = added + self.read(responses.Added, response)
+        return added
+
+    @operation
+    def replace_example(
+        self, model: str, id: str, x: Any, y: Any, *, subject: str | None = None, split: str | None = None
+    ) -> Flow[responses.Replaced]:
+        """Correct an example in force: from one position on, this one is in its place, and the model is adapted.
+
+        Without ``subject`` or ``split`` it keeps its own. The same content again does nothing.
+        """
+        body = {"x": x, "y": y, **without_none({"subject": subject, "split": split})}
+        return self.ask(responses.Replaced, "PUT", path("models", model, "examples", id), body)
+
+    @operation
+    def replace_examples(self, model: str, examples: Examples) -> Flow[responses.Replaced]:
+        """Correct examples in force, by their ids, in any form that ``add_examples`` takes.
+
+        They go out in batches; of each all are corrected, or none. If one is refused, those before it are corrected,
+        and correcting all of them again does no harm.
+        """
+        replaced = responses.Replaced()
+        for response in (yield from self.send_batches("PUT", model, examples)):
+            replaced = replaced + self.read(responses.Replaced, response)
+        return replaced
+
+    @listing
+    def examples(self, model: str) -> Pages[responses.Example]:
+        """The examples in force, in the order they came."""
+        return Pages(responses.Example, path("models", model, "examples"), limit=1000)
+
+    @operation
+    def example(self, model: str, id: str) -> Flow[responses.Example]:
+        """One example in force."""
+        return self.ask(responses.Example, "GET", path("models", model, "examples", id))
+
+    @operation
+    def remove_examples(
+        self, model: str, ids: Iterable[str] | None = None, *, subjects: Iterable[str] | None = None
+    ) -> Flow[responses.Removed]:
+        """Remove examples by their ids or the subjects they are about, and have the model forget them."""
+        given = {"ids": ids, "subjects": subjects}
+        body = {name: list_of(values) for name, values in given.items() if values is not None}
+        return self.ask(responses.Removed, "POST", path("models", model, "removals"), body)
+
+    @operation
+    def removal(self, model: str, id: str) -> Flow[responses.Removal]:
+        """One removal."""
+        return self.ask(responses.Removal, "GET", path("models", model, "removals", id))
+
+    def send_batches(self, method: str, model: str, examples: Examples) -> Flow[list[httpx.Response]]:
+        """Send examples of any number; the answers. An error tells places among all of them."""
+        answers, sent = [], 0
+        for batch in batches.split(examples):
+            place = path("models", model, "examples")
+            call = make_call(method, place, content=batch.content, content_type=batch.content_type)
+            try:
+                answers.append((yield from self.send(call)))
+            except ApiError as error:
+                raise error.move_by(sent) from None
+            sent += batch.count
+        return answers

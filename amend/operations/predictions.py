@@ -1,0 +1,35 @@
+"""Predictions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amend import frames, responses
+from amend.sansio import Caller, Flow, operation, path, without_none
+
+
+class Predictions(Caller):
+    """By the champion, or by the version that is named."""
+
+    @operation
+    def predict(self, model: str, inputs: Any, *, version: int | None = None) -> Flow[responses.Predictions]:
+        """Predict with the champion, or with the version that is named.
+
+        Inputs are a list, a NumPy array, or a frame of pandas, polars or pyarrow, of any length. A table's columns are
+        found by their names: ValueError if one is missing, or unknown. Of a vector they are taken in their order.
+        ``id``, ``subject``, ``y`` and ``split`` are passed over.
+        """
+        place = path("models", model, "predictions")
+        if not frames.is_frame(inputs):
+            body = {"inputs": inputs, **without_none({"version": version})}
+            return (yield from self.ask(responses.Predictions, "POST", place, body))
+        described = (yield from self.ask(responses.Model, "GET", path("models", model))).input
+        found: list[responses.Prediction] = []
+        for some in frames.read_inputs(inputs, model, described):
+            body = {"inputs": some, **without_none({"version": version})}
+            answer = yield from self.ask(responses.Predictions, "POST", place, body)
+            found += answer.outputs
+            version = answer.version  # all by the same one, whatever becomes champion meanwhile
+        if version is None:
+            raise ValueError("the frame has no rows")
+        return responses.Predictions(version, found)

@@ -1,0 +1,110 @@
+"""What came, went and changed after a version, in terms of the model as it is now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+from core.kprior import (
+    AddData,
+    ChangeInput,
+    ChangeModel,
+    ChangeRegularizer,
+    ChangeTarget,
+    Cost,
+    Data,
+    Examples,
+    RemoveData,
+    State,
+    Task,
+)
+from core.kprior.adaptation.schema import Untransferable, change_schema
+from core.kprior.passes.moments import encoder_fits
+from core.ledger import passes
+from core.ledger.digest import update_digest
+from core.ledger.layouts import Step, Unreadable, steps_until
+from core.tables.versions import Version
+from worker.attempt import JobAttempt
+from worker.passes.shared import Reading
+from worker.versions.snapshot import ModelSnapshot, Unadaptable, count_rows
+
+
+@dataclass(frozen=True)
+class Changes:
+    """A version, and what came and went after it."""
+
+    parent: State
+    memory: Examples
+    """The rows that the parent's memory refers to."""
+    added: Data
+    removed: Data
+    dataset: str
+    """The digest of what is in force after them."""
+    cost: Cost
+    """Of passes that were made to find out."""
+
+    @property
+    def tasks(self) -> list[Task]:
+        return [AddData(self.added), RemoveData(self.removed)]
+
+
+def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> Changes:
+    """What the tip lacks; Unadaptable if that is not known any more, or nothing can be built on it."""
+    attempt.progress(0.02, "reading what changed")
+    parent = snapshot.load(tip)
+    database, at, cost = snapshot.context.database, snapshot.at, Cost()
+    added = passes.load_if_small(passes.read_added(database, snapshot.model_id, snapshot.spec, tip.position, at))
+    try:
+        removed = passes.load_if_small(
+            passes.read_removed(database, snapshot.model_id, snapshot.spec, tip.position, at)
+        )
+    except Unreadable as error:
+        raise Unadaptable("examples of a class that is gone were removed") from error
+    if parent.count + count_rows(added) - count_rows(removed) != snapshot.count:
+        raise Unadaptable("examples that the version before stands for are purged")
+    memory = snapshot.load_memory(parent, tip.position)
+    if not snapshot.reads(parent):
+        with cost.timed():
+            parent, memory = follow_schema(snapshot, tip, parent, memory, added)
+    if snapshot.erasing or (snapshot.removal and count_rows(removed)):
+        cost.data_passes += bool(parent.predictor.encoder.state_dict())
+        reading = Reading(attempt, snapshot.in_force(), attempt.part(0.02, 0.05), "reading the examples")
+        if not encoder_fits(parent.predictor.encoder, reading):
+            raise Unadaptable("the units of its columns are not those of the examples that are left")
+    dataset = update_digest(snapshot.secret, tip.dataset, added, removed)
+    return Changes(parent, memory, added, removed, dataset, cost)
+
+
+def follow_schema(
+    snapshot: ModelSnapshot, tip: Version, parent: State, memory: Examples, added: Data
+) -> tuple[State, Examples]:
+    """The tip and its memory in terms of the columns and classes that the model has now."""
+    with snapshot.context.database.read() as session:
+        steps = steps_until(session, snapshot.model_id, snapshot.at, tip.position)
+    whole = reduce(Step.then, steps)
+    tasks: list[Task] = [AddData(added)]
+    if whole.input is not None and snapshot.spec["input"]["kind"] == "table":
+        tasks.append(ChangeInput(snapshot.spec["input"], whole.input))
+    if whole.target is not None:
+        tasks.append(ChangeTarget(snapshot.spec["target"], whole.target))
+    if parent.spec["regularizer"] != snapshot.spec["regularizer"]:
+        tasks.append(ChangeRegularizer(snapshot.spec["regularizer"]))
+    try:
+        parent, memory = change_schema(parent, memory, tasks)
+    except Untransferable as error:
+        raise Unadaptable(f"its input or target changed: {error}") from error
+    if not snapshot.reads(parent):
+        raise Unadaptable("its input or target is another")
+    return parent, memory
+
+
+def spec_changes(snapshot: ModelSnapshot, parent: State) -> list[Task]:
+    """What became of the regularizer and the architecture."""
+    changes: list[Task] = []
+    if parent.spec["regularizer"] != snapshot.spec["regularizer"]:
+        changes.append(ChangeRegularizer(snapshot.spec["regularizer"]))
+    if parent.spec["architecture"] != snapshot.spec["architecture"]:
+        changes.append(ChangeModel(snapshot.spec["architecture"]))
+        if snapshot.removal is not None:
+            raise Unadaptable("certified removal needs a new perturbation for a new architecture")
+    return changes
