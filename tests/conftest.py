@@ -28,7 +28,7 @@ ORDER = ("tests/core/kprior", "deployment", "mlflow", "dashboard", *(f"tests/{na
 SHARED = {
     "tests/service/": "stack",
     "tests/amend/test_service": "stack",
-    "tests/amend/test_wheel": "stack",
+    "tests/amend/test_wheel": "wheel",
     **{f"tests/endurance/test_{name}": "stack" for name in ("forks", "load", "outbox", "recording", "uploads")},
     "tests/worker/test_dashboard": "dashboard",
     "tests/worker/": "deployment",
@@ -55,7 +55,7 @@ def group_of(nodeid: str) -> str:
     path, _, name = nodeid.partition("::")
     shared = next((what for where, what in SHARED.items() if path.startswith(where)), path)
     backend = next((backend for backend in BACKENDS if backend in name), "")
-    return shared if shared == "mlflow" else f"{shared} {backend}" if backend else path
+    return shared if shared in ("mlflow", "wheel") else f"{shared} {backend}" if backend else path
 
 
 class Scheduling(LoadScopeScheduling):
