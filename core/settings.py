@@ -117,6 +117,11 @@ class Settings(BaseSettings):
         return self.artifacts_url or str(self.folder / "artifacts")
 
     @property
+    def queue_names(self) -> list[str]:
+        """The queues that a worker serves; none means all."""
+        return [name.strip() for name in self.queues.split(",") if name.strip()]
+
+    @property
     def broker(self) -> str:
         """The broker's URL; without one, a socket in the home folder, as `python -m worker.broker` serves."""
         return self.broker_url or f"redis+socket://{self.broker_socket}"

@@ -37,7 +37,7 @@ def main() -> None:
     gc.freeze()  # nor is it looked for among them later, which would copy their memory into each child
     gc.enable()
     known = (*QUEUES, TRACKING)
-    queues = [name.strip() for name in settings.queues.split(",") if name.strip()] or list(known)
+    queues = settings.queue_names or list(known)
     if unknown := set(queues) - set(known):
         sys.exit(f"AMEND_QUEUES: there is no queue {min(unknown)!r}; there are {', '.join(known)}")
     alive = settings.folder / "worker.alive"

@@ -1,4 +1,4 @@
-"""Erasures in models that are deleted meanwhile: they end when nothing of the model is left."""
+"""Deleting a model; erasures in it end when nothing of the model is left."""
 
 from __future__ import annotations
 
@@ -13,13 +13,26 @@ from core.erasure.queries import open_parts, select_parts_of_deleted_models
 from core.erasure.receipt_text import DELETED, Trace
 from core.erasure.report import ModelReport
 from core.erasure.vacuum import mark_vacuum_due, vacuum_now
+from core.ledger.removals import delete_examples
+from core.tables.bookkeeping import OrphanFile
 from core.tables.erasures import PENDING, ErasureState, Part
 from core.tables.ledger import Example
 from core.tables.models import Model
-from core.tables.tracking import TrackingEvent, TrackingEventKind
+from core.tables.tracking import TrackingEvent, TrackingEventKind, enqueue_event
 from core.tables.versions import Version
 from core.versions.history import folder_of
 from core.versions.store import Store
+
+
+def delete_model(session: Session, model: Model) -> None:
+    """Delete a model and everything it owns; its files are swept as orphans, after the commit."""
+    folder = folder_of(model.id)
+    delete_examples(session, model)
+    enqueue_event(session, model, TrackingEventKind.DELETED)
+    note_deletion(session, model)
+    session.delete(model)
+    session.add(OrphanFile(path=folder))
+    mark_vacuum_due(session)
 
 
 def note_deletion(session: Session, model: Model) -> None:

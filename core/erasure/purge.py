@@ -11,7 +11,7 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from core.database import now, rows_changed
-from core.erasure.queries import WHOLE, is_doomed, open_parts
+from core.erasure.queries import is_doomed, open_parts
 from core.erasure.receipt_text import Trace
 from core.jobs.queries import is_at_work
 from core.ledger.queries import batched
@@ -20,17 +20,14 @@ from core.tables.bookkeeping import OrphanFile
 from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.figures import AuditFigures, CandidateFigures
 from core.tables.jobs import JobKind
-from core.tables.ledger import Example, HoldoutSample
+from core.tables.ledger import HAS_CONTENT, Example, HoldoutSample
 from core.tables.models import Model
 from core.tables.tracking import TrackingEventKind, enqueue_event
-from core.tables.versions import Comparison, Version, VersionState
+from core.tables.versions import FIRST, Comparison, Version, VersionState
 from core.versions.knowledge import knows, never_knew
 from core.versions.privacy_rounding import significant
 from core.versions.queries import kept_versions
 from core.versions.store import Store
-
-FIRST = 1
-"""The version that later ones are held against, had nothing been done."""
 
 
 def purge_versions(session: Session, model: Model, part: Part) -> None:
@@ -56,7 +53,7 @@ def discard(session: Session, version: Version) -> None:
     session.merge(OrphanFile(path=version.file))
 
 
-def overdue_versions(session: Session, model_id: int) -> list[Version]:
+def versions_to_purge(session: Session, model_id: int) -> list[Version]:
     """Versions that were kept for a while, and whose time is over."""
     over = (Version.model_id == model_id, Version.purge_at <= now(), Version.state != VersionState.PURGED)
     return list(session.scalars(select(Version).where(*over)))
@@ -78,7 +75,7 @@ def purge_removed(session: Session, model: Model) -> int:
         Version.position < Example.removed,
     )
     kept = (unneeded, Example.subject.is_not(None), known)
-    blank = update(Example).where(*kept, WHOLE).values(x=b"", y=0.0, id="")
+    blank = update(Example).where(*kept, HAS_CONTENT).values(x=b"", y=0.0, id="")
     rest = delete(Example).where(unneeded, sa.or_(Example.subject.is_(None), ~known))
     return rows_changed(session, blank) + rows_changed(session, rest)
 
@@ -88,7 +85,7 @@ def has_removed_examples(session: Session, model: Model) -> bool:
     unneeded = select_unneeded(session, model)
     if unneeded is None:
         return False
-    return session.scalar(select(Example.position).where(unneeded, WHOLE).limit(1)) is not None
+    return session.scalar(select(Example.position).where(unneeded, HAS_CONTENT).limit(1)) is not None
 
 
 def select_unneeded(session: Session, model: Model) -> sa.ColumnElement[bool] | None:

@@ -16,14 +16,11 @@ from core.errors import NotFound
 from core.ledger.queries import batched
 from core.paging import invalid_cursor, page_after
 from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, Event, EventKind, Part, Receipt
-from core.tables.ledger import Example
+from core.tables.ledger import HAS_CONTENT, Example
 from core.tables.models import Model
 from core.tables.versions import Comparison, Version, VersionKind, VersionState
 from core.versions.knowledge import has_forgotten, knows, may_know, never_knew
 from core.versions.queries import tip_of, versions_of
-
-WHOLE = func.length(Example.x) > 0
-"""Of some removed examples nothing is left but their position."""
 
 
 def find(session: Session, id: str) -> Erasure:
@@ -47,7 +44,7 @@ def page_erasures(
     if state is not None:
         query = query.where(Erasure.state == state)
     if overdue is not None:
-        late = Erasure.state.in_(PENDING) & (Erasure.due_at < now())
+        late = Erasure.is_overdue(now())
         query = query.where(late if overdue else ~late)
     try:
         last = None if after is None else find(session, after)
@@ -65,8 +62,7 @@ def count_erasures(session: Session) -> list[tuple[ErasureState, int]]:
 
 def count_overdue(session: Session) -> int:
     """How many are past their due date."""
-    late = select(func.count()).where(Erasure.state.in_(PENDING), Erasure.due_at < now())
-    return session.scalar(late) or 0
+    return session.scalar(select(func.count()).where(Erasure.is_overdue(now()))) or 0
 
 
 def list_failed(session: Session) -> Sequence[Erasure]:
@@ -132,7 +128,9 @@ def receipt_of(session: Session, erasure: Erasure) -> Receipt:
 def models_of(session: Session, subject: bytes, visible: Collection[str] | None) -> list[tuple[Model, int]]:
     """The models, among the visible ones (None: all), that have examples of a person, in force or not; how many."""
     count = func.count()
-    query = select(Model, count).join(Example, Example.model_id == Model.id).where(Example.subject == subject, WHOLE)
+    query = (
+        select(Model, count).join(Example, Example.model_id == Model.id).where(Example.subject == subject, HAS_CONTENT)
+    )
     if visible is not None:
         query = query.where(Model.name.in_(visible))
     grouped = query.group_by(Model.id).order_by(Model.name)
@@ -141,7 +139,7 @@ def models_of(session: Session, subject: bytes, visible: Collection[str] | None)
 
 def examples_of(session: Session, subject: bytes, model_id: int, after: int, most: int) -> Sequence[Example]:
     """The next examples of a person in a model, after a position."""
-    about = (Example.subject == subject, Example.model_id == model_id, Example.position > after, WHOLE)
+    about = (Example.subject == subject, Example.model_id == model_id, Example.position > after, HAS_CONTENT)
     return session.scalars(select(Example).where(*about).order_by(Example.position).limit(most)).all()
 
 

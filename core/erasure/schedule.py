@@ -9,12 +9,12 @@ from sqlalchemy.orm import Session
 
 from core.database import Database, now
 from core.erasure.purge import has_removed_examples
-from core.erasure.queries import WHOLE, open_parts
+from core.erasure.queries import open_parts
 from core.jobs.queries import is_at_work
 from core.jobs.schedule import enqueue_where
 from core.tables.erasures import OPEN, ErasureState, Part
 from core.tables.jobs import JobKind
-from core.tables.ledger import Example
+from core.tables.ledger import HAS_CONTENT, Example
 from core.tables.models import Model
 from core.tables.versions import Version
 
@@ -27,7 +27,7 @@ def enqueue_due(database: Database) -> list[str]:
 
 def may_have_to_erase(moment: datetime) -> ColumnElement[bool]:
     """Models that have removed examples, open erasures, or versions whose time is over."""
-    removed = exists().where(Example.model_id == Model.id, Example.removed.is_not(None), WHOLE)
+    removed = exists().where(Example.model_id == Model.id, Example.removed.is_not(None), HAS_CONTENT)
     erased = exists().where(Part.model_id == Model.id, Part.state.in_(OPEN))
     kept = exists().where(Version.model_id == Model.id, Version.purge_at <= moment)
     return or_(removed, erased, kept)

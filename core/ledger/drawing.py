@@ -18,8 +18,9 @@ from core.kprior.data.examples import concatenate
 from core.kprior.model.spec import Spec
 from core.ledger import bulk
 from core.ledger.layouts import Layout
-from core.ledger.passes import IN_FORCE, NOT_REMOVED, WHOLE
+from core.ledger.passes import IN_FORCE, NOT_REMOVED
 from core.ledger.queries import batched
+from core.tables.ledger import HAS_CONTENT
 
 SPARSE = 64
 """Positions that may be tried for each row; where fewer are in force, all positions are listed once."""
@@ -54,7 +55,7 @@ class LedgerDraw:
     @cached_property
     def listed(self) -> NDArray[np.int64]:
         """The positions of all rows that can be drawn."""
-        where = f"model_id = :model AND holdout = :holdout AND position <= :since AND {IN_FORCE} AND {WHOLE}"
+        where = f"model_id = :model AND holdout = :holdout AND position <= :since AND {IN_FORCE} AND {HAS_CONTENT}"
         values = {"model": self.model_id, "holdout": False, "since": self.since, "at": self.at}
         with self.database.read() as session:
             return np.sort(bulk.positions(session, where, values))
@@ -66,7 +67,7 @@ class LedgerDraw:
         return generator.permutation(drawn)
 
     def _rows(self, positions: list[int]) -> Examples:
-        where = f"holdout = :holdout AND {NOT_REMOVED} AND {WHOLE}"
+        where = f"holdout = :holdout AND {NOT_REMOVED} AND {HAS_CONTENT}"
         values = {"holdout": False, "at": self.at}
         with self.database.read() as session:
             rows = bulk.select_at(session, self.model_id, positions, where, values, self.layout.stored_dtype)

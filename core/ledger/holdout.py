@@ -22,9 +22,9 @@ from core.kprior.memory.sampling import uniform
 from core.kprior.model.spec import Spec
 from core.ledger import bulk
 from core.ledger.layouts import Layout
-from core.ledger.passes import IN_FORCE, NOT_REMOVED, WHOLE
+from core.ledger.passes import IN_FORCE, NOT_REMOVED
 from core.ledger.queries import batched
-from core.tables.ledger import HoldoutSample
+from core.tables.ledger import HAS_CONTENT, HoldoutSample
 from core.tables.models import Model
 
 SEED = 2**40
@@ -74,7 +74,7 @@ class SampledRows:
     def __iter__(self) -> Iterator[Examples]:
         for some in batched(self.rows.tolist(), self.layout.chunk):
             with self.database.read() as session:
-                there = f"{NOT_REMOVED} AND {WHOLE}"
+                there = f"{NOT_REMOVED} AND {HAS_CONTENT}"
                 rows = bulk.select_at(session, self.model_id, some, there, {"at": self.at}, self.layout.stored_dtype)
             if len(rows):
                 yield self.layout.examples(rows)

@@ -21,12 +21,11 @@ from core.kprior.model.spec import Spec
 from core.ledger import bulk
 from core.ledger.layouts import Layout
 from core.ledger.queries import batched
+from core.tables.ledger import HAS_CONTENT
 
 MOST_SHARDS = 32
 """Into which a pass falls at most: a few for each worker of a fleet, and few enough to note, store and merge."""
 SMALL_BYTES = 64 * 2**20
-WHOLE = "length(x) > 0"
-"""Of some removed examples nothing is left but their position."""
 NOT_REMOVED = "(removed IS NULL OR removed > :at)"
 IN_FORCE = f"position <= :at AND {NOT_REMOVED}"
 ADDED = f"position > :since AND {IN_FORCE}"
@@ -54,7 +53,7 @@ class Pass(PartitionedData):
         with database.read() as session:
             self.layout = Layout.at(session, model_id, spec, self.at)
         window = f"{by} > :after AND {by} <= :until"
-        self.where = f"model_id = :model AND holdout = :holdout AND {window} AND {where} AND {WHOLE}"
+        self.where = f"model_id = :model AND holdout = :holdout AND {window} AND {where} AND {HAS_CONTENT}"
         self.values = {"model": model_id, "holdout": holdout, **values}
         self.span = span
         """The positions (of the example, or of its removal) that can meet the condition, each after one of these."""
@@ -122,5 +121,7 @@ def read_positions(session: Session, model_id: int, spec: Spec, positions: Seque
     layout = Layout.at(session, model_id, spec, at)
     parts = []
     for some in batched(sorted(set(positions))):
-        parts.append(layout.examples(bulk.select_at(session, model_id, some, WHOLE, {}, layout.stored_dtype)))
+        parts.append(
+            layout.examples(bulk.select_at(session, model_id, some, str(HAS_CONTENT), {}, layout.stored_dtype))
+        )
     return concatenate(parts) if parts else layout.examples(bulk.to_rows([], layout.stored_dtype))

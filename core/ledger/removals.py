@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy import bindparam, delete, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.ledger import positions
@@ -19,7 +19,7 @@ from core.ledger.positions import Counts
 from core.ledger.queries import batched, look_up_in_force
 from core.ledger.specs import layout_at
 from core.models.policy import policy_of
-from core.tables.ledger import ChangeKind, Example, Removal
+from core.tables.ledger import HAS_CONTENT, ChangeKind, Example, Removal
 from core.tables.models import Model
 
 
@@ -85,7 +85,7 @@ def restore(session: Session, model: Model, removed: Sequence[int]) -> list[int]
     returned: list[int] = []
     layout = layout_at(session, model.id, model.head)
     for some in batched(sorted(removed)):
-        out = (Example.removed.is_not(None), func.length(Example.x) > 0)
+        out = (Example.removed.is_not(None), HAS_CONTENT)
         found = select(Example).where(Example.model_id == model.id, Example.position.in_(some), *out)
         rows = {row.id: row for row in session.scalars(found.order_by(Example.position))}
         for (id_,) in list(look_up_in_force(session, model.id, Example.id, list(rows), (Example.id,))):

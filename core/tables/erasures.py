@@ -6,7 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import JSON, ForeignKey, Index, LargeBinary, String, text
+from sqlalchemy import JSON, ColumnElement, ForeignKey, Index, LargeBinary, String, text
+from sqlalchemy.ext.hybrid import hybrid_method
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.database import Base, BigInteger, Json, named, now
@@ -79,6 +80,15 @@ class Erasure(Base):
     def late(self) -> bool:
         """Whether it ended after it was due."""
         return self.completed_at is not None and self.completed_at > self.due_at
+
+    @hybrid_method
+    def is_overdue(self, moment: datetime) -> bool:
+        return self.state in PENDING and self.due_at < moment
+
+    @is_overdue.expression
+    @classmethod
+    def _is_overdue(cls, moment: datetime) -> ColumnElement[bool]:
+        return cls.state.in_(PENDING) & (cls.due_at < moment)
 
 
 class EventKind(StrEnum):

@@ -117,6 +117,10 @@ class Example(Base):
     """The input's numbers: float32, or uint8 for images of bytes, in the machine's (little-endian) order."""
 
 
+HAS_CONTENT = text("length(examples.x) > 0")
+"""Of some removed examples nothing is left but their position."""
+
+
 class HoldoutSample(Base):
     """The holdout rows that a model's versions are measured on (`core/ledger/holdout.py`)."""
 

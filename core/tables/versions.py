@@ -28,6 +28,10 @@ class VersionState(StrEnum):
     PURGED = "purged"
 
 
+FIRST = 1
+"""The version that later ones are held against: what the model would still be, had nothing been done."""
+
+
 class Version(Base):
     """A model state and what is known about it. The state itself is a file in the store."""
 

@@ -140,14 +140,13 @@ class ReplayedAnswer(BaseModel):
 
 
 def describe(erasure: Erasure, parts: list[Part], events: list[Event], moment: datetime) -> ErasureAnswer:
-    ended = erasure.state in (ErasureState.COMPLETED, ErasureState.REFUSED)
     values: dict[str, Any] = {
         name: getattr(erasure, name)
         for name in ("id", "state", "received_at", "due_at", "completed_at", "late", "extension", "refusal")
     }
     return ErasureAnswer(
         **values,
-        overdue=not ended and erasure.due_at < moment,
+        overdue=erasure.is_overdue(moment),
         trail=[EventAnswer(what=event.kind, by=event.by, at=event.at) for event in events],
         models=[describe_part(part) for part in parts],
         receipt=f"/v1/erasures/{erasure.id}/receipt" if erasure.receipt else None,

@@ -9,19 +9,14 @@ from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from core import ledger
-from core.erasure.deleted_models import note_deletion
-from core.erasure.vacuum import mark_vacuum_due
+from core.erasure import deleted_models
 from core.jobs import holds, queue
-from core.ledger.removals import delete_examples
 from core.ledger.specs import page_changes, spec_at, value_before, with_part
 from core.models import catalog
 from core.models.building import check_buildable
 from core.models.policy import patch, policy_of
 from core.models.training import check_removal, training_of
-from core.tables.bookkeeping import OrphanFile
 from core.tables.models import Model
-from core.tables.tracking import TrackingEventKind, enqueue_event
-from core.versions.history import folder_of
 from core.versions.orphans import sweep
 from core.versions.queries import champion_of
 from service.context import ContextDep
@@ -116,13 +111,7 @@ def delete_model(name: Name, caller: Admin, context: ContextDep) -> None:
     """Delete a model and everything it owns: examples, versions, jobs, files."""
     with context.database.write() as session:
         model = catalog.find(session, name, caller.models, lock=True)
-        folder = folder_of(model.id)
-        delete_examples(session, model)
-        enqueue_event(session, model, TrackingEventKind.DELETED)
-        note_deletion(session, model)
-        session.delete(model)
-        session.add(OrphanFile(path=folder))
-        mark_vacuum_due(session)
+        deleted_models.delete_model(session, model)
     context.models.clear()
     # after the commit: files without a model are orphans, a model without its files would be broken
     sweep(context.database, context.store)

@@ -15,9 +15,9 @@ from core.erasure.purge import (
     delete_examples,
     discard,
     find_traces,
-    overdue_versions,
     purge_removed,
     purge_versions,
+    versions_to_purge,
     withdraw,
 )
 from core.erasure.queries import open_parts, verified_parts
@@ -101,10 +101,10 @@ def purge(attempt: JobAttempt, verified: set[str]) -> list[str]:
             so_far = noted.deleted or Deleted()  # a step that is repeated finds only what is left
             count = (so_far.examples or 0) + delete_examples(session, model.id, part.positions)
             report.write(part, replace(noted, deleted=replace(so_far, examples=count)))
-        overdue = overdue_versions(session, model.id)
-        for version in overdue:
+        outlived = versions_to_purge(session, model.id)
+        for version in outlived:
             discard(session, version)
-        done = ["versions purged whose time was over"] if overdue else []
+        done = ["versions purged whose time was over"] if outlived else []
         done += ["removed examples deleted"] if purge_removed(session, model) else []
         lost = find_strays(session, attempt.context.store, history.folder_of(model.id))
     sweep(attempt.context.database, attempt.context.store)

@@ -38,7 +38,7 @@ def help_out(context: Context, job_id: str) -> None:
     """Add up shards of a job's passes, as long as there are some and no job waits for this process."""
     store_identity.check(context.store, context.store_id)
     helper, last = Helper(context, job_id), time.monotonic()
-    served = [name.strip() for name in context.settings.queues.split(",") if name.strip()] or QUEUES
+    served = context.settings.queue_names or QUEUES
     while not context.stopping():
         with context.database.read() as session:
             if any_can_begin(session, served):

@@ -203,14 +203,14 @@ class SharedPass:
         if shard is None:  # struck off: this worker was thought lost for a while
             return self.sums(self.merged)
         if shard.file is None:
-            return self.sums(self.merged) if self.is_overdue(shard) else None
+            return self.sums(self.merged) if self.is_late(shard) else None
         try:
             return unpack(self.store.get(shard.file, shard.sha256))[1]
         except (NotFound, Unavailable) as error:
             log.warning("the sums of a helper are gone or damaged", job=self.attempt.job_id, exc_info=error)
             return self.sums(self.merged)
 
-    def is_overdue(self, shard: Shard) -> bool:
+    def is_late(self, shard: Shard) -> bool:
         """Whether a helper, who may hang and still show signs of life, was waited for long enough to do it here."""
         if self.waiting is None or self.waiting[0] != shard.number or self.left:
             self.waiting = shard.number, time.monotonic()

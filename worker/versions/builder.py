@@ -24,7 +24,7 @@ from core.kprior import (
 )
 from core.kprior.curvature import is_wide
 from core.ledger.digest import DigestedData
-from core.tables.versions import Version, VersionKind, VersionState
+from core.tables.versions import FIRST, Version, VersionKind, VersionState
 from core.versions.evaluation import evaluate
 from core.versions.history import VersionDraft
 from core.versions.imports import Imported
@@ -48,8 +48,6 @@ NUMERICAL = (ArithmeticError, torch.linalg.LinAlgError)  # type: ignore[attr-def
 """What the engine and the libraries below it raise when numbers do not allow an answer."""
 LOSS_FACTOR, LOSS_SLACK = 1.25, 0.02
 """How much more a version without a bound may lose on the holdout than the version before it."""
-FIRST = 1
-"""The version that the model would still be, had nothing been done."""
 
 
 def adapt_tip(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tuple[VersionDraft, str]:
