@@ -30,6 +30,7 @@ from service.http.fast_path import FastPath
 from service.http.middleware import BodyLimit, MonotonicReads, RequestLog
 from service.jobs import endpoints as jobs
 from service.models import endpoints as models
+from service.open_inference import endpoints as open_inference
 from service.openapi import document_of
 from service.predictions import endpoints as predictions
 from service.predictions.version_cache import VersionCache
@@ -118,6 +119,8 @@ def build(settings: Settings) -> FastAPI:
     made = (jobs, imports, versions, downloads, predictions)
     for resource in (models, examples, removals, *made, erasures, subjects, keys, operations):
         app.include_router(resource.router)
+    app.include_router(open_inference.health)
+    app.include_router(open_inference.router)
     return app
 
 

@@ -94,6 +94,12 @@ def kept_versions(session: Session, model_id: int) -> Sequence[Version]:
     return session.scalars(select(Version).where(Version.model_id == model_id, ~IS_PURGED)).all()
 
 
+def numbers_in_use(session: Session, model_id: int) -> list[int]:
+    """The versions that can be asked for predictions, the newest first."""
+    kept = select(Version.number).where(Version.model_id == model_id, ~IS_PURGED, Version.purge_at.is_(None))
+    return list(session.scalars(kept.order_by(Version.number.desc())))
+
+
 def purged_versions(session: Session, model_id: int) -> Sequence[Version]:
     """Those of a model's versions whose weights are gone."""
     return session.scalars(select(Version).where(Version.model_id == model_id, IS_PURGED)).all()

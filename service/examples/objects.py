@@ -103,8 +103,8 @@ def read_parts(reader: Reader, parts: Iterator[bytes], decode: Callable[[Any, by
     )
 
 
-def decode_or_refuse(decode: Callable[[], Any], where: str | None = None) -> Any:
-    """What msgspec decodes; its errors in our words, with their place."""
+def decode_or_refuse(decode: Callable[[], Any], *where: str | int, code: str = "example_invalid") -> Any:
+    """What msgspec decodes; its errors in our words, with their place, which begins with `where`."""
     try:
         return decode()
     except msgspec.ValidationError as error:
@@ -112,7 +112,7 @@ def decode_or_refuse(decode: Callable[[], Any], where: str | None = None) -> Any
         place = place_of(path.strip("`"))
         if place[-1:] == ("split",):
             message = "must be 'train' or 'holdout'"
-        raise Invalid.at((where, *place) if where else place, "example_invalid", message) from None
+        raise Invalid.at((*where, *place), code, message) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed("body_malformed", f"The body is not valid JSON: {error}") from None
 

@@ -10,6 +10,7 @@ from random import getrandbits
 import structlog
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.logs import current_request, request_line
@@ -17,7 +18,7 @@ from service import metrics
 from service.http import problems
 
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-QUIET = {"/healthz", "/readyz", "/metrics"}
+QUIET = {"/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"}
 """Asked for every few seconds by machines; logged only when something is wrong."""
 SILENT = re.compile(r"/v1/models/[^/]+/(predictions|examples)")
 """Answers that tell of no job and no champion."""
@@ -56,7 +57,7 @@ class RequestLog:
         except Exception as error:
             log.error("bug", exc_info=error)
             if not status:
-                await problems.on_bug(None, error)(scope, receive, send_noted)
+                await problems.on_bug(Request(scope), error)(scope, receive, send_noted)
             elif not answered:
                 raise
         finally:

@@ -52,6 +52,7 @@ class Problem(BaseModel):
     detail: str
     code: str = Field(description="A stable word.", examples=["model_not_found"])
     errors: list[FieldProblem] | None = None
+    error: str | None = Field(None, description="Under `/v2`, as the protocol asks for: the detail.")
 
 
 def documented(*statuses: int) -> dict[int | str, Schema]:
@@ -69,6 +70,7 @@ def respond(
     detail: str,
     places: list[BadPlace] | None = None,
     headers: Mapping[str, str] | None = None,
+    request: Request | None = None,
 ) -> JSONResponse:
     body: dict[str, Any] = {
         "type": "about:blank",
@@ -82,6 +84,8 @@ def respond(
             {"loc": [readable(p) if isinstance(p, str) else p for p in place["loc"]], "msg": readable(place["msg"])}
             for place in places
         ]
+    if request is not None and request.url.path.startswith("/v2"):
+        body["error"] = body["detail"]  # what clients of the Open Inference Protocol read
     return JSONResponse(body, status, headers, media_type=MEDIA_TYPE)
 
 
@@ -90,27 +94,27 @@ def readable(text: str) -> str:
     return text[:1000].encode("utf-8", "backslashreplace").decode()
 
 
-def on_amend_error(_request: Request | None, error: Exception) -> Response:
+def on_amend_error(request: Request | None, error: Exception) -> Response:
     assert isinstance(error, errors.AmendError)
     status = STATUS[type(error)]
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {"Retry-After": "1"} if status == 503 else {}
     if status == 503:
         log.warning("unavailable", code=error.code, exc_info=error)
-    return respond(status, error.code, error.detail, error.errors, headers)
+    return respond(status, error.code, error.detail, error.errors, headers, request)
 
 
-def on_invalid_request(_request: Request, error: Exception) -> Response:
+def on_invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = error.errors()
     if any(problem["type"] == "json_invalid" for problem in found):
-        return respond(400, "body_malformed", "The body is not valid JSON.")
+        return respond(400, "body_malformed", "The body is not valid JSON.", request=request)
     places: list[BadPlace] = [
         {"loc": place_in(error.body, problem), "msg": problem["msg"].removeprefix("Value error, ")}
         for problem in found[:100]
     ]
     first = places[0]
     where = ".".join(str(step) for step in first["loc"]) or "body"
-    return respond(422, "request_invalid", f"{where}: {first['msg']}", places)
+    return respond(422, "request_invalid", f"{where}: {first['msg']}", places, request=request)
 
 
 def place_in(body: Any, problem: dict[str, Any]) -> list[str | int]:
@@ -134,7 +138,7 @@ def on_http_error(request: Request | None, error: Exception) -> Response:
     headers = dict(error.headers or {})
     if error.status_code == 405 and request is not None and (methods := methods_of(request)):
         headers["Allow"] = ", ".join(sorted(methods))
-    return respond(error.status_code, code, str(error.detail), headers=headers)
+    return respond(error.status_code, code, str(error.detail), headers=headers, request=request)
 
 
 def methods_of(request: Request) -> set[str]:
@@ -149,9 +153,11 @@ def on_disconnect(_request: Request, _error: Exception) -> Response:
     return respond(400, "body_incomplete", "The request broke off before its end.")
 
 
-def on_bug(_request: Request | None, _error: Exception) -> Response:
+def on_bug(request: Request | None, _error: Exception) -> Response:
     # logged around everything, where the request's id is known
-    return respond(500, "internal_error", "Something is wrong with the service; its log has the details.")
+    return respond(
+        500, "internal_error", "Something is wrong with the service; its log has the details.", request=request
+    )
 
 
 def install(app: FastAPI) -> None:

@@ -54,9 +54,7 @@ async def predict(body: bytes, name: str, caller: Caller, context: Context, cham
     version = decode_or_refuse(lambda: heads.decode(body)).version if b"version" in body or b"\\u" in body else None
     if version is not None and not 0 < version < 2**31:
         raise Invalid.at(("version",), "request_invalid", "must be the number of a version")
-    loaded = champions.get_recent(name, version, caller)
-    if loaded is None:
-        loaded = await run_in_threadpool(champions.find, name, version, caller)
+    loaded = await champions.get(name, version, caller)
     most = context.settings.max_batch
     if len(body) > SMALL:
         return await work_on(body, lambda: predict_with(name, loaded, read(loaded, body, most)))
@@ -104,11 +102,16 @@ def read_some(loaded: CachedVersion, body: bytes, check: Callable[[int], None]) 
 
 
 def predict_with(name: str, loaded: CachedVersion, x: NDArray[Any]) -> bytes:
+    outputs = to_predictions(loaded.model.spec["target"], predict_means(name, loaded, x))
+    return msgspec.json.encode({"version": loaded.model.number, "outputs": outputs})
+
+
+def predict_means(name: str, loaded: CachedVersion, x: NDArray[Any], where: str = WHERE) -> NDArray[Any]:
+    """The predicted means (n, K), which are finite and counted."""
     mean = loaded.model.predict_means(x)
     if not math.isfinite(mean.sum()) and not (finite := np.isfinite(mean)).all():
         i = int((~finite).any(1).argmax())
-        raise Invalid.at((WHERE, i), "number_not_finite", "the model's output for it is not a finite number")
+        raise Invalid.at((where, i), "number_not_finite", "the model's output for it is not a finite number")
     metrics.PREDICTIONS.inc(len(x))
     metrics.count_unseen(name, loaded.inputs.count_other(x))
-    outputs = to_predictions(loaded.model.spec["target"], mean)
-    return msgspec.json.encode({"version": loaded.model.number, "outputs": outputs})
+    return mean

@@ -12,6 +12,8 @@ import threading
 import time
 from dataclasses import dataclass
 
+from starlette.concurrency import run_in_threadpool
+
 from core.errors import Conflict
 from core.inference.loaded_model import LoadedModel
 from core.kprior import State
@@ -47,6 +49,11 @@ class VersionCache:
         self.context = context
         self.loaded: dict[Key, CachedVersion] = {}
         self._loading: dict[Key, threading.Lock] = {}
+
+    async def get(self, name: str, version: int | None, caller: Caller) -> CachedVersion:
+        """The version asked for, or the champion: without a thread, where no database need be asked."""
+        recent = self.get_recent(name, version, caller)
+        return await run_in_threadpool(self.find, name, version, caller) if recent is None else recent
 
     def get_recent(self, name: str, version: int | None, caller: Caller) -> CachedVersion | None:
         """The version, if what is known of it is fresh enough to need no database."""

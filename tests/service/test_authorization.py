@@ -10,13 +10,15 @@ import pytest
 from tests.service.expect import Operation, add, operations, refused, rows
 from tests.stack import Stack
 
-OPEN = {"health", "readiness"}
+OPEN = {"health", "readiness", "server_live", "server_ready"}
 ENOUGH = {
     "add_examples": {"ingest"},
     "replace_examples": {"ingest"},
     "replace_example": {"ingest"},
     "remove_examples": {"ingest", "erase"},
     "make_predictions": {"read"},
+    "infer": {"read"},
+    "infer_with_version": {"read"},
     "download_weights": {"weights"},
     "list_coefficients": {"weights"},
     "export_onnx": {"weights"},
@@ -106,6 +108,8 @@ def test_a_model_that_the_key_cannot_see_is_not_found(stack: Stack, api: httpx.C
         "import_weights": {"weights": [0]},
         "remove_examples": {"ids": ["e0"]},
         "make_predictions": {"inputs": [[0, 0]]},
+        "infer": {"inputs": []},
+        "infer_with_version": {"inputs": []},
     }
     with stack.client(stack.key("admin", models=[stack.model()])) as holder:
         for operation in guarded(api):

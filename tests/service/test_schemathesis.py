@@ -45,6 +45,8 @@ def existing(stack: Stack, api: httpx.Client) -> dict[tuple[str, str], list[Any]
     return {
         ("/v1/models/", "name"): [name],
         ("/v1/models/", "doomed"): [doomed],
+        ("/v2/models/", "name"): [name],
+        ("/v2/models/{name}/versions/", "n"): [1],
         ("/v1/models/{name}/examples/", "id"): ["e0", "a/b"],
         ("/v1/models/{name}/removals/", "id"): [removal["id"]],
         ("/v1/models/{name}/versions/", "n"): [1],

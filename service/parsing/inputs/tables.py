@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -46,9 +47,13 @@ class TableInputs(Inputs):
         return 2**62  # names and categories may have any; fields that no column has are refused at once
 
     def from_json(self, xs: list[Any], where: str) -> Matrix:
-        made = np.empty((len(xs), self.width), np.float64)
         rows = (self.values_of(x, where, i) for i, x in enumerate(xs)) if self.by_name else map(astuple, xs)
-        for j, values in enumerate(zip(*rows, strict=True)):
+        return self.from_values(zip(*rows, strict=True), len(xs), where)
+
+    def from_values(self, columns: Iterable[Sequence[Any]], count: int, where: str) -> Matrix:
+        """The decoded values of `count` rows, column by column -> (n, width)."""
+        made = np.empty((count, self.width), np.float64)
+        for j, values in enumerate(columns):
             made[:, j] = self.columns[j].from_json(values, where)
         return self.to_stored_or_missing(made, where)
 

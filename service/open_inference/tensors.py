@@ -1,0 +1,278 @@
+"""Tensors of the Open Inference Protocol -> the inputs that predictions are made of, and predictions -> tensors.
+
+A table has a tensor for each column, a vector or an image one tensor for all rows. Data come as JSON, flat or nested,
+or as bytes behind the JSON (the binary tensor data extension), in little-endian order; texts have their length before
+them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from core.errors import Invalid
+from core.inference.predictions import to_predictions
+from core.kprior.model.spec import Column, Input, Target, shape_of
+from service.examples.objects import decode_or_refuse
+from service.parsing.inputs import Inputs
+from service.parsing.inputs.tables import TableInputs
+
+WHERE = "rows"
+"""What places of errors within the data begin with; `inputs` are the tensors."""
+NUMPY = {
+    "BOOL": "?",
+    **{f"{sign}INT{8 * size}": f"<{sign.lower() or 'i'}{size}" for sign in ("", "U") for size in (1, 2, 4, 8)},
+    **{f"FP{8 * size}": f"<f{size}" for size in (2, 4, 8)},
+}
+"""The tensor data types with their NumPy types; BYTES, which are texts, have none."""
+Parameters = dict[str, str | int | float | bool | None]
+
+
+class TensorIn(msgspec.Struct):
+    """An input tensor as it comes."""
+
+    name: str
+    shape: list[int]
+    datatype: (
+        Literal["BOOL", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"]
+        | Literal["FP16", "FP32", "FP64", "BYTES"]
+    )
+    parameters: Parameters = {}
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class OutputWanted(msgspec.Struct):
+    """An output tensor that is asked for."""
+
+    name: str
+    parameters: Parameters = {}
+
+
+class InferenceBody(msgspec.Struct):
+    """The JSON of a request. Fields that we do not know belong to extensions, and are passed over."""
+
+    inputs: list[TensorIn]
+    id: str | None = None
+    parameters: Parameters = {}
+    outputs: list[OutputWanted] = []
+
+
+@dataclass(frozen=True)
+class TensorOut:
+    """An output tensor."""
+
+    name: str
+    datatype: Literal["FP64", "INT64", "BYTES"]
+    width: int
+    values: list[Any]
+    """Row by row."""
+    parameters: Parameters
+
+    @property
+    def shape(self) -> list[int]:
+        return [len(self.values) // self.width, self.width]
+
+    def to_bytes(self) -> bytes:
+        if self.datatype == "BYTES":
+            return b"".join(struct.pack("<I", len(text)) + text for text in (v.encode() for v in self.values))
+        return np.array(self.values, NUMPY[self.datatype]).tobytes()
+
+
+def metadata_of_input(given: Input) -> list[tuple[str, str, list[int]]]:
+    """Name, type and shape of the tensors that a model takes.
+
+    >>> metadata_of_input({"kind": "vector", "dim": 3})
+    [('x', 'FP32', [-1, 3])]
+    """
+    if given["kind"] == "table":
+        return [(column["name"], datatype_of(column), [-1, 1]) for column in given["columns"]]
+    kind = "UINT8" if given["kind"] == "image" and given.get("dtype") == "uint8" else "FP32"
+    return [("x", kind, [-1, *shape_of(given)])]
+
+
+def datatype_of(column: Column) -> str:
+    if column["type"] == "category":
+        return "INT64" if all(isinstance(value, int) for value in column["values"]) else "BYTES"
+    return {"number": "FP64", "boolean": "BOOL", "date": "BYTES"}[column["type"]]
+
+
+def metadata_of_output(target: Target) -> list[tuple[str, str, list[int]]]:
+    """Name, type and shape of the tensors that a model gives.
+
+    >>> metadata_of_output({"kind": "classes", "values": ["cat", "dog"]})
+    [('class', 'BYTES', [-1, 1]), ('probabilities', 'FP64', [-1, 2])]
+    """
+    if target["kind"] == "classes":
+        kind = "INT64" if all(isinstance(value, int) for value in target["values"]) else "BYTES"
+        return [("class", kind, [-1, 1]), ("probabilities", "FP64", [-1, len(target["values"])])]
+    mean = ("mean", "FP64", [-1, 1])
+    return [mean, ("class", "INT64", [-1, 1])] if target["kind"] == "binary" else [mean]
+
+
+def split_body(body: bytes, head_bytes: str | None) -> tuple[bytes, bytes]:
+    """The JSON of a body and the bytes behind it, where a header tells how long the JSON is."""
+    size = len(body)
+    if head_bytes is not None:
+        size = int(head_bytes) if head_bytes.isdecimal() and len(head_bytes) < 20 else -1
+        if not 0 <= size <= len(body):
+            message = "Inference-Header-Content-Length is not the length of the JSON that the body begins with."
+            raise Invalid("tensor_invalid", message)
+    return body[:size], body[size:]
+
+
+def decode_body(head: bytes) -> InferenceBody:
+    asked: InferenceBody = decode(InferenceBody, head, ())
+    return asked
+
+
+def decode(kind: Any, text: bytes, place: tuple[str | int, ...]) -> Any:
+    return decode_or_refuse(lambda: msgspec.json.decode(text, type=kind), *place, code="tensor_invalid")
+
+
+def refuse(i: int, field: str, message: str) -> Invalid:
+    return Invalid.at(("inputs", i, field), "tensor_invalid", message)
+
+
+def count_rows(tensors: Sequence[TensorIn], given: Input) -> int:
+    """How many rows the tensors have; Invalid if they are not those of the model, or differ in it."""
+    if given["kind"] == "table":
+        check_names(tensors, [column["name"] for column in given["columns"]])
+        per_row: tuple[int, ...] = (1,)
+    else:
+        if len(tensors) != 1:
+            raise Invalid.at(("inputs",), "tensor_invalid", f"{len(tensors)} tensors; this model takes one")
+        per_row = shape_of(given)
+    wanted = ", ".join(map(str, per_row))
+    for i, tensor in enumerate(tensors):
+        rows, *others = tensor.shape or [-1]
+        flat = [] if given["kind"] == "table" else [math.prod(per_row)]
+        if rows < 0 or others not in (list(per_row), flat):
+            raise refuse(i, "shape", f"expected [rows, {wanted}]")
+        if rows != tensors[0].shape[0]:
+            raise refuse(i, "shape", f"{rows} rows; the first tensor has {tensors[0].shape[0]}")
+    return tensors[0].shape[0]
+
+
+def check_names(tensors: Sequence[TensorIn], columns: Sequence[str]) -> None:
+    """That there is one tensor for each column."""
+    left = set(columns)
+    for i, tensor in enumerate(tensors):
+        if tensor.name not in left:
+            raise refuse(i, "name", "is there twice" if tensor.name in columns else "no column of this model")
+        left.remove(tensor.name)
+    if left:
+        missing = next(name for name in columns if name in left)
+        raise Invalid.at(("inputs",), "tensor_invalid", f"the tensor of the column {missing!r} is missing")
+
+
+def read_rows(tensors: Sequence[TensorIn], tail: bytes, given: Input, inputs: Inputs) -> NDArray[Any]:
+    """The inputs of so many rows as `count_rows` found."""
+    found: dict[str, Sequence[Any] | NDArray[Any]] = {}
+    for i, tensor in enumerate(tensors):
+        size = tensor.parameters.get("binary_data_size")
+        if size is None:
+            found[tensor.name] = values_of_json(tensor, i, missing=given["kind"] == "table")
+            continue
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= len(tail):
+            raise refuse(i, "parameters", "binary_data_size is not the size of the data behind the JSON")
+        found[tensor.name] = values_of_bytes(tensor, tail[:size], i)
+        tail = tail[size:]
+    if tail:
+        raise Invalid("tensor_invalid", f"{len(tail)} bytes at the end of the body belong to no tensor.")
+    if isinstance(inputs, TableInputs):
+        columns = (listed(found[name]) for name in inputs.names)
+        return inputs.from_values(columns, tensors[0].shape[0], WHERE)
+    if tensors[0].datatype == "BYTES":
+        raise refuse(0, "datatype", "expected numbers")
+    x = np.asarray(found[tensors[0].name], np.float64).reshape(-1, inputs.width)
+    return inputs.to_stored(x, WHERE)
+
+
+def listed(values: Sequence[Any] | NDArray[Any]) -> Sequence[Any]:
+    """The values of a column, None where one is missing: bytes have nothing but NaN for that."""
+    if not isinstance(values, np.ndarray):
+        return values
+    return [None if v != v else v for v in values.tolist()]
+
+
+def values_of_json(tensor: TensorIn, i: int, missing: bool) -> list[Any]:
+    """The elements of a tensor, row by row, from data that are flat or nested."""
+    text = bytes(tensor.data).lstrip()
+    if text == b"null":
+        raise refuse(i, "data", "is missing")
+    element: Any = {"BYTES": str, "BOOL": bool}.get(tensor.datatype, float if "FP" in tensor.datatype else int)
+    if missing:
+        element = element | None
+    shape = tensor.shape if text[:1] == b"[" and text[1:].lstrip()[:1] == b"[" else [math.prod(tensor.shape)]
+    kind = element
+    for _ in shape:
+        kind = list[kind]  # type: ignore[valid-type]
+    items: list[Any] = [decode(kind, text, ("inputs", i, "data"))]
+    for size in shape:
+        if any(len(item) != size for item in items):
+            raise refuse(i, "data", f"not of the shape {tensor.shape}")
+        items = list(chain.from_iterable(items))
+    if "INT" in tensor.datatype:
+        limits = np.iinfo(NUMPY[tensor.datatype])
+        if any(v is not None and not limits.min <= v <= limits.max for v in items):
+            raise refuse(i, "data", f"a number is none of {tensor.datatype}")
+    return items
+
+
+def values_of_bytes(tensor: TensorIn, data: bytes, i: int) -> NDArray[Any] | list[str]:
+    """The elements of a tensor from its bytes."""
+    count = math.prod(tensor.shape)
+    if tensor.datatype != "BYTES":
+        kind = np.dtype(NUMPY[tensor.datatype])
+        if len(data) != count * kind.itemsize:
+            raise refuse(i, "data", f"{len(data)} bytes; the shape takes {count * kind.itemsize}")
+        return np.frombuffer(data, kind)
+    texts, start = [], 0
+    try:
+        while start < len(data):
+            (size,) = struct.unpack_from("<I", data, start)
+            start += 4 + size
+            texts.append(data[start - size : start].decode())
+    except (struct.error, UnicodeDecodeError):
+        raise refuse(i, "data", "expected UTF-8 texts, each with its length in 4 bytes before it") from None
+    if start != len(data) or len(texts) != count:
+        raise refuse(i, "data", f"{len(texts)} texts; the shape takes {count}")
+    return texts
+
+
+def tensors_of(target: Target, mean: NDArray[Any]) -> list[TensorOut]:
+    """Predicted means (n, K) as output tensors, with the values that all our answers have."""
+    made = []
+    predictions = to_predictions(target, mean)
+    for name, datatype, (_, width) in metadata_of_output(target):
+        parameters: Parameters = {}
+        if name == "probabilities":
+            values: list[Any] = mean.ravel().tolist()
+            assert target["kind"] == "classes"
+            parameters["classes"] = json.dumps(target["values"], ensure_ascii=False)
+        else:
+            values = [prediction[name] for prediction in predictions]  # type: ignore[literal-required]
+            values = list(map(str, values)) if datatype == "BYTES" else values
+        made.append(TensorOut(name, datatype, width, values, parameters))  # type: ignore[arg-type]
+    return made
+
+
+def select(tensors: list[TensorOut], wanted: Sequence[OutputWanted]) -> list[tuple[TensorOut, Parameters]]:
+    """The tensors that are asked for, with what is asked of each; all, if none is named."""
+    if not wanted:
+        return [(tensor, {}) for tensor in tensors]
+    by_name = {tensor.name: tensor for tensor in tensors}
+    for i, one in enumerate(wanted):
+        if one.name not in by_name:
+            message = f"no output of this model; it has {', '.join(by_name)}"
+            raise Invalid.at(("outputs", i, "name"), "tensor_invalid", message)
+    return [(by_name[one.name], one.parameters) for one in wanted]
