@@ -28,8 +28,9 @@ from core.kprior.data.examples import Data, Examples
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.state import State
 
-GRID = 2.0**-10
-"""How far the grid point is from the weights, at the most: a share of their length."""
+FINEST, COARSEST = 2.0**-10, 2.0**-6
+"""How far the grid point may be from the weights: a share of their length. From a finer one fewer passes lead back to
+the optimum; where rounding blurs more (many examples, a weak penalty), only a coarser one hides the rest."""
 NEAR_PASSES = 3
 """To the optimum, as near as rounding allows."""
 CHANCE = 2.0**-10
@@ -98,13 +99,13 @@ def refine_for_erasure(
     """
     if not is_dense(state):
         raise ValueError("only a linear model that carries its whole curvature can be cleared: train others anew")
-    near = CHANCE * GRID / (4 * state.predictor.size)
     refine_all = partial(refine, policy=policy, forced=True, seed=seed)
     # as many passes whoever is erased: their number would tell something
     found = refine_all(state, memory, data, tolerance=0.0, rounds=NEAR_PASSES)
-    if not found.certificate.meets(near):
+    grid = choose_grid(found.certificate.relative, state.predictor.size)
+    if grid is None:
         return None
-    start = replace(found.state, w=round_to_grid(found.state.w))
+    start = replace(found.state, w=round_to_grid(found.state.w, grid))
     clean = refine_all(start, found.memory, data, tolerance=tolerance, rounds=rounds, holdout=holdout, afresh=True)
     if not clean.certificate.meets(tolerance):
         return None
@@ -112,13 +113,28 @@ def refine_for_erasure(
     return replace(clean, certificate=replace(clean.certificate, passes=cost.data_passes), cost=cost)
 
 
-def round_to_grid(w: Tensor) -> Tensor:
-    """The nearest point of the coarsest grid of a power of two that is no further than GRID/2 times |w| from any w.
+def choose_grid(rest: float, size: int) -> float | None:
+    """The finest grid that hides which rest, of at most so much of |w|, `size` weights had; None if none does.
 
-    >>> round_to_grid(torch.tensor([3.0, 4.0001], dtype=torch.float64))
+    The rest is rounding alone, and that is the retained examples': whoever is erased, the grid is the same.
+
+    >>> choose_grid(1e-12, 10) == FINEST, choose_grid(1e-8, 100) == 2**-7, choose_grid(1e-3, 10)
+    (True, True, None)
+    """
+    # with a spacing of at least grid |w| / (2 sqrt(P)), 2 sqrt(P) b / q is at most 4 P b / (grid |w|)
+    grid = 4 * size * rest / CHANCE
+    if not grid <= COARSEST:
+        return None
+    return max(FINEST, 2.0 ** math.ceil(math.log2(grid))) if grid > 0 else FINEST
+
+
+def round_to_grid(w: Tensor, grid: float) -> Tensor:
+    """The nearest point of the coarsest grid of a power of two that is no further than grid/2 times |w| from any w.
+
+    >>> round_to_grid(torch.tensor([3.0, 4.0001], dtype=torch.float64), FINEST)
     tensor([3., 4.], dtype=torch.float64)
     """
-    length = float(w.norm()) * GRID / math.sqrt(len(w))
+    length = float(w.norm()) * grid / math.sqrt(len(w))
     if length == 0:
         return torch.zeros_like(w)
     spacing = 2.0 ** math.floor(math.log2(length))

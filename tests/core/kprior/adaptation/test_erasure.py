@@ -20,6 +20,7 @@ from core.kprior import (
     refine_for_erasure,
     train,
 )
+from core.kprior.adaptation.erasure import FINEST, choose_grid
 from core.kprior.data.examples import concatenate
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import FAMILIES, QUADRATIC, TENTH, distance, examples_of, l2, outputs_of, rows, spec_of
@@ -63,6 +64,19 @@ def test_state_is_the_same_to_the_last_bit_whoever_was_erased(kind: str, regular
     states = [erased(spec, person, others) for person in strangers(kind, 5, 4)]
     assert all(state is not None for state in states)
     assert len({state.to_bytes() for state in states if state is not None}) == 1
+
+
+def test_where_rounding_blurs_the_weights_a_coarser_grid_hides_who_was_erased() -> None:
+    spec, others = spec_of("binary", 5, regularizer=l2(2e-4)), rows(examples_of("binary", 2_000, 5), 3, 2_000)
+    twice = [Examples(e.key, e.x[:, [0, 1, 2, 3, 3]], e.y) for e in (others, *strangers("binary", 5, 4))]
+    adapted = without_person(spec, twice[1], twice[0])
+    near = refine(adapted.state, adapted.memory, twice[0].chunks(64), tolerance=0.0, rounds=3, forced=True)
+    grid = choose_grid(near.certificate.relative or 1.0, len(adapted.state.w))
+    assert grid is not None
+    assert grid > FINEST
+    states = [erased(spec, person, twice[0]) for person in twice[1:]]
+    assert len({None if state is None else state.to_bytes() for state in states} - {None}) == 1
+    assert None not in states
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
