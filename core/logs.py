@@ -63,8 +63,13 @@ OPEN = ("uvicorn.error", "celery", "kombu", "alembic")
 """Libraries whose lines hold nothing that came with a request."""
 
 
-def request_line(request_id: str, method: str, route: str, status: int, seconds: float) -> None:
-    """The line of a request. Past the logging machinery, which takes longer than a prediction."""
+def request_line(
+    request_id: str, method: str, route: str, status: int, seconds: float, key: str | None, model: str | None
+) -> None:
+    """The line of a request: `key` is the id of the caller's, `model` a model's name.
+
+    Past the logging machinery, which takes longer than a prediction.
+    """
     if not logging.getLogger("service").isEnabledFor(logging.INFO):
         return
     line = {
@@ -72,13 +77,15 @@ def request_line(request_id: str, method: str, route: str, status: int, seconds:
         "route": route,
         "status": status,
         "ms": round(seconds * 1000, 2),
+        "key": key,
+        "model": model,
         "event": "request",
         "request_id": request_id,
         "level": "info",
         "logger": "service",
         "timestamp": datetime.now(UTC),
     }
-    os.write(1, msgspec.json.encode(line) + b"\n")
+    os.write(1, msgspec.json.encode({name: value for name, value in line.items() if value is not None}) + b"\n")
 
 
 def configure(level: str) -> None:

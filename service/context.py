@@ -81,6 +81,7 @@ class Context:
         self.callers: Recent[bytes, Any] = Recent(settings.cache_seconds)
         self.models: Recent[str, RecentModel] = Recent(settings.cache_seconds)
         self.champions: Recent[Any, Any] = Recent(settings.cache_seconds)
+        self.figures: Recent[str, bytes] = Recent(settings.cache_seconds)
 
     @cached_property
     def store_id(self) -> str:

@@ -146,5 +146,5 @@ async def readiness(context: ContextDep) -> Response:
 def show_metrics(caller: Reader, context: ContextDep) -> Response:
     """Figures for Prometheus."""
     caller.require_all_models()
-    figures = metrics.page(context.database, context.settings.worker_silence)
+    figures = metrics.page(context)
     return Response(figures, media_type="text/plain; version=0.0.4; charset=utf-8")

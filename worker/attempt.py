@@ -19,6 +19,7 @@ from core.versions.store import Stored
 from worker.context import Context
 
 Progress = Callable[[float, str], None]
+Run = Callable[[Context, str], None]
 
 
 class Outdated(Exception):
@@ -35,15 +36,18 @@ class JobAttempt:
     kind: JobKind
     number: int
     model_id: int
+    model: str
     queue: str
     request_id: str | None
-    run: Callable[[Context, str], None]
+    run: Run
     """Runs another job, here and now."""
     progress: Progress = lambda share, phrase: None
 
     @classmethod
-    def of(cls, context: Context, job: Job, owner: str, run: Callable[[Context, str], None]) -> JobAttempt:
-        told = (job.id, owner, job.kind, job.attempts, job.model_id, job.queue, job.request_id)
+    def of(
+        cls, context: Context, job: Job, model: Model, owner: str, run: Callable[[Context, str], None]
+    ) -> JobAttempt:
+        told = (job.id, owner, job.kind, job.attempts, model.id, model.name, job.queue, job.request_id)
         return cls(context, *told, run)
 
     def part(self, start: float, end: float) -> Progress:

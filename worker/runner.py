@@ -52,10 +52,10 @@ def run(context: Context, job_id: str) -> None:
         if found := leases.take(session, job_id, owner, settings.lease_seconds, settings.max_attempts):
             follow_up(session, *found)
             if found[0].state is JobState.RUNNING:
-                attempt = JobAttempt.of(context, found[0], owner, run)
+                attempt = JobAttempt.of(context, *found, owner, run)
     if attempt is not None:
         token = current_request.set(attempt.request_id)
-        log.info("job started", job=job_id, kind=attempt.kind, model=attempt.model_id, attempt=attempt.number)
+        log.info("job started", job=job_id, kind=attempt.kind, model=attempt.model, attempt=attempt.number)
         try:
             carry_out(context, attempt)
         finally:
@@ -74,17 +74,17 @@ def carry_out(context: Context, attempt: JobAttempt) -> None:
             attempt.progress = heartbeat
             store_identity.check(context.store, context.store_id)
             WORK[attempt.kind](attempt)
-        log.info("job succeeded", job=attempt.job_id)
+        log.info("job succeeded", job=attempt.job_id, model=attempt.model)
     except Lost:
-        log.warning("job lost to another worker, or its model was deleted", job=attempt.job_id)
+        log.warning("job lost to another worker, or its model was deleted", job=attempt.job_id, model=attempt.model)
     except Cancelled:
-        log.info("job cancelled", job=attempt.job_id)
+        log.info("job cancelled", job=attempt.job_id, model=attempt.model)
         with context.database.write() as session:
             if found := leases.find_owned(session, attempt.job_id, attempt.owner):
                 leases.end(found[0], JobState.CANCELLED, "cancelled")
                 follow_up(session, *found)
     except (HandedBack, SystemExit) as stop:  # SystemExit: a signal to all processes of the worker, children included
-        log.info("job handed back", job=attempt.job_id)
+        log.info("job handed back", job=attempt.job_id, model=attempt.model)
         with context.database.write() as session:
             if found := leases.find_owned(session, attempt.job_id, attempt.owner):
                 found[0].attempts -= 1  # it was not the job's fault
@@ -92,7 +92,7 @@ def carry_out(context: Context, attempt: JobAttempt) -> None:
         if isinstance(stop, SystemExit):
             raise
     except Exception as error:
-        log.error("job failed", job=attempt.job_id, exc_info=error)
+        log.error("job failed", job=attempt.job_id, model=attempt.model, exc_info=error)
         most, pause = context.settings.max_attempts, context.settings.retry_seconds
         with context.database.write() as session:
             if found := leases.find_owned(session, attempt.job_id, attempt.owner):

@@ -54,15 +54,11 @@ def page_erasures(
     return session.scalars(page_after(query, (Erasure.created_at, Erasure.id), key, most)).all()
 
 
-def count_erasures(session: Session) -> list[tuple[ErasureState, int]]:
-    """How many there are, by state."""
-    found = session.execute(select(Erasure.state, func.count()).group_by(Erasure.state))
-    return [(ErasureState(state), count) for state, count in found]
-
-
-def count_overdue(session: Session) -> int:
-    """How many are past their due date."""
-    return session.scalar(select(func.count()).where(Erasure.is_overdue(now()))) or 0
+def count_erasures(session: Session) -> list[tuple[ErasureState, int, int]]:
+    """How many there are, by state, and how many of them are past their due date."""
+    late = func.count(sa.case((Erasure.is_overdue(now()), 1)))
+    found = session.execute(select(Erasure.state, func.count(), late).group_by(Erasure.state))
+    return [(ErasureState(state), count, overdue) for state, count, overdue in found]
 
 
 def list_failed(session: Session) -> Sequence[Erasure]:

@@ -68,7 +68,7 @@ def expire_some(database: Database, model_id: int, moment: datetime) -> int | No
         model.expired = until
         if removed:
             queue.enqueue_adaptation(session, model, None)
-            log.info("examples have expired", model=model_id, examples=removed, until=until)
+            log.info("examples have expired", model=model.name, examples=removed, until=until)
         return removed
 
 

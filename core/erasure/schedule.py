@@ -11,7 +11,7 @@ from core.database import Database, now
 from core.erasure.purge import has_removed_examples
 from core.erasure.queries import open_parts
 from core.jobs.queries import is_at_work
-from core.jobs.schedule import enqueue_where
+from core.jobs.schedule import Decision, enqueue_where
 from core.tables.erasures import OPEN, ErasureState, Part
 from core.tables.jobs import JobKind
 from core.tables.ledger import HAS_CONTENT, Example
@@ -22,7 +22,7 @@ from core.tables.versions import Version
 def enqueue_due(database: Database) -> list[str]:
     """Enqueue a job for each model that has something to erase; the ids of the new jobs."""
     moment = now()
-    return enqueue_where(database, may_have_to_erase(moment), due_jobs, moment)
+    return enqueue_where(database, may_have_to_erase(moment), decide, moment)
 
 
 def may_have_to_erase(moment: datetime) -> ColumnElement[bool]:
@@ -34,11 +34,22 @@ def may_have_to_erase(moment: datetime) -> ColumnElement[bool]:
 
 
 def due_jobs(session: Session, model: Model, moment: datetime) -> list[tuple[JobKind, datetime | None]]:
-    """The job that erases, if an erasure waits for one, removed examples can be deleted, or a kept version's time is
-    over."""
+    """The job that erases, if it is due."""
+    return [(decision.kind, decision.due_at) for decision in decide(session, model, moment)]
+
+
+def decide(session: Session, model: Model, moment: datetime) -> list[Decision]:
+    """A job that erases is due if an erasure waits for one, removed examples can be deleted, or a kept version's time
+    is over."""
     if is_at_work(session, model.id, JobKind.ERASE):
         return []
-    waiting = any(part.state is not ErasureState.FAILED for part, _ in open_parts(session, model.id))
     over = select(Version.number).where(Version.model_id == model.id, Version.purge_at <= moment)
-    due = waiting or has_removed_examples(session, model) or session.scalar(over.limit(1)) is not None
-    return [(JobKind.ERASE, None)] if due else []
+    if any(part.state is not ErasureState.FAILED for part, _ in open_parts(session, model.id)):
+        why = "an erasure waits for it"
+    elif has_removed_examples(session, model):
+        why = "removed examples can be deleted"
+    elif session.scalar(over.limit(1)) is not None:
+        why = "a version was kept for long enough"
+    else:
+        return []
+    return [Decision(JobKind.ERASE, True, why)]

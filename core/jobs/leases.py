@@ -105,6 +105,7 @@ def lock(session: Session, job_id: str) -> tuple[Job, Model] | None:
 def end(job: Job, state: JobState, message: str) -> None:
     """Write how a job ended."""
     job.state, job.message, job.finished_at = state, message[:LONGEST], now()
+    job.seconds = (job.finished_at - job.started_at).total_seconds() if job.started_at else None
     job.lease_owner = job.lease_until = None
     if state is JobState.SUCCEEDED:
         job.progress, job.error = 1.0, None

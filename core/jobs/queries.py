@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, exists, func, select
+from sqlalchemy import ColumnElement, case, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
 from core.database import now
@@ -100,20 +101,36 @@ def unsent_messages(session: Session, most: int) -> list[tuple[int, str, str]]:
     return [(id, job_id, queue) for id, job_id, queue in session.execute(query.order_by(Outbox.id).limit(most))]
 
 
-def count_jobs(session: Session) -> list[tuple[JobKind, JobState, int]]:
-    """How many jobs there are, by kind and state."""
-    found = session.execute(select(Job.kind, Job.state, func.count()).group_by(Job.kind, Job.state))
-    return [(kind, state, count) for kind, state, count in found]
+@dataclass(frozen=True)
+class JobCount:
+    """Jobs of one kind that are in one state, and took about as long."""
+
+    kind: JobKind
+    state: JobState
+    bucket: int
+    """The first of the limits that they did not exceed, or how many limits there are; -1: they have no duration."""
+    count: int
+    seconds: float
+    """That they took, altogether."""
+    oldest: datetime
+    """When the first of them was enqueued."""
 
 
-def oldest_queued(session: Session) -> datetime | None:
-    """Since when the job has waited that waits longest."""
-    return session.scalar(select(func.min(Job.created_at)).where(Job.state == JobState.QUEUED))
+def count_jobs(session: Session, limits: Sequence[float]) -> list[JobCount]:
+    """How many jobs there are, by kind, state and duration."""
+    reached = [(Job.seconds <= limit, i) for i, limit in enumerate(limits)]
+    bucket = case((Job.seconds.is_(None), -1), *reached, else_=len(limits)).label("bucket")
+    spent = func.coalesce(func.sum(Job.seconds), 0.0)
+    query = select(Job.kind, Job.state, bucket, func.count(), spent, func.min(Job.created_at))
+    return [JobCount(*row) for row in session.execute(query.group_by(Job.kind, Job.state, bucket))]
 
 
-def count_unsent(session: Session) -> int:
-    """How many messages are not sent yet."""
-    return session.scalar(select(func.count()).select_from(Outbox)) or 0
+def count_messages_and_workers(session: Session, since: datetime) -> tuple[int, int]:
+    """How many messages are not sent yet, and how many workers were heard of since then."""
+    unsent = select(func.count()).select_from(Outbox).scalar_subquery()
+    heard = select(func.count()).where(Worker.seen_at > since).scalar_subquery()
+    found = session.execute(select(unsent, heard)).one()
+    return found[0], found[1]
 
 
 def count_workers(session: Session, since: datetime) -> int:

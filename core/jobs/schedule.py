@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import structlog
 from sqlalchemy import ColumnElement, and_, exists, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from core.database import Database, now
+from core.database import Database, now, utc_text
 from core.errors import AmendError
 from core.jobs import outbox, queue
 from core.jobs.outbox import Send
@@ -32,33 +33,61 @@ HELD = ErasureState.HELD
 log = structlog.get_logger("core")
 
 
-DueJobs = Callable[[Session, Model, datetime], list[tuple[JobKind, datetime | None]]]
-"""Tells which jobs are due for a model, and for which time on their schedule."""
+class Decision(NamedTuple):
+    """Whether a job is due, and why: for whoever reads the log."""
+
+    kind: JobKind
+    due: bool
+    why: str
+    due_at: datetime | None = None
+    """The time on its schedule, if it has one."""
+
+
+Decide = Callable[[Session, Model, datetime], list[Decision]]
+"""Tells which jobs are due for a model."""
+logged: dict[tuple[int, JobKind], str] = {}
+"""Of each model and kind, why no job was due when that was last logged: the same is not said at every tick."""
 
 
 def enqueue_due(database: Database) -> list[str]:
     """Enqueue what the policies ask for now; the ids of the new jobs."""
-    return enqueue_where(database, is_outdated(), due_jobs, now())
+    return enqueue_where(database, is_outdated(), decide, now())
 
 
-def enqueue_where(
-    database: Database, candidates: ColumnElement[bool], due_jobs: DueJobs, moment: datetime
-) -> list[str]:
+def enqueue_where(database: Database, candidates: ColumnElement[bool], decide: Decide, moment: datetime) -> list[str]:
     """Enqueue what is due for models: with thousands of quiet ones, the candidates alone are looked at closely."""
     with database.read() as session:
-        found = session.scalars(select(Model).where(candidates))
-        ids = [model.id for model in found if due_jobs(session, model, moment)]
+        found = {model: decide(session, model, moment) for model in session.scalars(select(Model).where(candidates))}
+    log_reasons(found)
     made = []
-    for model_id in ids:
+    for model in [model for model, decisions in found.items() if any(decision.due for decision in decisions)]:
         try:
-            with database.write() as session:
-                model = session.get(Model, model_id, with_for_update=True)
-                for kind, due_at in due_jobs(session, model, moment) if model else []:
-                    assert model is not None
-                    made.append(queue.enqueue(session, model, kind, due_at=due_at).id)
+            for job_id, decision in enqueue_for(database, model.id, decide, moment):
+                made.append(job_id)
+                logged.pop((model.id, decision.kind), None)
+                log.info("a job was enqueued", model=model.name, kind=decision.kind, job=job_id, why=decision.why)
         except AmendError as error:  # others must not wait for this one
-            log.warning("what is due for a model could not be noted", model=model_id, exc_info=error)
+            log.warning("what is due for a model could not be noted", model=model.name, exc_info=error)
     return made
+
+
+def enqueue_for(database: Database, model_id: int, decide: Decide, moment: datetime) -> list[tuple[str, Decision]]:
+    """Enqueue what is due for a model, decided under its lock; the ids of the new jobs, and why."""
+    with database.write() as session:
+        model = session.get(Model, model_id, with_for_update=True)
+        if model is None:
+            return []
+        due = [decision for decision in decide(session, model, moment) if decision.due]
+        return [(queue.enqueue(session, model, d.kind, due_at=d.due_at).id, d) for d in due]
+
+
+def log_reasons(found: dict[Model, list[Decision]]) -> None:
+    """Say why no job was enqueued, where that was not said before."""
+    for model, decisions in found.items():
+        for decision in decisions:
+            if not decision.due and logged.get((model.id, decision.kind)) != decision.why:
+                logged[model.id, decision.kind] = decision.why
+                log.info("no job was enqueued", model=model.name, kind=decision.kind, why=decision.why)
 
 
 def is_outdated() -> ColumnElement[bool]:
@@ -71,29 +100,36 @@ def is_outdated() -> ColumnElement[bool]:
     adapt, retrain = Model.policy["adapt"], Model.policy["retrain"]
     adapts = or_(adapt["after_changes"].as_string().is_not(None), adapt["every"].as_string().is_not(None))
     outdated = or_(and_(adapts, ~current), and_(retrain["every"].as_string().is_not(None), ~trained))
-    return and_(Model.tip.is_not(None), Model.held_at.is_(None), outdated)
+    return and_(Model.tip.is_not(None), outdated)
 
 
 def due_jobs(session: Session, model: Model, moment: datetime) -> list[tuple[JobKind, datetime | None]]:
     """Which jobs the policy asks for, and for which time on its schedule."""
-    policy = policy_of(model)
-    tip = tip_of(session, model)
-    if tip is None or model.train_count == 0 or model.held_at is not None:
+    return [(decision.kind, decision.due_at) for decision in decide(session, model, moment) if decision.due]
+
+
+def decide(session: Session, model: Model, moment: datetime) -> list[Decision]:
+    """Of each kind of job that the policy may ask for: whether it does."""
+    policy, tip = policy_of(model), tip_of(session, model)
+    if tip is None:
         return []
-    found: list[tuple[JobKind, datetime | None]] = []
-    if adaptation_due(session, model, tip, policy, moment):
-        found.append((JobKind.ADAPT, None))
-    if due_at := retrain_due(session, model, policy, moment):
-        found.append((JobKind.RETRAIN, due_at))
+    if model.held_at is not None:
+        return [Decision(JobKind.ADAPT, False, "the model is held")]
+    if model.train_count == 0:
+        return [Decision(JobKind.ADAPT, False, "there is no example to train on")]
+    found = [Decision(JobKind.ADAPT, *adaptation_due(session, model, tip, policy, moment))]
+    if policy.retrain.every is not None:
+        due_at, why = retrain_due(session, model, duration(policy.retrain.every), moment)
+        found.append(Decision(JobKind.RETRAIN, due_at is not None, why, due_at))
     return found
 
 
-def adaptation_due(session: Session, model: Model, tip: Version, policy: Policy, moment: datetime) -> bool:
+def adaptation_due(session: Session, model: Model, tip: Version, policy: Policy, moment: datetime) -> tuple[bool, str]:
     """Whether enough changes wait, or one for long enough; counted from what a job is about to do or has failed to."""
     if model.head == tip.position:
-        return False
+        return False, "nothing has changed"
     if job_in(session, model.id, JobKind.ADAPT, JobState.QUEUED) is not None:
-        return False
+        return False, "a job waits already"
     since, waiting_from = tip.position, None
     running = job_in(session, model.id, JobKind.ADAPT, JobState.RUNNING)
     if running is not None:
@@ -103,14 +139,19 @@ def adaptation_due(session: Session, model: Model, tip: Version, policy: Policy,
         since, waiting_from = last.to_position, last.finished_at
     held = held_removals(session, model.id, since)
     waiting = model.head - since - len(held)
-    if policy.adapt.after_changes is not None and waiting >= policy.adapt.after_changes:
-        return True
-    if policy.adapt.every is None or waiting <= 0:
-        return False
+    enough, every = policy.adapt.after_changes, policy.adapt.every
+    if enough is not None and waiting >= enough:
+        return True, f"{waiting} changes wait, {enough} are enough"
+    if waiting <= 0:
+        return False, "all that waits is being worked on, failed, or has to be approved"
+    if every is None:
+        return False, "too few changes wait" if enough is not None else "the policy asks for none"
     if waiting_from is None:
         later = select(Change).where(Change.model_id == model.id, Change.last > since).order_by(Change.last)
         waiting_from = next((c.created_at for c in session.scalars(later) if c.last not in held), None)
-    return waiting_from is not None and moment - waiting_from >= duration(policy.adapt.every)
+    if waiting_from is None or moment - waiting_from < duration(every):
+        return False, "too few changes wait, and none for long enough"
+    return True, f"a change has waited for {every}"
 
 
 def held_removals(session: Session, model_id: int, since: int) -> set[int]:
@@ -128,14 +169,11 @@ def held_removals(session: Session, model_id: int, since: int) -> set[int]:
     return found
 
 
-def retrain_due(session: Session, model: Model, policy: Policy, moment: datetime) -> datetime | None:
+def retrain_due(session: Session, model: Model, every: timedelta, moment: datetime) -> tuple[datetime | None, str]:
     """The latest due time that no retrain was made for; None if there is none, or nothing changed since the last one.
 
     Due times are counted from the model's creation: however many were missed, the latest alone is met.
     """
-    if policy.retrain.every is None:
-        return None
-    every = duration(policy.retrain.every)
     due_at: datetime = model.created_at + (moment - model.created_at) // every * every
     retrains = select(Job.id).where(Job.model_id == model.id, Job.kind == JobKind.RETRAIN)
     waiting = or_(
@@ -144,13 +182,13 @@ def retrain_due(session: Session, model: Model, policy: Policy, moment: datetime
         and_(Job.state == JobState.RUNNING, Job.to_position == model.head),
     )
     if session.scalar(retrains.where(waiting).limit(1)) is not None:
-        return None
+        return None, "one waits, runs, or was made in time"
     last = last_trained(session, model.id)
     if last is None or last.created_at >= due_at:
-        return None
+        return None, "the last one is not old enough"
     if model.head - last.position == len(held_removals(session, model.id, last.position)):
-        return None  # nothing has changed
-    return due_at
+        return None, "nothing has changed since the last one"
+    return due_at, f"it was due at {utc_text(due_at)}"
 
 
 def reconcile(database: Database, send: Send, patience: float) -> int:

@@ -82,6 +82,8 @@ class Job(Base):
     created_at: Mapped[datetime] = mapped_column(default=now)
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+    seconds: Mapped[float | None]
+    """From its start to its end, all attempts included: written down so that thousands of jobs are soon added up."""
 
 
 def in_state(state: JobState) -> ColumnElement[bool]:

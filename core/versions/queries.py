@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from datetime import datetime
+from typing import NamedTuple, TypeVar
 
 from sqlalchemy import func, select
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 
 from core.errors import NotFound
 from core.tables.models import Model
@@ -82,11 +83,29 @@ def page_down(
     return session.scalars(query.order_by(key.desc()).limit(most)).all()
 
 
-def positions_in_service(session: Session) -> list[tuple[Model, int | None]]:
-    """All models, each with the position that its champion stands for, if there is one."""
+class ModelInService(NamedTuple):
+    """A model, its champion if it has one, and how the last comparison with a full retrain went."""
+
+    name: str
+    head: int
+    train_count: int
+    holdout_count: int
+    held_at: datetime | None
+    tolerance: float
+    champion: Version | None
+    within_tolerance: bool | None
+
+
+def models_in_service(session: Session) -> list[ModelInService]:
+    """All models with their champions."""
+    newest = select(Comparison.within_tolerance).where(Comparison.model_id == Model.id)
+    newest = newest.order_by(Comparison.id.desc()).limit(1)
+    counts = (Model.name, Model.head, Model.train_count, Model.holdout_count, Model.held_at)
+    tolerance = Model.policy["tolerance"]["relative_bound"].as_float()
     champion = (Version.model_id == Model.id) & (Version.number == Model.champion)
-    found = session.execute(select(Model, Version.position).outerjoin(Version, champion))
-    return [(model, position) for model, position in found]
+    query = select(*counts, tolerance, Version, newest.scalar_subquery()).outerjoin(Version, champion)
+    slim = load_only(Version.number, Version.position, Version.created_at, Version.metrics, Version.certificate)
+    return [ModelInService(*row) for row in session.execute(query.options(slim))]
 
 
 def kept_versions(session: Session, model_id: int) -> Sequence[Version]:

@@ -217,6 +217,7 @@ def upgrade() -> None:
         sa.Column("created_at", MOMENT, nullable=False),
         sa.Column("started_at", MOMENT, nullable=True),
         sa.Column("finished_at", MOMENT, nullable=True),
+        sa.Column("seconds", sa.Double(), nullable=True),
         sa.ForeignKeyConstraint(["model_id"], ["models.id"], name="fk_jobs_model_id", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name="pk_jobs"),
         sa.UniqueConstraint("model_id", "kind", "due_at", name="uq_jobs_model_id_kind_due_at"),

@@ -83,7 +83,7 @@ class FastPath:
             await self.app(scope, receive, send)
             return
         name, what = found.groups()
-        scope["route"] = ROUTES[what]
+        scope["route"], scope["path_params"], scope["state"]["caller"] = ROUTES[what], {"name": name}, caller
         needed, handle = HANDLERS[what]
         try:
             caller.require(needed)

@@ -20,6 +20,8 @@ from service.http import problems
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 QUIET = {"/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"}
 """Asked for every few seconds by machines; logged only when something is wrong."""
+HIDDEN = {403, 404}
+"""Answers that may be about a model which is not there, for this caller at least."""
 SILENT = re.compile(r"/v1/models/[^/]+/(predictions|examples)")
 """Answers that tell of no job and no champion."""
 
@@ -67,7 +69,11 @@ class RequestLog:
             seconds = time.perf_counter() - started
             metrics.count_request(scope["method"], route, status, seconds)
             if route not in QUIET or status >= 400:
-                request_line(request_id, scope["method"], route, status, seconds)
+                caller = scope["state"].get("caller")
+                # what names no model of the caller's may be anything
+                model = scope.get("path_params", {}).get("name") if caller and status not in HIDDEN else None
+                key = caller.key_id if caller else None
+                request_line(request_id, scope["method"], route, status, seconds, key, model)
 
 
 class MonotonicReads:

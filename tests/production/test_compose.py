@@ -128,11 +128,11 @@ def a_model_learns_forgets_and_is_shown(production: Production) -> None:
 
 
 def alerts_are_about_figures_that_there_are(production: Production) -> None:
-    alerts = yaml.safe_load((ROOT / "docs" / "alerts.yml").read_text())["groups"][0]["rules"]
+    alerts = yaml.safe_load((ROOT / "docs" / "monitoring" / "alerts.yml").read_text())["groups"][0]["rules"]
     with production.client() as client:
         figures = client.get("/metrics").raise_for_status().text
     for alert in alerts:
-        for name in re.findall(r"\bamend_\w+", alert["expr"]):
+        for name in re.findall(r"\b(?:amend|process)_\w+", alert["expr"]):
             assert f"\n# TYPE {name.removesuffix('_bucket').removesuffix('_total')}" in figures, alert
 
 

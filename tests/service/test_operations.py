@@ -76,20 +76,10 @@ def test_readiness_hears_a_workers_heartbeat(stack: Stack) -> None:
     try:
         assert httpx.get(f"{stack.url}/readyz").json()["worker"] == {"ok": True, "detail": "alive"}
         with stack.client() as api:
-            assert "amend_workers 1.0" in api.get("/metrics").text
+            stack.wait_until(lambda: "amend_workers 1.0" in api.get("/metrics").text, 10)
     finally:
         with stack.database.write() as session:
             session.delete(session.get_one(Worker, "test"))
-
-
-def test_metrics_tell_of_requests_and_the_ledger(stack: Stack, api: httpx.Client) -> None:
-    name = stack.model()
-    add(api, name, rows(4))
-    answer = api.get("/metrics")
-    assert answer.headers["content-type"].startswith("text/plain")
-    assert f'amend_ledger_examples{{model="{name}",split="train"}} 4.0' in answer.text
-    assert f'amend_pending_changes{{model="{name}"}} 4.0' in answer.text
-    assert 'amend_requests_total{method="POST",route="/v1/models/{name}/examples",status="201"}' in answer.text
 
 
 def test_metrics_know_the_files_of_the_docs_from_paths_that_are_not_there(stack: Stack, api: httpx.Client) -> None:
@@ -128,3 +118,16 @@ def test_the_log_is_json_without_ids_names_or_keys(stack: Stack, api: httpx.Clie
     for word in ("private-", "somebody-in-the-log", stack.admin_key.split("_", 2)[2]):
         assert word not in log
     assert all(isinstance(json.loads(line), dict) for line in log.splitlines())
+
+
+def test_the_log_tells_which_key_asked_about_which_model(stack: Stack, api: httpx.Client) -> None:
+    name, key = stack.model(), stack.admin_key.split("_")[1]
+    add(api, name, rows(2))
+    add(api, name, rows(2))  # known by now: the fast path
+    refused(api.get(f"/v1/models/{name}/versions", params={"limit": 0}), 422)
+    refused(api.get("/v1/models/somebodys-name/versions"), 404)
+    refused(httpx.get(f"{stack.url}/v1/models/somebodys-name"), 401)
+    lines = [json.loads(line) for line in stack.log.read_text().splitlines()]
+    ours = [line for line in lines if line.get("model") == name]
+    assert [(line["status"], line["key"]) for line in ours] == [(201, key), (201, key), (422, key)]
+    assert "somebodys-name" not in stack.log.read_text()

@@ -197,7 +197,9 @@ def test_a_job_fails_after_its_attempts_and_says_why(database: Database, job: st
     assert (found.state, found.attempts) == (JobState.FAILED, MOST)
     assert found.error == {"code": "solver_failed", "detail": "too steep"}
     assert found.message == "failed after 3 attempts: too steep"
+    assert found.started_at is not None
     assert found.finished_at is not None
+    assert found.seconds == (found.finished_at - found.started_at).total_seconds() > 0
 
 
 def test_success_after_a_failed_attempt_leaves_no_error(database: Database, job: str) -> None:

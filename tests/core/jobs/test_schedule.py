@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
+from structlog.testing import capture_logs
 
 from core.database import Database, now
 from core.jobs import schedule
+from core.jobs.holds import hold
 from core.tables.jobs import Job, JobKind, JobState, Outbox
 from core.tables.models import Model
 from core.tables.versions import VersionKind
@@ -195,6 +197,29 @@ def backdate(database: Database, model: Model) -> None:
     """Let the model be a minute older, so that something is due by now."""
     with database.write() as session:
         session.get_one(Model, model.id).created_at -= MINUTE
+
+
+def test_the_log_tells_why_a_job_was_enqueued_or_not_and_not_at_every_tick(empty_database: Database) -> None:
+    model = model_with(empty_database, adapt={"after_changes": 3, "every": "10m"}, retrain={"every": None})
+    enter_version(empty_database, model)
+    add_training(empty_database, model, 2)
+    with capture_logs() as logs:
+        schedule.enqueue_due(empty_database)
+        schedule.enqueue_due(empty_database)
+        add_training(empty_database, model, 1)
+        (job,) = schedule.enqueue_due(empty_database)
+        schedule.enqueue_due(empty_database)
+        with empty_database.write() as session:
+            hold(session, session.get_one(Model, model.id), "looked at", "admin")
+        schedule.enqueue_due(empty_database)
+    assert {line["model"] for line in logs} == {model.name}
+    assert [(line["event"], line["why"]) for line in logs] == [
+        ("no job was enqueued", "too few changes wait, and none for long enough"),
+        ("a job was enqueued", "3 changes wait, 3 are enough"),
+        ("no job was enqueued", "a job waits already"),
+        ("no job was enqueued", "the model is held"),
+    ]
+    assert logs[1]["job"] == job
 
 
 class Sent(list[tuple[str, str]]):
