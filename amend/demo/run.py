@@ -12,10 +12,12 @@ import httpx
 
 from amend.client import AsyncClient
 from amend.commands import output
+from amend.demo.churn import ChurnTour, Day, headline
 from amend.demo.screen import Screen, percent
 from amend.demo.stack import NotReady, Stack
+from amend.demo.steps import StepFailed
 from amend.demo.timeline import Mlflow, NotShown, draw
-from amend.demo.tour import DemoModel, NotScheduled, StepFailed, Tour
+from amend.demo.tour import DemoModel, NotScheduled, Tour
 from amend.errors import ApiError, UnreachableError
 from amend.up.authentication import USER
 
@@ -43,9 +45,10 @@ def run(figure: Path, keep: bool) -> int:
             introduce(screen, stack, figure)
             with screen.bars(["starting"]) as [bar]:
                 stack.wait_until_ready(bar)
-            models = asyncio.run(run_tour(screen, stack))
+            models, day = asyncio.run(run_tour(screen, stack))
             conclude(screen, stack, figure, models, keep)
             screen.say(f"The tour took {time.monotonic() - begun:.0f} s.")
+            screen.say(headline(day), "bold green")
             if keep:
                 stay(screen, stack)
             return 0
@@ -58,10 +61,11 @@ def run(figure: Path, keep: bool) -> int:
 
 
 def introduce(screen: Screen, stack: Stack, figure: Path) -> None:
-    screen.say("A tour of Amend: handwritten digits, odd or even, told by a linear model and a network.", "bold")
+    screen.say("A tour of Amend: handwritten digits, odd or even, then a table of a million customers.", "bold")
     screen.facts(
         {
             "data": DATA,
+            "then": "a million made-up customers, 15 columns; a day's changes, and a person who is erased",
             "installs": "nothing",
             "starts": f"amend up, with REST at {stack.url} and MLflow at {stack.mlflow_url}",
             "writes": f"{stack.home} (database, models, logs: deleted at the end) and {figure}",
@@ -69,11 +73,11 @@ def introduce(screen: Screen, stack: Stack, figure: Path) -> None:
     )
 
 
-async def run_tour(screen: Screen, stack: Stack) -> list[DemoModel]:
+async def run_tour(screen: Screen, stack: Stack) -> tuple[list[DemoModel], Day]:
     async with AsyncClient(stack.url, stack.key) as client:
         tour = Tour(client, screen)
         await tour.run()
-        return tour.models
+        return tour.models, await ChurnTour(client, screen).run()
 
 
 def conclude(screen: Screen, stack: Stack, figure: Path, models: list[DemoModel], keep: bool) -> None:

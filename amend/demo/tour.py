@@ -1,27 +1,23 @@
-"""The tour itself: what happens to the two models, step by step, over REST."""
+"""The first half of the tour: what happens to two models of digits, step by step, over REST."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from amend.client import AsyncClient
 from amend.demo.digits import Columns, Digits
 from amend.demo.screen import Bar, Screen, percent, seconds
-from amend.responses import Comparison, Erasure, Job, Version
+from amend.demo.steps import QUIET, Steps
+from amend.responses import Comparison, Job, Version
 
-TIMEOUT = 170.0
-"""Seconds that any one job may take before the tour gives up."""
 SCHEDULED_WITHIN = 60.0
 POLL_EVERY = 0.2
 PERSON = "writer-17"
-STATES = {"received": 0.0, "adapting": 0.2, "verifying": 0.6, "purging": 0.8, "completed": 1.0}
-# By request alone, so that each step shows what it is about; the last one is the scheduler's.
-QUIET = {"adapt": {"after_changes": None, "every": None}, "retrain": {"every": None}, "memory": {"fraction": 0.1}}
+POLICY = {**QUIET, "memory": {"fraction": 0.1}}
 
 
 @dataclass
@@ -53,25 +49,21 @@ class DemoModel:
         }
 
 
-class StepFailed(Exception):
-    """Which step; its cause is why."""
-
-
 class NotScheduled(Exception):
     """The scheduler has not done what the policy asks for."""
 
 
-class Tour:
+class Tour(Steps):
     """Has both models live through all steps, side by side."""
 
     def __init__(self, client: AsyncClient, screen: Screen) -> None:
-        self.client, self.screen = client, screen
+        super().__init__(client, screen)
         digits = Digits()
         self.models = [
             DemoModel(
                 "digits-linear",
                 digits.frequencies,
-                {"architecture": {"kind": "linear", "degree": 2}, "policy": QUIET},
+                {"architecture": {"kind": "linear", "degree": 2}, "policy": POLICY},
                 (10.0, 1.0),
             ),
             DemoModel(
@@ -81,7 +73,7 @@ class Tour:
                     "architecture": {"kind": "mlp", "hidden": [100]},
                     "training": {"max_epochs": 1000, "patience": 5},
                     # networks that were trained from different starts differ on about 1 % of the images
-                    "policy": {**QUIET, "tolerance": {"disagreement": 0.03}},
+                    "policy": {**POLICY, "tolerance": {"disagreement": 0.03}},
                 },
                 (0.5, 0.2),
             ),
@@ -103,14 +95,6 @@ class Tour:
         with self.report_step(title), self.screen.bars(names) as bars:
             said = await asyncio.gather(*(act(model, bar) for model, bar in zip(self.models, bars, strict=True)))
         self.screen.facts(dict(zip(names, said, strict=True)))
-
-    @contextmanager
-    def report_step(self, title: str) -> Iterator[None]:
-        self.screen.head(title)
-        try:
-            yield
-        except Exception as error:
-            raise StepFailed(title) from error
 
     async def train(self, model: DemoModel, bar: Bar) -> str:
         examples = model.images(*range(9))
@@ -152,12 +136,7 @@ class Tour:
 
     async def erase(self, title: str) -> None:
         with self.report_step(title), self.screen.bars([PERSON]) as [bar]:
-            asked = await self.client.erase(PERSON, reason="the tour")
-
-            def show(erasure: Erasure) -> None:
-                bar(STATES.get(erasure.state, 0.0), erasure.state)
-
-            done = await self.client.wait_for_erasure(asked, progress=show, timeout=TIMEOUT)
+            done = await self.erase_person(PERSON, bar)
             receipt = await self.client.receipt(done)
             chain = await self.client.verify_receipts()
             for model in self.models:
@@ -202,8 +181,3 @@ class Tour:
         accuracy = f"{percent(found.accuracy.adapted)} (retrain {percent(found.accuracy.retrained)})"
         took = f"{seconds(found.cost.adapted.seconds)} (retrain {seconds(found.cost.retrained.seconds)})"
         return f"{accuracy}, {percent(found.disagreement)} of predictions differ; {took}"
-
-    async def wait(self, job: Job | str, bar: Bar, prefix: str = "") -> Job:
-        return await self.client.wait(
-            job, progress=lambda found: bar(found.progress, prefix + (found.message or found.state)), timeout=TIMEOUT
-        )

@@ -24,8 +24,12 @@ from amend.errors import JobFailed
 from amend.responses import Failure, Job
 
 AMEND = [sys.executable, "-P", "-c", "from amend.cli import main; main()"]
-# The linear model gets each image twice instead of five times; all else is as users see it.
-SMALLER = "from amend.demo import digits; digits.SHIFTS = digits.SHIFTS[:2]; "
+# The linear model gets each image twice instead of five times, and of customers there are fewer; all else is as users
+# see it.
+SMALLER = (
+    "from amend.demo import customers, digits; digits.SHIFTS = digits.SHIFTS[:2]; "
+    "customers.COUNT, customers.NEW, customers.GONE = 20_000, 40, 10; "
+)
 ROW = re.compile(r"│ digits-(linear|mlp) +│ (.*?) +│ +([\d.]+) % │ +([\d.]+) % │ +([\d.]+) % │ +(\S+) │")
 
 
@@ -65,6 +69,10 @@ def test_the_tour_ends_by_itself_with_the_table_and_leaves_the_figure_alone(tmp_
         assert bound == "-" or float(bound) <= 0.01
     assert len(re.findall(r"http://127\.0\.0\.1:\d+/#/experiments/\d+/runs", ended.stdout)) == 2
     assert "the chain is valid" in ended.stdout
+    said = " ".join(ended.stdout.split())
+    assert "20 000 customers, 50 changes in a day: adapted in" in said
+    assert "without a look at the past, certified to be within" in said
+    assert said.endswith(" s.")
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

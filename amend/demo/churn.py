@@ -1,0 +1,142 @@
+"""The second half of the tour: a day in the life of a model with a million rows, against what else could be done."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from amend.client import AsyncClient
+from amend.demo import customers
+from amend.demo.customers import Customers
+from amend.demo.refit import Refit, refit_warm
+from amend.demo.screen import Bar, Screen, percent, seconds
+from amend.demo.steps import QUIET, Steps
+from amend.responses import Comparison, Job, Version
+
+NAME = "churn"
+AT_ONCE = 100_000
+"""Rows of one call of the client: so often the bar moves."""
+DELTA = 1.0
+"""Of the regularizer: the default."""
+PERSON = 777
+
+
+@dataclass(frozen=True)
+class Day:
+    """What a day's changes cost, and what else would have."""
+
+    adapted: Version
+    compared: Comparison
+    refit: Refit
+    erased: float
+    """Seconds from the request to the receipt."""
+
+
+class ChurnTour(Steps):
+    """Customers come, are deleted, and one of them is erased."""
+
+    def __init__(self, client: AsyncClient, screen: Screen) -> None:
+        super().__init__(client, screen)
+        self.customers = Customers()
+
+    async def run(self) -> Day:
+        """All steps; StepFailed if one fails."""
+        count, new, gone = customers.COUNT, customers.NEW, customers.GONE
+        with self.report_step(f"a table of {spaced(count)} customers: who leaves?"):
+            with self.screen.bars([NAME]) as [bar]:
+                trained = await self.train(bar)
+            right = f"{percent(trained.metrics['accuracy'])} of the held-out ones are told right"
+            self.screen.facts({NAME: f"15 columns; {right}; trained in {seconds(trained.cost.seconds)}"})
+        with self.report_step(f"a day: {new} customers more, {gone} deleted"):
+            with self.screen.bars([NAME, "full retrain", "warm refit"]) as bars:
+                adapted, compared, refit = await self.live_a_day(*bars)
+            self.screen.facts(
+                {
+                    NAME: f"adapted in {seconds(adapted.cost.seconds)}, {describe_bound(adapted)}",
+                    "full retrain": f"{seconds(compared.cost.retrained.seconds)}" if compared.cost else "-",
+                    "warm refit": f"{seconds(refit.seconds)}: scikit-learn encodes all rows and fits ({seconds(refit.fit)}) "
+                    "them from its old weights, to the same precision",
+                }
+            )
+        with self.report_step("one of them asks to be forgotten"):
+            with self.screen.bars([NAME]) as [bar]:
+                done = await self.erase_person(f"customer-{PERSON}", bar)
+            assert done.completed_at is not None
+            erased = (done.completed_at - done.received_at).total_seconds()
+            [part] = (await self.client.receipt(done))["models"]
+            self.screen.facts({NAME: f"{part['words']}; receipt after {seconds(erased)}"})
+        return Day(adapted, compared, refit, erased)
+
+    async def train(self, bar: Bar) -> Version:
+        count, table = customers.COUNT, self.customers.table
+        await self.client.create_model(NAME, table(0, AT_ONCE), target="left", subject="customer", policy=QUIET)
+        async for done in self.add(0, count):
+            bar(done / count, f"{done} rows sent")
+        return await self.version_of(await self.client.adapt(NAME), bar)
+
+    async def add(self, first: int, last: int) -> AsyncIterator[int]:
+        """Send customers; how many are there, again and again."""
+        for start in range(first, last, AT_ONCE):
+            some = self.customers.table(start, min(start + AT_ONCE, last))
+            await self.client.add_examples(NAME, some, id="customer", subject="customer", target="left")
+            yield min(start + AT_ONCE, last)
+
+    async def live_a_day(self, adapting: Bar, retraining: Bar, refitting: Bar) -> tuple[Version, Comparison, Refit]:
+        """The changes of a day, adapted to; then the same day by a full retrain, and by a warm refit."""
+        count, new = customers.COUNT, customers.NEW
+        async for _ in self.add(count, count + new):
+            adapting(0.0, "new customers sent")
+        removed = await self.client.remove_examples(NAME, [f"customer-{i}" for i in range(customers.GONE)])
+        assert removed.job is not None
+        adapted = await self.version_of(removed.job, adapting)
+        await self.wait(await self.client.retrain(NAME), retraining)
+        compared = await anext(self.client.comparisons(NAME))
+        refitting(0.1, "fitting")
+        assert adapted.certificate is not None
+        refit = await asyncio.to_thread(self.refit, adapted.certificate.relative or 0.0)
+        return adapted, compared, refit
+
+    def refit(self, precision: float) -> Refit:
+        begun = time.perf_counter()
+        x, y = self.customers.design(), self.customers.left.astype(float)
+        encoding = time.perf_counter() - begun
+        before, after = slice(0, customers.COUNT), slice(customers.GONE, None)
+        return refit_warm((x[before], y[before]), (x[after], y[after]), DELTA, precision, encoding)
+
+    async def version_of(self, job: Job | str, bar: Bar) -> Version:
+        """What a job makes."""
+        number = (await self.wait(job, bar)).version
+        assert number is not None
+        return await self.client.version(NAME, number)
+
+
+def headline(day: Day) -> str:
+    """What the tour ends with."""
+    cost = day.compared.cost
+    assert cost is not None
+    mine, full, warm = cost.adapted.seconds, cost.retrained.seconds, day.refit.seconds
+    changes = spaced(customers.NEW + customers.GONE)
+    adapted = f"adapted in {seconds(mine)}, {describe_bound(day.adapted)}"
+    times = {name: f"{seconds(s)} ({s / mine:.0f} x)" for name, s in (("warm", warm), ("full", full))}
+    others = f"A warm refit takes {times['warm']}, a full retrain {times['full']}"
+    erased = f"A person was erased, with a receipt, in {seconds(day.erased)}"
+    return f"{spaced(customers.COUNT)} customers, {changes} changes in a day: {adapted}. {others}. {erased}."
+
+
+def describe_bound(version: Version) -> str:
+    """How near to a retrain a version is, and what it took to know."""
+    passes = f"{version.cost.data_passes:.0f}"
+    looked = "without a look at the past" if passes == "0" else f"with {passes} passes over all rows"
+    if version.certificate is None or version.certificate.relative is None:
+        return looked
+    return f"{looked}, certified to be within {100 * version.certificate.relative:.2g} % of a full retrain"
+
+
+def spaced(number: int) -> str:
+    """
+    >>> spaced(1_000_000)
+    '1 000 000'
+    """
+    return f"{number:,}".replace(",", " ")
