@@ -60,7 +60,8 @@ def retrain_at_head(attempt: JobAttempt) -> None:
     same = current if current is not None and snapshot.reads(current) else None
     draft = train_draft(attempt, snapshot, attempt.part(0.1, 0.9), encoder_of=same)
     figures = None
-    adapted = snapshot.tip if snapshot.tip and snapshot.tip.position == at else None
+    there = snapshot.tip is not None and snapshot.tip.position == at and current is not None
+    adapted = snapshot.tip if there else None
     if adapted is not None and adapted.kind is VersionKind.ADAPTED and current is not None:
         attempt.progress(0.92, "comparing with the adapted version")
         figures = compare_with(snapshot, adapted, current, draft)
@@ -142,7 +143,9 @@ def settle(
     words = f"version {version.number}, trained for positions 1 to {draft.position}"
     if adapted is None:
         words += "; " + take_over(session, model, version, snapshot.tip)
-    elif figures is not None:
+    elif figures is None:
+        words += f"; version {adapted.number}, which was trained for the same examples, stays"
+    else:
         good = is_within_tolerance(policy_of(model), draft, adapted, figures)
         words += f"; the adapted version {adapted.number} is {'within' if good else 'outside'} tolerance of it; "
         outcome = STAYS if good else objection(draft, adapted, figures)
