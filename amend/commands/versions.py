@@ -223,6 +223,8 @@ def pick_differing(pair: SideBySide) -> list[Coefficient]:
 def summarize(pair: SideBySide) -> str:
     """How far the predictions of two versions differ."""
     if not pair.rows:
+        if any(difference.field.startswith(("input.", "target.")) for difference in pair.differences):
+            return "They read other columns or classes: there are no rows to compare predictions on."
         return "There is no holdout to compare predictions on."
     shown = output.format_value
     sentence = f"On {pair.rows} rows of the holdout: disagreement {shown(pair.disagreement)} "

@@ -49,6 +49,26 @@ def test_a_bad_model_is_refused_in_plain_words(
 
 
 @pytest.mark.parametrize(
+    ("example", "where", "says"),
+    [
+        ({"x": [1, "a"], "y": 1}, ["x", 1], "must be a number, or true or false"),
+        ({"x": {"a": 1}, "y": 1}, ["x"], "must be a list"),
+        ({"x": [1, 2]}, [], "`y` is missing"),
+        ({"x": [1, 2], "y": None}, ["y"], "must be a number, a whole number, text, or true or false"),
+        ({"x": [1, 2], "y": 1, "wieght": 2}, [], "`wieght` is not known here"),
+        ({"x": [1, 2], "y": 1, "id": 7}, ["id"], "must be text"),
+    ],
+    ids=str,
+)
+def test_a_bad_example_is_refused_in_plain_words(
+    stack: Stack, api: httpx.Client, example: dict[str, Any], where: list[Any], says: str
+) -> None:
+    body = {"examples": [{"id": "a", "x": [1, 2], "y": 1}, {"id": "b", **example}]}
+    problem = refused(api.post(f"/v1/models/{stack.model()}/examples", json=body), 422)
+    assert (place(problem), problem["errors"][0]["msg"]) == (["examples", 1, *where], says)
+
+
+@pytest.mark.parametrize(
     ("policy", "where", "says"),
     [
         ({"adapt": {"every": "soon"}}, ["adapt", "every"], "must be a number and a unit"),

@@ -14,17 +14,18 @@ PAGE = (ROOT / "docs" / "plugins.md").read_text()
 
 
 SERVED = """
-import json, sys
+import asyncio, json, sys
 from pathlib import Path
 
+import httpx
 import numpy as np
-from starlette.testclient import TestClient
-
 from core.database import Database
+from core.keys import keyring
 from core.settings import Settings
-from core.tables.jobs import JobKind
+from core.tables.keys import Scope
 from migrations import runner
 from service.app import build
+from service.http.middleware import RequestLog
 from tests.core.tracking.tracked_model import Scene
 
 settings, spec = Settings(home=Path(sys.argv[1])), json.loads(sys.argv[2])
@@ -32,17 +33,27 @@ database = Database(settings)
 runner.upgrade(database)
 x = np.random.default_rng(0).normal(size=(400, 2))
 rows = [{"id": str(i), "x": row.tolist(), "y": int(row[0] * row[1] > 0)} for i, row in enumerate(x)]
-key = (settings.home / "admin.key").read_text().strip()
-with TestClient(build(settings), headers={"Authorization": f"Bearer {key}"}) as api:
-    told = {"created": api.post("/v1/models", json={**spec, "training": {"max_epochs": 60}}).status_code}
-    bad = api.post("/v1/models", json={**spec, "name": "bad", "architecture": {**spec["architecture"], "width": 0}})
-    told["bad"] = [bad.status_code, bad.json()["code"]]
-    api.post(f"/v1/models/{spec['name']}/examples", json={"examples": rows}).raise_for_status()
-    Scene(database, settings, spec["name"]).adapt()
-    answer = api.post(f"/v1/models/{spec['name']}/predictions", json={"inputs": [row["x"] for row in rows]}).json()
-    right = np.mean([output["class"] == row["y"] for output, row in zip(answer["outputs"], rows)])
-    told["right"] = bool(right > 0.85)
-print(json.dumps(told))
+with database.write() as session:
+    headers = {"Authorization": "Bearer " + keyring.issue(session, "tests", [Scope.ADMIN], None)[1]}
+
+
+async def use():
+    app, model = build(settings), "/v1/models/" + spec["name"]
+    transport = httpx.ASGITransport(RequestLog(app))
+    client = httpx.AsyncClient(transport=transport, base_url="http://amend", headers=headers)
+    async with app.router.lifespan_context(app), client as api:
+        told = {"created": (await api.post("/v1/models", json={**spec, "training": {"max_epochs": 60}})).status_code}
+        narrow = {**spec, "name": "bad", "architecture": {**spec["architecture"], "width": 0}}
+        bad = await api.post("/v1/models", json=narrow)
+        told["bad"] = [bad.status_code, bad.json()["code"]]
+        (await api.post(model + "/examples", json={"examples": rows})).raise_for_status()
+        Scene(database, settings, spec["name"]).adapt()
+        answer = (await api.post(model + "/predictions", json={"inputs": [row["x"] for row in rows]})).json()
+        right = np.mean([output["class"] == row["y"] for output, row in zip(answer["outputs"], rows)])
+        return {**told, "right": bool(right > 0.85)}
+
+
+print(json.dumps(asyncio.run(use())))
 """
 
 
