@@ -166,6 +166,22 @@ def test_booleans_and_dates_come_with_a_change(deployment: Deployment) -> None:
     assert version["certificate"]["relative"] <= 0.01
 
 
+def test_a_column_that_came_without_values_is_measured_by_the_next_retrain(deployment: Deployment) -> None:
+    name, (rows, y) = deployment.new_model(input=table(AGE, PLAN)), people(400)
+    send(deployment, name, rows[:300], y[:300].tolist())
+    deployment.adapted(name)
+    income = {"name": "income", "type": "number"}
+    deployment.post(f"/v1/models/{name}/changes", {"input": table(AGE, PLAN, income)})
+    deployment.settled(name)
+    assert deployment.state(name).predictor.encoder.scale.tolist()[1] == 1
+    new = [{**row, "income": 40_000.0 + 20_000 * left + i} for i, (row, left) in enumerate(zip(rows, y, strict=True))]
+    send(deployment, name, new[300:], y[300:].tolist(), first=300)
+    deployment.ended(deployment.post(f"/v1/models/{name}/retrains")["id"])
+    deployment.settled(name)
+    assert deployment.champion(name)["kind"] == "trained"
+    assert deployment.state(name).predictor.encoder.scale.tolist()[1] == 8192
+
+
 def test_a_person_from_before_the_change_is_erased(deployment: Deployment) -> None:
     name, (rows, y) = deployment.new_model(input=table(AGE, PLAN)), people(300)
     person = f"person of {name}"

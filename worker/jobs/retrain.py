@@ -11,6 +11,7 @@ from core.jobs import holds, queue
 from core.jobs.leases import Lost
 from core.jobs.queries import last_job
 from core.kprior import State
+from core.kprior.model.encoders import TableEncoder
 from core.models.policy import Policy, policy_of
 from core.tables.figures import ComparisonFigures
 from core.tables.jobs import Job, JobKind, JobState
@@ -53,12 +54,12 @@ def retrain_at_head(attempt: JobAttempt) -> None:
         at = tip.position if tip is not None and is_caught_up(session, tip, attempt) else model.head
         if position_knows_erased(session, model.id, at):
             at = model.head
-        snapshot = ModelSnapshot.of(attempt.context, session, model, at)
+        snapshot, came = ModelSnapshot.of(attempt.context, session, model, at), model.layout > 0
     if snapshot.count == 0:
         raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
     current = snapshot.load_or_none(snapshot.tip)
-    same = current if current is not None and snapshot.reads(current) else None
-    draft = train_draft(attempt, snapshot, attempt.part(0.1, 0.9), encoder_of=same)
+    measured = current is not None and snapshot.reads(current) and not (came and lacks_units(current))
+    draft = train_draft(attempt, snapshot, attempt.part(0.1, 0.9), encoder_of=current if measured else None)
     figures = None
     there = snapshot.tip is not None and snapshot.tip.position == at and current is not None
     adapted = snapshot.tip if there else None
@@ -66,6 +67,12 @@ def retrain_at_head(attempt: JobAttempt) -> None:
         attempt.progress(0.92, "comparing with the adapted version")
         figures = compare_with(snapshot, adapted, current, draft)
     record_version(attempt, draft, partial(settle, snapshot, draft, adapted, figures))
+
+
+def lacks_units(state: State) -> bool:
+    """Whether a column may have come when no example had a value in it: by now there may be some to measure it by."""
+    encoder = state.predictor.encoder
+    return isinstance(encoder, TableEncoder) and encoder.lacks_units
 
 
 def bring_to_head(attempt: JobAttempt) -> None:
