@@ -7,6 +7,7 @@ import typer
 
 from amend.commands import erasures, examples, jobs, keys, models, predictions, processes, subjects, versions
 from amend.commands.connection import command
+from amend.commands.plain_help import use_plain_help
 
 app = typer.Typer(
     name="amend",
@@ -33,6 +34,7 @@ app.command()(processes.broker)
 app.command()(processes.mlflow)
 app.command()(processes.migrate)
 app.add_typer(processes.bench, name="bench")
+use_plain_help(app)
 
 
 def print_version(wanted: bool) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from amend import batches
+from amend.sansio import without_none
 
 NO_FEATURES = ("id", "subject", "y", "split")
 """Columns of examples that are no inputs: who predicts for a frame that was trained on need not take them out."""
@@ -45,6 +46,12 @@ def name_columns(frame: Any, names: Mapping[str, str]) -> Any:
     for name, column in given.items():
         rest = rest.append_column(name, column)
     return rest
+
+
+def with_names(examples: Any, id: str | None, subject: str | None, target: str | None) -> Any:
+    """Examples as they are, unless columns of them are named."""
+    names = without_none({"id": id, "subject": subject, "y": target})
+    return name_columns(examples, names) if names else examples
 
 
 def read_inputs(frame: Any, model: str, described: Mapping[str, Any]) -> Iterator[list[Any]]:

@@ -10,8 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
+from core.errors import NotFound
 from core.keys import keyring
 from core.keys.queries import page_keys
+from core.models import catalog
 from core.models.spec import Strict, Text
 from core.tables.keys import Key, Scope
 from service.context import ContextDep
@@ -57,12 +59,20 @@ def values(key: Key) -> dict[str, object]:
     return {name: getattr(key, name) for name in KeyAnswer.model_fields}
 
 
-@router.post("", status_code=201, response_model=IssuedAnswer, responses=documented(409))
+@router.post("", status_code=201, response_model=IssuedAnswer, responses=documented(404, 409))
 def issue_key(body: NewKey, caller: Admin, write: Write) -> Response:
-    """Issue a key. Only a hash of it is stored: keep the answer."""
+    """Issue a key. Only a hash of it is stored: keep the answer. The models that it is limited to must be there, unless
+    it may create them.
+    """
     caller.require_all_models()
 
     def issue(session: Session) -> IssuedAnswer:
+        # but for who may create them
+        if body.models and Scope.ADMIN not in body.scopes:
+            known = catalog.names_among(session, body.models)
+            for i, name in enumerate(body.models):
+                if name not in known:
+                    raise NotFound.at(("models", i), "model_not_found", f"there is no model {name!r}")
         key, text = keyring.issue(session, body.name, body.scopes, body.models)
         return IssuedAnswer.model_validate({**values(key), "key": text})
 

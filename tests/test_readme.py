@@ -18,6 +18,7 @@ from tests.worker.deployment import Deployment
 ROOT = Path(__file__).parent.parent
 README, GUIDE, MATHEMATICS = ROOT / "README.md", ROOT / "docs" / "api.md", ROOT / "docs" / "mathematics.md"
 BROUGHT = ROOT / "docs" / "bring-your-own.md"
+CHANGES = [ROOT / "docs" / f"{name}.md" for name in ("columns", "classes", "corrections", "regularizer")]
 PAGES = [README, *(ROOT / "docs").glob("*.md")]
 
 
@@ -28,7 +29,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("page", [README, GUIDE, MATHEMATICS, BROUGHT], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [README, GUIDE, MATHEMATICS, BROUGHT, *CHANGES], ids=lambda page: page.name)
 def test_the_python_examples_run(page: Path, deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AMEND_URL", deployment.url)
     monkeypatch.setenv("AMEND_KEY", deployment.admin_key)

@@ -52,15 +52,15 @@ def read_lines(name: str) -> list[str]:
     return [line for line in lines if line]
 
 
-def read_table(name: str) -> Any:
-    """An Arrow table of a file, whose name says what it is."""
+def read_table(name: str, suffix: str | None = None) -> Any:
+    """An Arrow table of a file, whose name says what it is, unless the suffix is given."""
     try:
         import pyarrow as pa
         import pyarrow.csv as csv
         import pyarrow.parquet as parquet
     except ModuleNotFoundError:
         fail("reading a file takes pyarrow: pip install pyarrow")
-    suffix = Path(name).suffix.lower()
+    suffix = suffix or Path(name).suffix.lower()
     if suffix not in (".parquet", ".csv", ".arrow", ".arrows", ".feather"):
         fail(f"cannot tell by its name what {name} is: .parquet, .csv or .arrow")
     content = pa.py_buffer(read_bytes(name))

@@ -10,7 +10,7 @@ from amend.client import Client
 from amend.commands import output
 from amend.commands.connection import After, Connection, Limit, command, fail
 from amend.commands.models import Name
-from amend.responses import Coefficient, Comparison, NamedCoefficient, SideBySide, Sides
+from amend.responses import Coefficient, Comparison, NamedCoefficient, Promotion, SideBySide, Sides
 
 app = typer.Typer(help="See, promote and download the versions of a model.", no_args_is_help=True)
 comparisons = typer.Typer(help="Adapted versions side by side with full retrains.", no_args_is_help=True)
@@ -40,6 +40,12 @@ COMPARISON: output.Columns[Comparison] = {
     "distance": lambda item: item.weight_distance,
     "speedup": lambda item: item.speedup,
     "within tolerance": lambda item: item.within_tolerance,
+    "created": lambda item: output.format_time(item.created_at),
+}
+PROMOTION: output.Columns[Promotion] = {
+    "version": lambda item: item.version,
+    "previous": lambda item: item.previous,
+    "by": lambda item: item.by,
     "created": lambda item: output.format_time(item.created_at),
 }
 COEFFICIENT: output.Columns[NamedCoefficient] = {
@@ -87,6 +93,15 @@ def promote(connection: Connection, model: Name, version: Number) -> None:
     if connection.client.promote(model, version).held:
         sentence += f" The model is held: amend models resume {model} has it adapted again."
     connection.say(connection.answer, sentence)
+
+
+@command(app)
+def promotions(connection: Connection, model: Name, limit: Limit = None, after: After = None) -> None:
+    """List what was champion when, and who made it so: the policy, a key, or an erasure.
+
+    Example: amend versions promotions churn
+    """
+    connection.show_page(Client.promotions, PROMOTION, limit, after, model)
 
 
 @command(app)
@@ -208,6 +223,8 @@ def pick_differing(pair: SideBySide) -> list[Coefficient]:
 def summarize(pair: SideBySide) -> str:
     """How far the predictions of two versions differ."""
     if not pair.rows:
+        if any(difference.field.startswith(("input.", "target.")) for difference in pair.differences):
+            return "They read other columns or classes: there are no rows to compare predictions on."
         return "There is no holdout to compare predictions on."
     shown = output.format_value
     sentence = f"On {pair.rows} rows of the holdout: disagreement {shown(pair.disagreement)} "

@@ -35,8 +35,7 @@ class ExampleOperations(Caller):
         They go out in batches, each stored whole or not at all; an iterable is consumed as they do. If one is refused,
         those before it are stored, and adding all of them again does no harm.
         """
-        if names := without_none({"id": id, "subject": subject, "y": target}):
-            examples = frames.name_columns(examples, names)
+        examples = frames.with_names(examples, id, subject, target)
         added = responses.Added()
         for response in (yield from self.send_batches("POST", model, examples)):
             added = added + self.read(responses.Added, response)
@@ -54,12 +53,21 @@ class ExampleOperations(Caller):
         return self.ask(responses.Replaced, "PUT", path("models", model, "examples", id), body)
 
     @operation
-    def replace_examples(self, model: str, examples: Examples) -> Flow[responses.Replaced]:
+    def replace_examples(
+        self,
+        model: str,
+        examples: Examples,
+        *,
+        id: str | None = None,
+        subject: str | None = None,
+        target: str | None = None,
+    ) -> Flow[responses.Replaced]:
         """Correct examples in force, by their ids, in any form that ``add_examples`` takes.
 
         They go out in batches; of each all are corrected, or none. If one is refused, those before it are corrected,
         and correcting all of them again does no harm.
         """
+        examples = frames.with_names(examples, id, subject, target)
         replaced = responses.Replaced()
         for response in (yield from self.send_batches("PUT", model, examples)):
             replaced = replaced + self.read(responses.Replaced, response)

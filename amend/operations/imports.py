@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amend import estimators, responses
+from amend.errors import Conflict, Unavailable, UnreachableError
 from amend.operations.examples import ExampleOperations
-from amend.sansio import Flow, operation, path, without_none
+from amend.sansio import Flow, make_call, operation, path, without_none
 
 Spec = Mapping[str, Any]
 
@@ -37,7 +38,8 @@ class Imports(ExampleOperations):
         them rows are numbered, and all are trained on. Of a torch module say what it predicts
         (``outputs={"kind": "classes", "values": [...]}``) and how it is penalised (``regularizer``).
 
-        The answer is the job that measures the estimator on these rows, by one pass. Nothing is pickled.
+        The answer is the job that measures the estimator on these rows, by one pass. Nothing is pickled. If something
+        is refused, no model is left behind; a call that broke off goes on when it is repeated.
         """
         inputs = estimators.describe_inputs(examples, target)
         made = estimators.compose(estimator, inputs, outputs, None if regularizer is None else dict(regularizer))
@@ -46,9 +48,29 @@ class Imports(ExampleOperations):
             **{"architecture": made.architecture, "regularizer": made.regularizer},
             **without_none({"training": training, "policy": policy}),
         }
-        yield from self.ask(responses.Model, "POST", path("models"), body)
-        yield from self.send_batches("POST", name, made.examples)
-        return (yield from Imports.import_weights.make(self, name, made.weights, made.units))
+        created = yield from self.begin_import(body)
+        try:
+            yield from self.send_batches("POST", name, made.examples)
+            return (yield from Imports.import_weights.make(self, name, made.weights, made.units))
+        except Exception as error:
+            if created and not isinstance(error, UnreachableError | Unavailable):
+                yield from self.send(make_call("DELETE", path("models", name)))
+            raise
+
+    def begin_import(self, body: Spec) -> Flow[bool]:
+        """Create the model, unless a call before this one did and broke off; whether it is new."""
+        try:
+            yield from self.ask(responses.Model, "POST", path("models"), body)
+        except Conflict as error:
+            if error.code != "model_exists":
+                raise
+            found = yield from self.ask(responses.Model, "GET", path("models", body["name"]))
+            parts = {"input": found.input, "target": found.target}
+            parts |= {"architecture": found.architecture, "regularizer": found.regularizer}
+            if found.champion is not None or not all(says(found, body[name]) for name, found in parts.items()):
+                raise
+            return False
+        return True
 
     @operation
     def import_weights(
@@ -58,3 +80,16 @@ class Imports(ExampleOperations):
         number columns."""
         body = {"weights": weights, **without_none({"units": units})}
         return self.ask(responses.Job, "POST", path("models", model, "imports"), body)
+
+
+def says(found: Any, given: Any) -> bool:
+    """Whether a part of a model is what was asked for; the service adds defaults.
+
+    >>> says({"kind": "linear", "degree": 1}, {"kind": "linear"}), says({"kind": "mlp"}, {"kind": "linear"})
+    (True, False)
+    """
+    if isinstance(given, Mapping):
+        return isinstance(found, Mapping) and all(says(found.get(name), value) for name, value in given.items())
+    if isinstance(given, list | tuple):
+        return isinstance(found, list) and len(found) == len(given) and all(map(says, found, given))
+    return bool(found == given)

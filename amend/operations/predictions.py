@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from amend import frames, responses
@@ -23,7 +24,7 @@ class Predictions(Caller):
         if not frames.is_frame(inputs):
             body = {"inputs": inputs, **without_none({"version": version})}
             return (yield from self.ask(responses.Predictions, "POST", place, body))
-        described = (yield from self.ask(responses.Model, "GET", path("models", model))).input
+        described, version = yield from self.find_input(model, version)
         found: list[responses.Prediction] = []
         for some in frames.read_inputs(inputs, model, described):
             body = {"inputs": some, **without_none({"version": version})}
@@ -33,3 +34,13 @@ class Predictions(Caller):
         if version is None:
             raise ValueError("the frame has no rows")
         return responses.Predictions(version, found)
+
+    def find_input(self, model: str, version: int | None) -> Flow[tuple[Mapping[str, Any], int | None]]:
+        """What the version that predicts reads, which may be from before a change of columns; and its number."""
+        if version is None:
+            found = yield from self.ask(responses.Model, "GET", path("models", model))
+            if found.champion is None:
+                return found.input, None
+            version = found.champion
+        spec = (yield from self.ask(responses.Version, "GET", path("models", model, "versions", version))).spec
+        return spec["input"], version

@@ -122,7 +122,7 @@ def check_change(session: Session, model: Model, kind: ChangeKind, before: SpecP
     gone = [code for code, after in enumerate(classes or ()) if math.isnan(after)]
     if gone and has_classes(session, model, gone):
         named = ", ".join(repr(values_of(cast("Target", before))[code]) for code in gone[:3])
-        message = f"{named} gone, and there are examples of it: remove them before, or say in `merge` what they are now"
+        message = f"there are examples of {named}: remove them before, or say in `merge` what they are now"
         raise Invalid.at((kind.value, "values"), "class_in_use", message)
 
 

@@ -12,14 +12,13 @@ from sqlalchemy.orm import Session
 
 from core.errors import Conflict, NotFound
 from core.models.policy import Policy
+from core.models.spec import NAME
 from core.models.training import TrainingSchema
 from core.paging import invalid_cursor
 from core.tables.models import Model
 
 if TYPE_CHECKING:  # the scheduler does without torch
     from core.kprior.model.spec import Spec
-
-NAME = r"^[a-z0-9_-]{1,63}$"
 
 
 def create(session: Session, name: str, spec: Spec, training: TrainingSchema, policy: Policy) -> Model:
@@ -45,6 +44,11 @@ def find(session: Session, name: str, visible: Collection[str] | None, lock: boo
     if model is None:
         raise NotFound("model_not_found", "There is no such model.")
     return model
+
+
+def names_among(session: Session, names: Collection[str]) -> set[str]:
+    """Which of some names are models'."""
+    return set(session.scalars(select(Model.name).where(Model.name.in_(names))))
 
 
 def page(session: Session, visible: Collection[str] | None, after: str, limit: int) -> list[Model]:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationError
 
 from core.errors import Invalid
+from core.models.complaints import describe
 from core.models.spec import Strict
 from core.tables.models import Model, PolicyDocument
 
@@ -133,7 +134,7 @@ def patch(policy: Policy, change: dict[str, object]) -> Policy:
     try:
         return Policy.model_validate({**old, **merged})
     except ValidationError as error:
-        wrong = [(("policy", *e["loc"]), e["msg"].removeprefix("Value error, ")) for e in error.errors()]
+        wrong = [(("policy", *e["loc"]), describe(e)) for e in error.errors()]
         place, message = wrong[0]
         raise Invalid("policy_invalid", f"{'.'.join(map(str, place))}: {message}", wrong) from error
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:  # the engine brings torch, which checking does not need
 RESERVED = {"id", "subject", "y", "split", "x"}
 """Columns of an example that are not features, in CSV, Arrow and Parquet."""
 
+NAME = r"^[a-z0-9_-]{1,63}$"
+"""What a model may be called."""
+
 PLAIN = r"^[^\x00-\x1f\x7f]+$"
 """Text without control characters: PostgreSQL stores no NUL, and no reader expects the others."""
 

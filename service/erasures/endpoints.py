@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query
 from sqlalchemy.orm import Session
@@ -20,6 +20,7 @@ from core.ledger.batch import subject_hash
 from core.tables.erasures import Erasure, ErasureState
 from service.context import Context, ContextDep
 from service.erasures import page
+from service.erasures.receipt_schema import ReceiptAnswer
 from service.erasures.schemas import (
     ChainAnswer,
     ErasureAnswer,
@@ -199,7 +200,7 @@ def replay_erasures(caller: Eraser, context: ContextDep, write: Write) -> Respon
 
 @router.get(
     "/erasures/{id}/receipt",
-    response_model=dict[str, Any],
+    response_model=ReceiptAnswer,
     responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}, **documented(404)},
 )
 def show_receipt(

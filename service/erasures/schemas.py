@@ -83,7 +83,7 @@ class ErasureAnswer(BaseModel):
     received_at: datetime
     due_at: datetime
     overdue: bool
-    completed_at: datetime | None
+    completed_at: datetime | None = Field(description="Null for one that was refused: nothing was erased.")
     late: bool = Field(description="Whether it ended after it was due.")
     extension: str | None = Field(description="Why the due date was moved.")
     refusal: str | None = Field(description="Why it was refused.")
@@ -142,10 +142,11 @@ class ReplayedAnswer(BaseModel):
 def describe(erasure: Erasure, parts: list[Part], events: list[Event], moment: datetime) -> ErasureAnswer:
     values: dict[str, Any] = {
         name: getattr(erasure, name)
-        for name in ("id", "state", "received_at", "due_at", "completed_at", "late", "extension", "refusal")
+        for name in ("id", "state", "received_at", "due_at", "late", "extension", "refusal")
     }
     return ErasureAnswer(
         **values,
+        completed_at=None if erasure.state is ErasureState.REFUSED else erasure.completed_at,
         overdue=erasure.is_overdue(moment),
         trail=[EventAnswer(what=event.kind, by=event.by, at=event.at) for event in events],
         models=[describe_part(part) for part in parts],

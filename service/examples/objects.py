@@ -110,11 +110,40 @@ def decode_or_refuse(decode: Callable[[], Any], *where: str | int, code: str = "
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at ")
         place = place_of(path.strip("`"))
-        if place[-1:] == ("split",):
-            message = "must be 'train' or 'holdout'"
-        raise Invalid.at((*where, *place), code, message) from None
+        words = "must be 'train' or 'holdout'" if place[-1:] == ("split",) else in_words(message)
+        raise Invalid.at((*where, *place), code, words) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed("body_malformed", f"The body is not valid JSON: {error}") from None
+
+
+TYPES = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a whole number",
+    "null": "null",
+    "object": "an object",
+    "str": "text",
+}
+
+
+def in_words(message: str) -> str:
+    """What msgspec says, in words of ours.
+
+    >>> in_words("Expected `bool | float | null`, got `str`"), in_words("Object missing required field `y`")
+    ('must be a number, true or false, or null', '`y` is missing')
+    """
+    if found := re.match(r"Object missing required field (`.*`)$", message):
+        return f"{found[1]} is missing"
+    if found := re.match(r"Object contains unknown field (`.*`)$", message):
+        return f"{found[1]} is not known here"
+    found = re.match(r"Expected `([^`]*)`(, got `[^`]*`)?$", message)
+    kinds = [TYPES.get(kind) for kind in found[1].split(" | ")] if found else [None]
+    if None in kinds:
+        return message
+    # numbers and texts first, null last
+    *others, last = sorted(map(str, kinds), key=lambda kind: (kind == "null", kind == "true or false", kind))
+    return f"must be {', '.join(others)}{', or ' if others else ''}{last}"
 
 
 def place_of(path: str) -> tuple[str | int, ...]:

@@ -17,6 +17,7 @@ from starlette.routing import compile_path
 
 from core import errors
 from core.errors import BadPlace
+from core.models.complaints import describe
 from service.http.bodies import Schema
 
 STATUS: dict[type[errors.AmendError], int] = {
@@ -109,12 +110,13 @@ def on_invalid_request(request: Request, error: Exception) -> Response:
     if any(problem["type"] == "json_invalid" for problem in found):
         return respond(400, "body_malformed", "The body is not valid JSON.", request=request)
     places: list[BadPlace] = [
-        {"loc": place_in(error.body, problem), "msg": problem["msg"].removeprefix("Value error, ")}
-        for problem in found[:100]
+        {"loc": place_in(error.body, problem), "msg": describe(problem)} for problem in found[:100]
     ]
     first = places[0]
     where = ".".join(str(step) for step in first["loc"]) or "body"
-    return respond(422, "request_invalid", f"{where}: {first['msg']}", places, request=request)
+    # the same code as where the policy alone is changed
+    code = "policy_invalid" if first["loc"][:1] == ["policy"] else "request_invalid"
+    return respond(422, code, f"{where}: {first['msg']}", places, request=request)
 
 
 def place_in(body: Any, problem: dict[str, Any]) -> list[str | int]:

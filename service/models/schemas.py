@@ -8,10 +8,9 @@ from typing import Annotated, Any, cast
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 
 from core.kprior.model.spec import SpecPart
-from core.models.catalog import NAME
 from core.models.policy import Policy
 from core.models.schema_changes import ChangedTableSchema, ChangedTargetSchema
-from core.models.spec import ArchitectureSchema, InputSchema, RegularizerSchema, SpecSchema, Strict, TargetSchema
+from core.models.spec import NAME, ArchitectureSchema, InputSchema, RegularizerSchema, SpecSchema, Strict, TargetSchema
 from core.models.training import TrainingSchema
 from core.tables.ledger import Change, ChangeKind
 

@@ -90,3 +90,8 @@ def test_installed_command_answers() -> None:
     command = [sys.executable, "-c", "from amend.cli import main; main()", "--version"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stdout.startswith("amend ")
+
+
+def test_flags_have_no_type_in_the_help() -> None:
+    for words in ([], ["models"], ["models", "change"], ["up"]):
+        assert "bool" not in CliRunner().invoke(cli.app, [*words, "--help"]).stdout

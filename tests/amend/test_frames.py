@@ -15,7 +15,7 @@ import pytest
 
 from amend import Client, batches
 from amend.frames import is_frame, read_inputs
-from amend.responses import Model
+from amend.responses import Model, Version
 
 AGE, PLAN = {"name": "age", "type": "number"}, {"name": "plan", "type": "category", "values": ["free", "paid"]}
 TABLE = {"kind": "table", "columns": [AGE, PLAN]}
@@ -100,11 +100,12 @@ def test_what_is_no_frame_is_left_as_it_is() -> None:
         assert not is_frame(inputs)
 
 
-def test_all_rows_are_predicted_by_the_version_that_was_champion_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_rows_are_predicted_by_the_champion_and_read_as_that_version_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "ROWS", 2)
     read = Client.read
-    only_input = SimpleNamespace(input=TABLE)  # all else of a model is beside the point
-    monkeypatch.setattr(Client, "read", lambda *given: only_input if given[1] is Model else read(*given))
+    # all else of a model, and of a version, is beside the point
+    only = {Model: SimpleNamespace(input=VECTOR, champion=7), Version: SimpleNamespace(spec={"input": TABLE})}
+    monkeypatch.setattr(Client, "read", lambda *given: only.get(given[1]) or read(*given))
     asked: list[Any] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -117,7 +118,7 @@ def test_all_rows_are_predicted_by_the_version_that_was_champion_first(monkeypat
     with Client("http://amend.test", "key", transport=httpx.MockTransport(answer)) as client:
         found = client.predict("loans", FRAME)
     assert (found.version, len(found.outputs)) == (7, 3)
-    assert [body.get("version") for body in asked] == [None, 7]
+    assert [body.get("version") for body in asked] == [7, 7]
 
 
 def test_long_frames_go_out_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,7 +146,8 @@ def test_refused_is_the_end_and_says_why(stack: Stack, api: httpx.Client) -> Non
     assert nothing["detail"] == "Send a JSON body with 'reason'."
     answer = act(api, id, "refuse", reason="kept by law").json()
     assert (answer["state"], answer["refusal"], answer["overdue"]) == ("refused", "kept by law", False)
-    assert answer["completed_at"]
+    assert answer["completed_at"] is None
+    assert [step["what"] for step in answer["trail"]] == ["filed", "refused"]
     refused(act(api, id, "refuse", reason="again"), 409, "erasure_ended")
     refused(act(api, id, "extend", reason="later"), 409, "erasure_ended")
     refused(act(api, id, "retry"), 409, "erasure_not_failed")

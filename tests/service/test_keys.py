@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from core.tables.keys import Key
-from tests.service.expect import add, paged, refused, rows, soon
+from tests.service.expect import add, paged, place, refused, rows, soon
 from tests.stack import Stack
 
 
@@ -24,14 +24,15 @@ def shown(api: httpx.Client, id_: str) -> dict[str, Any] | None:
 
 
 def test_a_new_key_is_shown_once(stack: Stack, api: httpx.Client) -> None:
-    issued = issue(api, scopes=["read", "ingest"], models=["churn"])
+    name = stack.model()
+    issued = issue(api, scopes=["read", "ingest"], models=[name])
     text = issued.pop("key")
     assert text.startswith(f"amend_{issued['id']}_")
     assert issued == {
         "id": issued["id"],
         "name": "pipeline",
         "scopes": ["read", "ingest"],
-        "models": ["churn"],
+        "models": [name],
         "created_at": issued["created_at"],
         "last_used_at": None,
     }
@@ -100,6 +101,12 @@ def test_a_limited_admin_rules_its_models_alone(stack: Stack, api: httpx.Client)
         refused(holder.get("/v1/keys"), 403, "key_limited")
         refused(holder.delete("/v1/keys/anything"), 403, "key_limited")
         refused(holder.get("/metrics"), 403, "key_limited")
+
+
+def test_a_key_for_a_model_that_is_not_there_is_refused(stack: Stack, api: httpx.Client) -> None:
+    given = {"name": "typo", "scopes": ["read"], "models": [stack.model(), "chrun"]}
+    problem = refused(api.post("/v1/keys", json=given), 404, "model_not_found")
+    assert (place(problem), "'chrun'" in problem["detail"]) == (["models", 1], True)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,20 @@ from typing import Any
 import httpx
 import pytest
 
+from core.erasure.report import (
+    Compared,
+    Deleted,
+    ErasureReport,
+    Familiarity,
+    Method,
+    ModelReport,
+    Outcome,
+    Stay,
+    Step,
+    VersionFates,
+    report_json,
+)
+from service.erasures.receipt_schema import ReceiptAnswer
 from tests.service.erasure_helpers import open_erasure
 from tests.service.expect import METHODS, Operation, add, operations, rows
 from tests.stack import Stack
@@ -49,6 +63,21 @@ def test_every_operation_has_an_id_a_tag_and_words(document: dict[str, Any], api
     for operation in found:
         assert operation.described["tags"], operation.id
         assert operation.described["description"], operation.id
+
+
+def test_a_receipt_has_the_shape_that_the_document_says(document: dict[str, Any]) -> None:
+    answer = document["paths"]["/v1/erasures/{id}/receipt"]["get"]["responses"]["200"]
+    assert answer["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/ReceiptAnswer"}
+    deleted = Deleted(examples=1, files=2, versions=3)
+    fates = VersionFates([1], [Stay([2], "it never knew them")])
+    outcome = Outcome(Method.ADAPTED, "by adaptation", 3, "abc", {"kind": "bound"}, Compared(0.1), 0.01)
+    rest = {"checked": {"examples": 0}, "database": "vacuumed", "caches": "dropped", "kept_until": "2026-01-01"}
+    model = ModelReport("churn", 1, outcome, Familiarity(0.9, 0.5), deleted, fates, **rest)
+    times = ("2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z", False, False, "2026-01-01T00:00:01Z")
+    report = ErasureReport("token", *times, [Step("filed", "k1", times[0])], 1, "Done.", [model])
+    body = {"number": 1, "erasure": "e", **report_json(report), "previous": "0", "sha256": "1"}
+    shown = ReceiptAnswer.model_validate(body).model_dump(mode="json", by_alias=True)
+    assert shown == body
 
 
 def test_every_error_is_told_as_a_problem(api: httpx.Client) -> None:

@@ -41,7 +41,7 @@ def test_a_parameter_that_is_there_twice_is_refused(stack: Stack, api: httpx.Cli
 
 def test_two_keys_in_one_request_are_refused(stack: Stack, api: httpx.Client) -> None:
     name = stack.model()
-    other = stack.key("read", models=["nothing"])
+    other = stack.key("read", models=[stack.model()])
     body = {"examples": rows(2)}
     add(api, name, rows(1, "known"))  # the key is known by now
     for first, second in ((stack.admin_key, other), (other, stack.admin_key), (stack.admin_key, stack.admin_key)):

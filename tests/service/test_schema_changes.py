@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import httpx
 import pytest
 
+from core import ledger
+from core.models import catalog
+from core.tables.ledger import ChangeKind
 from tests.service.expect import add, listed, place, refused
 from tests.stack import Stack
 
@@ -67,6 +71,71 @@ def test_several_changes_of_columns_follow_each_other(stack: Stack, api: httpx.C
         {"land": "fr", "plan": None},
         {"land": "fr", "plan": "any"},
     ]
+
+
+def change_elsewhere(stack: Stack, name: str, value: Any) -> None:
+    """Change the input as another process of the service would, of which this one learns a moment later."""
+    with stack.database.write() as session:
+        ledger.change_spec(session, catalog.find(session, name, None, lock=True), ChangeKind.INPUT, value)
+
+
+@pytest.mark.parametrize("keyed", [False, True], ids=["alone", "idempotent"])
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_a_batch_that_was_read_before_a_change_is_read_again(
+    stack: Stack, api: httpx.Client, method: str, keyed: bool
+) -> None:
+    name = new_table(stack, api)  # from now on the service knows it for a second
+    other_order = {**PLAN, "values": ["paid", "trial", "free"]}
+    change_elsewhere(stack, name, table(AGE, other_order))
+    # fine by either, but another number
+    example = {"id": "a" if method == "PUT" else "c", "x": {"age": 31.0, "plan": "paid"}, "y": 1}
+    headers = {"Idempotency-Key": uuid.uuid4().hex} if keyed else {}
+    send = {"json": {"examples": [example]}, "headers": headers}
+    answer = api.request(method, f"/v1/models/{name}/examples", **send)
+    assert answer.is_success, answer.text
+    assert api.get(f"/v1/models/{name}/examples/{example['id']}").json()["x"] == example["x"]
+    # fine by the new columns alone, and by the old ones alone
+    change_elsewhere(stack, name, table({**AGE, "name": "years", "was": "age"}))
+    refused(api.request(method, f"/v1/models/{name}/examples", json={"examples": [example]}), 422, "example_invalid")
+    change_elsewhere(stack, name, table({**AGE, "was": "years"}, {**PLAN, "default": "free"}))
+    again = {**example, "x": {"age": 32.0, "plan": "free"}, "id": "a" if method == "PUT" else "d"}
+    assert api.request(method, f"/v1/models/{name}/examples", json={"examples": [again]}).is_success
+
+
+def test_an_example_from_before_is_corrected_in_the_columns_of_today(stack: Stack, api: httpx.Client) -> None:
+    name = new_table(stack, api)
+    years = {"name": "years", "type": "number"}
+    change(api, name, input=table({**years, "was": "age"}, {**AGE, "name": "n", "default": 2})).raise_for_status()
+    place_of_a = f"/v1/models/{name}/examples/a"
+    refused(api.put(place_of_a, json={"x": {"age": 1, "plan": "free"}, "y": 1}), 422, "example_invalid")
+    same = api.put(place_of_a, json={"x": {"years": 30, "n": 2}, "y": 1}).json()
+    assert (same["replaced"], same["unchanged"], same["position"]) == (0, 1, 3)
+    corrected = api.put(place_of_a, json={"x": {"years": 31, "n": 2}, "y": 1}).json()
+    assert (corrected["replaced"], corrected["position"]) == (1, 4)
+    assert [example["x"] for example in listed(api, name)] == [{"years": None, "n": 2.0}, {"years": 31.0, "n": 2.0}]
+
+
+def test_booleans_and_dates_come_are_renamed_and_go(stack: Stack, api: httpx.Client) -> None:
+    member, since = {"name": "member", "type": "boolean"}, {"name": "since", "type": "date"}
+    name = stack.model(input=table(AGE, member, since))
+    old = {"age": 30.0, "member": True, "since": "2024-03-05"}
+    add(api, name, [{"id": "a", "x": old, "y": 1}])
+    paying, left = {"name": "paying", "type": "boolean"}, {"name": "left", "type": "date"}
+    given = table(
+        {**since, "was": "since"}, left, {**member, "name": "joined", "was": "member"}, {**paying, "default": False}
+    )
+    change(api, name, input=given).raise_for_status()
+    assert listed(api, name)[0]["x"] == {"since": "2024-03-05", "left": None, "joined": True, "paying": False}
+    new = {"since": None, "left": "2025-01-01T10:30:00Z", "joined": False, "paying": None}
+    add(api, name, [{"id": "b", "x": new, "y": 0}])
+    assert listed(api, name)[1]["x"] == new
+    change(api, name, input=table(paying, left)).raise_for_status()
+    assert [row["x"] for row in listed(api, name)] == [
+        {"paying": False, "left": None},
+        {"paying": None, "left": new["left"]},
+    ]
+    for bad in ({**AGE, "name": "left", "was": "left"}, {**since, "default": "2024-01-01"}):
+        refused(change(api, name, input=table(bad)), 422)
 
 
 def test_a_person_gets_their_examples_as_the_columns_are_now(stack: Stack, api: httpx.Client) -> None:

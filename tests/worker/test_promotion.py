@@ -154,6 +154,15 @@ def outside(deployment: Deployment, **policy: Any) -> str:
     return name
 
 
+def test_a_retrain_after_a_training_says_why_it_stays_a_candidate(deployment: Deployment) -> None:
+    name = deployment.new_model()
+    deployment.add_examples(name, X[:100], Y[:100])
+    deployment.adapted(name)
+    job = deployment.ended(deployment.post(f"/v1/models/{name}/retrains")["id"])
+    assert job["message"].endswith("; version 1, which was trained for the same examples, stays"), job
+    assert (job["version"], deployment.champion(name)["version"]) == (2, 1)
+
+
 def test_a_retrain_outside_tolerance_is_promoted(deployment: Deployment) -> None:
     name = outside(deployment)
     version = retrained(deployment, name)

@@ -46,11 +46,19 @@ def send(deployment: Deployment, name: str, rows: list[Row], y: Any, first: int 
     deployment.post(f"/v1/models/{name}/examples", {"examples": batch})
 
 
+def read(value: Any) -> float:
+    """A number, a boolean or a date as the model stores it."""
+    if value is None:
+        return np.nan
+    days = np.datetime64(value, "D").astype(int) if isinstance(value, str) else value
+    return float(np.float32(days))
+
+
 def encoded(deployment: Deployment, name: str, rows: list[Row], columns: list[Row]) -> Numbers:
     """What a linear model reads of some rows, but for the constant, in the champion's units."""
     encoder = deployment.state(name).predictor.encoder
-    numbers = [column["name"] for column in columns if column["type"] == "number"]
-    values = np.array([[np.nan if row[n] is None else np.float32(row[n]) for n in numbers] for row in rows], float)
+    numbers = [column["name"] for column in columns if column["type"] != "category"]
+    values = np.array([[read(row[n]) for n in numbers] for row in rows], float)
     scaled = (values - encoder.mean.numpy()) / encoder.scale.numpy()
     flags = [
         [float(row[column["name"]] == value) for value in (*column["values"], None)]
@@ -134,6 +142,44 @@ def test_yes_and_no_become_classes_and_one_more(deployment: Deployment) -> None:
     assert version["certificate"]["relative"] <= 0.01
     assert set(predicted(deployment, name, rows[0])["probabilities"]) == set(target["values"])
     assert "probabilities" not in predicted(deployment, name, rows[0], version=1)
+
+
+def test_booleans_and_dates_come_with_a_change(deployment: Deployment) -> None:
+    name, (rows, y) = deployment.new_model(input=table(AGE, PLAN), policy={"certify": "always"}), people(400)
+    send(deployment, name, rows[:300], y[:300].tolist())
+    deployment.adapted(name)
+    member, since = {"name": "member", "type": "boolean"}, {"name": "since", "type": "date"}
+    columns = [since, AGE, PLAN, member]
+    new = [
+        {**row, "member": None if i % 5 == 0 else bool(i % 2), "since": f"2024-{1 + i % 12:02}-{1 + i % 28:02}"}
+        for i, row in enumerate(rows[300:])
+    ]
+    with deployment.worker_held():
+        deployment.post(f"/v1/models/{name}/changes", {"input": table(since, AGE, PLAN, {**member, "default": True})})
+        send(deployment, name, new, y[300:].tolist(), first=300)
+    deployment.settled(name)
+    version = deployment.champion(name)
+    past = [{**row, "member": True, "since": None} for row in rows[:300]]
+    truth = fitted(encoded(deployment, name, [*past, *new], columns), y, DELTA)
+    assert version["method"] == "kprior"
+    assert np.linalg.norm(deployment.weights(name) - truth) <= version["certificate"]["bound"] + 1e-5
+    assert version["certificate"]["relative"] <= 0.01
+
+
+def test_a_column_that_came_without_values_is_measured_by_the_next_retrain(deployment: Deployment) -> None:
+    name, (rows, y) = deployment.new_model(input=table(AGE, PLAN)), people(400)
+    send(deployment, name, rows[:300], y[:300].tolist())
+    deployment.adapted(name)
+    income = {"name": "income", "type": "number"}
+    deployment.post(f"/v1/models/{name}/changes", {"input": table(AGE, PLAN, income)})
+    deployment.settled(name)
+    assert deployment.state(name).predictor.encoder.scale.tolist()[1] == 1
+    new = [{**row, "income": 40_000.0 + 20_000 * left + i} for i, (row, left) in enumerate(zip(rows, y, strict=True))]
+    send(deployment, name, new[300:], y[300:].tolist(), first=300)
+    deployment.ended(deployment.post(f"/v1/models/{name}/retrains")["id"])
+    deployment.settled(name)
+    assert deployment.champion(name)["kind"] == "trained"
+    assert deployment.state(name).predictor.encoder.scale.tolist()[1] == 8192
 
 
 def test_a_person_from_before_the_change_is_erased(deployment: Deployment) -> None:

@@ -11,6 +11,7 @@ from core.jobs import holds, queue
 from core.jobs.leases import Lost
 from core.jobs.queries import last_job
 from core.kprior import State
+from core.kprior.model.encoders import TableEncoder
 from core.models.policy import Policy, policy_of
 from core.tables.figures import ComparisonFigures
 from core.tables.jobs import Job, JobKind, JobState
@@ -53,18 +54,25 @@ def retrain_at_head(attempt: JobAttempt) -> None:
         at = tip.position if tip is not None and is_caught_up(session, tip, attempt) else model.head
         if position_knows_erased(session, model.id, at):
             at = model.head
-        snapshot = ModelSnapshot.of(attempt.context, session, model, at)
+        snapshot, came = ModelSnapshot.of(attempt.context, session, model, at), model.layout > 0
     if snapshot.count == 0:
         raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
     current = snapshot.load_or_none(snapshot.tip)
-    same = current if current is not None and snapshot.reads(current) else None
-    draft = train_draft(attempt, snapshot, attempt.part(0.1, 0.9), encoder_of=same)
+    measured = current is not None and snapshot.reads(current) and not (came and lacks_units(current))
+    draft = train_draft(attempt, snapshot, attempt.part(0.1, 0.9), encoder_of=current if measured else None)
     figures = None
-    adapted = snapshot.tip if snapshot.tip and snapshot.tip.position == at else None
+    there = snapshot.tip is not None and snapshot.tip.position == at and current is not None
+    adapted = snapshot.tip if there else None
     if adapted is not None and adapted.kind is VersionKind.ADAPTED and current is not None:
         attempt.progress(0.92, "comparing with the adapted version")
         figures = compare_with(snapshot, adapted, current, draft)
     record_version(attempt, draft, partial(settle, snapshot, draft, adapted, figures))
+
+
+def lacks_units(state: State) -> bool:
+    """Whether a column may have come when no example had a value in it: by now there may be some to measure it by."""
+    encoder = state.predictor.encoder
+    return isinstance(encoder, TableEncoder) and encoder.lacks_units
 
 
 def bring_to_head(attempt: JobAttempt) -> None:
@@ -142,7 +150,9 @@ def settle(
     words = f"version {version.number}, trained for positions 1 to {draft.position}"
     if adapted is None:
         words += "; " + take_over(session, model, version, snapshot.tip)
-    elif figures is not None:
+    elif figures is None:
+        words += f"; version {adapted.number}, which was trained for the same examples, stays"
+    else:
         good = is_within_tolerance(policy_of(model), draft, adapted, figures)
         words += f"; the adapted version {adapted.number} is {'within' if good else 'outside'} tolerance of it; "
         outcome = STAYS if good else objection(draft, adapted, figures)

@@ -114,6 +114,13 @@ class TableEncoder(Encoder):
         self.mean.copy_((mean / (scale / 4)).round() * (scale / 4))
         self.scale[self.booleans], self.mean[self.booleans] = 1.0, 0.0
 
+    @property
+    def lacks_units(self) -> bool:
+        """Whether a number or a date enters as it is: as a rule one that came when no row had a value in it."""
+        unmeasured = (self.mean == 0) & (self.scale == 1)
+        unmeasured[self.booleans] = False
+        return bool(unmeasured.any())
+
     def encode_weights(self, W: Tensor) -> Tensor:
         """Weights of columns as they are given -> those of encoded ones that say the same: (K, D + 1), the bias last.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.amend.commands.answers import job
+from tests.amend.commands.answers import AT, job
 from tests.amend.conftest import StandIn
 
 ACCEPTED = {"accepted": 1, "duplicates": 0, "first_position": 1, "last_position": 1}
@@ -82,6 +82,26 @@ def test_a_file_of_corrections_is_put_and_waited_for(stand_in: StandIn, tmp_path
     assert stand_in.asked[1].path.startswith("/v1/jobs/j1")
 
 
+def test_columns_of_a_file_may_have_other_names(stand_in: StandIn, tmp_path: Path) -> None:
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    stand_in.answer(ACCEPTED, status=201)
+    file, names = tmp_path / "a.csv", ["--target", "left", "--id", "customer", "--subject", "customer"]
+    # what values are is for the service to say: an id of zeros stays what it is
+    file.write_bytes('\ufeffcustomer,plan,left\n007,"a, b",1\n'.encode())
+    assert stand_in.run("examples", "add", "churn", str(file), *names).exit_code == 0
+    assert stand_in.asked[-1].body == b'y,id,subject,plan\r\n1,007,007,"a, b"\r\n'
+    parquet.write_table(pa.table({"customer": ["007"], "plan": ["a"], "left": [1]}), tmp_path / "a.parquet")
+    answered = stand_in.run("examples", "replace", "churn", str(tmp_path / "a.parquet"), *names)
+    assert stand_in.asked[-1].headers["Content-Type"] == "application/vnd.apache.arrow.stream"
+    sent = pa.ipc.open_stream(stand_in.asked[-1].body).read_all()
+    assert sent.to_pylist() == [{"plan": "a", "y": 1, "id": "007", "subject": "007"}], answered.output
+    for content, told in (("a,b\n1,2\n", "has no column 'left'; it has 'a', 'b'"), ("left,a\n1\n", "line 2 has 1 fi")):
+        file.write_text(content)
+        refused = stand_in.run("examples", "add", "churn", str(file), "--target", "left")
+        assert (refused.exit_code, told in refused.stderr) == (1, True), refused.stderr
+    assert "of .csv, .arrow" in stand_in.run("examples", "add", "churn", "a.json", "--target", "left").stderr
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -106,6 +126,13 @@ def test_remove_sends_ids_or_subjects(stand_in: StandIn) -> None:
     assert stand_in.run("examples", "remove", "churn", "--subject", "user-7", "--yes").exit_code == 0
     assert [asked.json() for asked in stand_in.asked] == [{"ids": ["a1", "a2"]}, {"subjects": ["user-7"]}]
     assert stand_in.asked[0].path == "/v1/models/churn/removals"
+
+
+def test_a_removal_is_shown_later(stand_in: StandIn) -> None:
+    counts = {"model": "churn", "removed": 1, "unknown_count": 0, "created_at": AT}
+    stand_in.answer({"id": "r1", "position": 2, "job": "j1", **counts})
+    assert "unknown_count" in stand_in.run("examples", "removal", "churn", "r1").stdout
+    assert stand_in.asked[0].path == "/v1/models/churn/removals/r1"
 
 
 @pytest.mark.parametrize("what", [[], ["a1", "--subject", "user-7"]])

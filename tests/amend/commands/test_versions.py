@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.amend.commands.answers import AT, MODEL, held, version
+from tests.amend.commands.answers import AT, MODEL, SHOWN, held, version
 from tests.amend.conftest import StandIn
 
 
@@ -170,6 +170,13 @@ def test_predict_with_a_version(stand_in: StandIn) -> None:
     stand_in.answer({"version": 3, "outputs": []})
     stand_in.run("predict", "churn", "[[1]]", "--version", "3")
     assert stand_in.asked[0].json() == {"inputs": [[1]], "version": 3}
+
+
+def test_promotions_are_listed(stand_in: StandIn) -> None:
+    stand_in.answer({"items": [{"version": 2, "previous": 1, "by": "policy", "created_at": AT}], "next": None})
+    shown = stand_in.run("versions", "promotions", "churn")
+    assert shown.stdout.splitlines()[1].split() == ["2", "1", "policy", *SHOWN]
+    assert stand_in.asked[0].path == "/v1/models/churn/promotions"
 
 
 def test_a_new_key_is_shown_and_the_old_ones_listed(stand_in: StandIn) -> None:

@@ -13,7 +13,8 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from amend import Client, Conflict, Invalid
+from amend import Client, Conflict, Invalid, NotFound
+from amend.estimators import compose, describe_inputs
 from core.models import catalog
 from core.tables.versions import ImportedWeights
 from tests.amend.estimators.rows import arrays, frame
@@ -94,6 +95,27 @@ def test_one_that_was_stopped_early_is_refined_as_the_policy_asks(client: Client
     best = np.append(truth.coef_[0], truth.intercept_)
     assert np.linalg.norm(deployment.weights(refined) - best) <= certificate.bound + 1e-6
     assert certificate.bound <= 0.01 * np.linalg.norm(best)
+
+
+def test_what_is_refused_leaves_no_model_and_what_broke_off_goes_on(client: Client, deployment: Deployment) -> None:
+    name, rows = fresh_name(), arrays(60, "binary")
+    fit = LogisticRegression(C=0.5).fit(rows["x"], rows["y"])
+    with pytest.raises(Invalid):
+        client.import_model(name, fit, {**rows, "id": [""] * 60}, policy=QUIET)
+    with pytest.raises(NotFound):
+        client.model(name)
+    # as a call that was killed leaves it: a model, and some of the rows
+    made = compose(fit, describe_inputs(rows, "y"), None, None)
+    parts = {"architecture": made.architecture, "regularizer": made.regularizer, "policy": QUIET}
+    client.create_model(name, made.input, made.target, **parts)
+    some = {"id": [f"row-{i}" for i in range(20)], "split": ["train"] * 20}
+    client.add_examples(name, {"x": rows["x"][:20], "y": rows["y"][:20], **some})
+    client.wait(client.import_model(name, fit, rows, policy=QUIET))
+    assert (client.model(name).counts.train, client.version(name, 1).method) == (60, "imported")
+    # another model, or one that is trained, is nobody's to go on with
+    with pytest.raises(Conflict, match="model_exists"):
+        client.import_model(name, fit, rows, policy=QUIET)
+    assert client.model(name).champion == 1
 
 
 def test_wrong_numbers_are_refused(client: Client, deployment: Deployment) -> None:

@@ -1,0 +1,38 @@
+"""Help without types of flags: `--json <bool>` looks as if something had to follow."""
+
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+class PlainCommand(TyperCommand):
+    """A command whose flags have no type in its help."""
+
+    def get_params(self, ctx: Any) -> Any:
+        return without_types(super().get_params(ctx))
+
+
+class PlainGroup(TyperGroup):
+    """A group of them."""
+
+    def get_params(self, ctx: Any) -> Any:
+        return without_types(super().get_params(ctx))
+
+
+def without_types(parameters: list[Any]) -> list[Any]:
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
+
+
+def use_plain_help(app: typer.Typer) -> None:
+    """Have a command, with all below it, show such help."""
+    app.info.cls = PlainGroup
+    for command in app.registered_commands:
+        command.cls = PlainCommand
+    for group in app.registered_groups:
+        group.cls = PlainGroup
+        if group.typer_instance is not None:
+            use_plain_help(group.typer_instance)

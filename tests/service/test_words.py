@@ -1,0 +1,90 @@
+"""What is wrong with a request is told in our words, whatever library found it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service.expect import place, refused
+from tests.stack import Stack
+
+VECTOR, BINARY = {"kind": "vector", "dim": 2}, {"kind": "binary"}
+TEXTS = {"kind": "table", "columns": [{"name": "a", "type": "text"}]}
+
+
+@pytest.mark.parametrize(
+    ("body", "where", "says"),
+    [
+        ({"target": BINARY}, ["input"], "is missing"),
+        ({"inputs": VECTOR, "input": VECTOR, "target": BINARY}, ["inputs"], "is not known here"),
+        ({"input": {"kind": "cube"}, "target": BINARY}, ["input"], "`kind` must be one of 'vector', 'image', 'table'"),
+        ({"input": {"dim": 2}, "target": BINARY}, ["input"], "`kind` is missing"),
+        ({"input": TEXTS, "target": BINARY}, ["input", "columns", 0], "`type` must be one of 'number', 'boolean', "),
+        ({"input": {"kind": "vector", "dim": "many"}, "target": BINARY}, ["input", "dim"], "must be a whole number"),
+        ({"input": {"kind": "vector", "dim": 0}, "target": BINARY}, ["input", "dim"], "must be 1 or more"),
+        (
+            {"input": VECTOR, "target": {"kind": "classes", "values": ["a"]}},
+            ["target", "values"],
+            "must have 2 or more",
+        ),
+        ({"input": VECTOR, "target": "binary"}, ["target"], "must be an object"),
+        ({"name": "No", "input": VECTOR, "target": BINARY}, ["name"], "must be 1-63 of a-z 0-9 - _"),
+        (
+            {"input": VECTOR, "target": BINARY, "regularizer": {"kind": "l1"}},
+            ["regularizer", "kind"],
+            "must be l2",
+        ),
+    ],
+    ids=str,
+)
+def test_a_bad_model_is_refused_in_plain_words(
+    stack: Stack, api: httpx.Client, body: dict[str, Any], where: list[Any], says: str
+) -> None:
+    problem = refused(api.post("/v1/models", json={"name": "any", **body}), 422, "request_invalid")
+    assert place(problem) == where
+    assert problem["errors"][0]["msg"].startswith(says)
+    assert all(word not in problem["detail"] for word in ("Input", "Field", "Value error", "valid ", "tag"))
+
+
+@pytest.mark.parametrize(
+    ("example", "where", "says"),
+    [
+        ({"x": [1, "a"], "y": 1}, ["x", 1], "must be a number, or true or false"),
+        ({"x": {"a": 1}, "y": 1}, ["x"], "must be a list"),
+        ({"x": [1, 2]}, [], "`y` is missing"),
+        ({"x": [1, 2], "y": None}, ["y"], "must be a number, a whole number, text, or true or false"),
+        ({"x": [1, 2], "y": 1, "wieght": 2}, [], "`wieght` is not known here"),
+        ({"x": [1, 2], "y": 1, "id": 7}, ["id"], "must be text"),
+    ],
+    ids=str,
+)
+def test_a_bad_example_is_refused_in_plain_words(
+    stack: Stack, api: httpx.Client, example: dict[str, Any], where: list[Any], says: str
+) -> None:
+    body = {"examples": [{"id": "a", "x": [1, 2], "y": 1}, {"id": "b", **example}]}
+    problem = refused(api.post(f"/v1/models/{stack.model()}/examples", json=body), 422)
+    assert (place(problem), problem["errors"][0]["msg"]) == (["examples", 1, *where], says)
+
+
+@pytest.mark.parametrize(
+    ("policy", "where", "says"),
+    [
+        ({"adapt": {"every": "soon"}}, ["adapt", "every"], "must be a number and a unit"),
+        ({"expire": 365}, ["expire"], "must be text"),
+        ({"promote": "never"}, ["promote"], "must be 'automatic' or 'manual'"),
+        ({"holdout": 1}, ["holdout"], "must be below 1"),
+        ({"retian": {}}, ["retian"], "is not known here"),
+    ],
+    ids=str,
+)
+def test_a_bad_policy_is_told_alike_at_the_start_and_later(
+    stack: Stack, api: httpx.Client, policy: dict[str, Any], where: list[Any], says: str
+) -> None:
+    created = api.post("/v1/models", json={"name": "any", "input": VECTOR, "target": BINARY, "policy": policy})
+    changed = api.patch(f"/v1/models/{stack.model()}", json={"policy": policy})
+    for answer in (created, changed):
+        problem = refused(answer, 422, "policy_invalid")
+        assert place(problem) == ["policy", *where]
+        assert problem["errors"][0]["msg"].startswith(says)
