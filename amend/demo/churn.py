@@ -56,8 +56,8 @@ class ChurnTour(Steps):
                 {
                     NAME: f"adapted in {seconds(adapted.cost.seconds)}, {describe_bound(adapted)}",
                     "full retrain": f"{seconds(compared.cost.retrained.seconds)}" if compared.cost else "-",
-                    "warm refit": f"{seconds(refit.seconds)}: scikit-learn encodes all rows and fits ({seconds(refit.fit)}) "
-                    "them from its old weights, to the same precision",
+                    "warm refit": f"{seconds(refit.seconds)}: scikit-learn encodes all rows and fits them from its "
+                    f"old weights to the same precision ({seconds(refit.fit)})",
                 }
             )
         with self.report_step("one of them asks to be forgotten"):

@@ -113,8 +113,9 @@ def refine_for_erasure(
     return replace(clean, certificate=replace(clean.certificate, passes=cost.data_passes), cost=cost)
 
 
-def choose_grid(rest: float, size: int) -> float | None:
-    """The finest grid that hides which rest, of at most so much of |w|, `size` weights had; None if none does.
+def choose_grid(rest: float | None, size: int) -> float | None:
+    """The finest grid that hides which rest, of at most so much of |w|, `size` weights had; None if none does, or if no
+    rest is known.
 
     The rest is rounding alone, and that is the retained examples': whoever is erased, the grid is the same.
 
@@ -122,7 +123,7 @@ def choose_grid(rest: float, size: int) -> float | None:
     (True, True, None)
     """
     # with a spacing of at least grid |w| / (2 sqrt(P)), 2 sqrt(P) b / q is at most 4 P b / (grid |w|)
-    grid = 4 * size * rest / CHANCE
+    grid = math.inf if rest is None else 4 * size * rest / CHANCE
     if not grid <= COARSEST:
         return None
     return max(FINEST, 2.0 ** math.ceil(math.log2(grid))) if grid > 0 else FINEST
