@@ -43,7 +43,7 @@ def test_a_promotion_is_told_to_those_who_asked_for_it(stack: Stack, api: httpx.
     add(api, name, rows(6))
     stack.train(name)
     stack.train(name)
-    by = api.post(f"/v1/models/{name}/versions/1/promote").raise_for_status()
+    api.post(f"/v1/models/{name}/versions/1/promote").raise_for_status()
     refused(api.post(f"/v1/models/{name}/versions/9/promote"), 404)
     found = [one for one in deliveries(api, told) if one["type"] == "version.promoted"]
     assert [(one["state"], one["attempts"], one["status"]) for one in found] == [("pending", 0, None)] * 3
@@ -53,7 +53,6 @@ def test_a_promotion_is_told_to_those_who_asked_for_it(stack: Stack, api: httpx.
     assert body["type"] == "version.promoted"
     key = stack.admin_key.split("_")[1]
     assert body["data"] == {"model": name, "version": 1, "previous": 2, "by": key}
-    assert by.json()["by"] == key
     for webhook in (told, not_told):
         api.delete(f"/v1/webhooks/{webhook['id']}").raise_for_status()
 

@@ -12,6 +12,7 @@ from core.database import now, utc_text
 from tests.receiver import Receiver, is_signed, receiving
 from tests.worker.deployment import Deployment
 from tests.worker.erasure_helpers import erase, train_with_person
+from tests.worker.test_failures import poison
 from tests.worker.test_promotion import outside, retrained
 
 
@@ -45,10 +46,11 @@ def test_a_person_is_erased_and_nothing_of_them_is_in_what_is_told(deployment: D
 
 def test_a_job_that_fails_and_an_erasure_that_is_due_soon_are_told(deployment: Deployment) -> None:
     with told(deployment, "job.failed", "erasure.due_soon") as (receiver, _):
-        name = deployment.new_model()
-        job = deployment.ended(deployment.post(f"/v1/models/{name}/retrains")["id"])
+        name = deployment.new_model(input={"kind": "vector", "dim": 1}, architecture={"kind": "linear", "degree": 10})
+        poison(deployment, name, split="train")
+        job = deployment.adapted(name)
         assert job["state"] == "failed"
-        failed = {"model": name, "job": job["id"], "kind": "retrain", "code": job["error"]["code"]}
+        failed = {"model": name, "job": job["id"], "kind": "adapt", "code": "solver_failed"}
         deployment.wait_until(lambda: failed in receiver.events("job.failed"))
         received = utc_text(now() - timedelta(days=26))
         body = {"subject": f"nobody of {name}", "received_at": received, "hold": True}
