@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, Self, TypeAlias, TypeVar, overload
 
-from amend.responses import Erasure, Job, Key
+from amend.responses import Erasure, Job, Key, Webhook
 from amend.sansio import AsyncRunner, Flow, Runner, operation
 
 T = TypeVar("T", Job, Erasure)
@@ -70,5 +70,5 @@ class wait_operation(operation[..., Job | None]):  # noqa: N801 - used as a deco
         return super().__get__(client, owner)
 
 
-def id_of(thing: Job | Erasure | Key | str) -> str:
+def id_of(thing: Job | Erasure | Key | Webhook | str) -> str:
     return thing if isinstance(thing, str) else thing.id

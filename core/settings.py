@@ -75,6 +75,9 @@ class Settings(BaseSettings):
         False,
         description="Subjects are the same whatever their case or width (NFKC). To be set before the first of them.",
     )
+    private_webhooks: bool = Field(
+        False, description="Webhooks may lead to private and loopback addresses: receivers in a network of your own."
+    )
     erasure_hold: bool = Field(False, description="Erasures wait for an approval, unless a request says otherwise.")
 
     queues: str = Field("", description="Which queues a worker serves, with commas between them. Empty: all.")

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 
 from core import logs
 from core.settings import Settings
-from service import imports, keys, operations, removals, subjects
+from service import imports, keys, operations, removals, subjects, webhooks
 from service.context import Context
 from service.erasures import endpoints as erasures
 from service.examples import endpoints as examples
@@ -117,7 +117,7 @@ def build(settings: Settings) -> FastAPI:
     app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
     app.openapi = lambda: document_of(app)  # type: ignore[method-assign]
     made = (jobs, imports, versions, downloads, predictions)
-    for resource in (models, examples, removals, *made, erasures, subjects, keys, operations):
+    for resource in (models, examples, removals, *made, erasures, subjects, keys, webhooks, operations):
         app.include_router(resource.router)
     app.include_router(open_inference.health)
     app.include_router(open_inference.router)

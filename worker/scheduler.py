@@ -24,6 +24,7 @@ from core.erasure.deleted_models import complete_erasures
 from core.erasure.receipts import file_missing
 from core.erasure.requests import restrict_held
 from core.erasure.retention import expire_due
+from core.erasure.states import warn_of_due
 from core.erasure.vacuum import vacuum_if_due
 from core.errors import AmendError
 from core.jobs import messages, schedule, shards, workers
@@ -32,10 +33,13 @@ from core.tracking.queries import next_event
 from core.versions import store_identity
 from core.versions.orphans import sweep
 from core.versions.store import Store
+from core.webhooks import registry as webhooks
 from migrations.runner import open_database
+from worker.webhook_sender import WebhookSender
 
 log = structlog.get_logger("scheduler")
 
+SOON = 2.0
 FORGOTTEN = timedelta(days=1)
 """A worker that was silent for so long is struck off the list."""
 
@@ -53,10 +57,13 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
+    sender = WebhookSender(settings, database, over)
+    sender.start()
     log.info("scheduler started", seconds=settings.tick_seconds)
     while not over.is_set():
         tick(settings, database, celery)
         over.wait(settings.tick_seconds)
+    sender.join(SOON)  # what it is sending, another one sends again
     celery.close()
     database.close()
 
@@ -84,6 +91,10 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
         with database.write() as session:
             idempotency.delete_old(session, timedelta(hours=settings.idempotency_hours))
 
+    def forget_deliveries() -> None:
+        with database.write() as session:
+            webhooks.delete_old(session)
+
     parts: list[Callable[[], object]] = [
         lambda: restrict_held(database),
         lambda: expire_due(database),
@@ -97,6 +108,8 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
         tell_mlflow,
         forget_workers,
         forget_answers,
+        lambda: warn_of_due(database),
+        forget_deliveries,
         (settings.folder / "scheduler.alive").touch,
     ]
     for part in parts:

@@ -13,7 +13,8 @@ from amend.operations.keys import Keys
 from amend.operations.models import Models
 from amend.operations.predictions import Predictions
 from amend.operations.versions import Versions
+from amend.operations.webhooks import Webhooks
 
 
-class Operations(Models, Imports, Jobs, Versions, Predictions, Erasures, Keys, HttpMethods):
+class Operations(Models, Imports, Jobs, Versions, Predictions, Erasures, Keys, Webhooks, HttpMethods):
     """One method for each thing to do."""

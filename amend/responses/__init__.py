@@ -28,6 +28,7 @@ from amend.responses.models import Change, Changed, Counts, Held, Model, Resumed
 from amend.responses.operations import Health, IssuedKey, Key, Readiness
 from amend.responses.predictions import Prediction, Predictions
 from amend.responses.versions import Certificate, Cost, Memory, NamedCoefficient, Promoted, Promotion, Version
+from amend.responses.webhooks import CreatedWebhook, Delivery, Webhook
 
 __all__ = [
     "Added",
@@ -41,6 +42,8 @@ __all__ = [
     "Cost",
     "Costs",
     "Counts",
+    "CreatedWebhook",
+    "Delivery",
     "Difference",
     "Erasure",
     "Erasures",
@@ -80,4 +83,5 @@ __all__ = [
     "SideBySide",
     "Sides",
     "Version",
+    "Webhook",
 ]

@@ -25,6 +25,8 @@ PURGED = {
     "comparisons": "figures of whole models; those of versions that knew the person are deleted",
     "entries": "nothing about people",
     "leases": "nothing about people",
+    "webhooks": "nothing about people",
+    "deliveries": "ids of models, jobs and erasures",
     "keys": "nothing about people",
     "marks": "nothing about people",
     "litter": "names of files that are about to go",

@@ -16,13 +16,13 @@ import hmac
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from dateutil.relativedelta import relativedelta
-from sqlalchemy import exists, update
+from sqlalchemy import exists, select, update
 from sqlalchemy.orm import Session
 
-from core.database import insert_of, now, utc_text
+from core.database import Database, insert_of, now, utc_text
 from core.erasure import receipts, report
 from core.erasure.queries import events_of, find_open, last_event, open_parts, parts_of
 from core.erasure.receipt_text import write_statement
@@ -32,7 +32,11 @@ from core.ledger.queries import batched
 from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, Event, EventKind, Part
 from core.tables.figures import JobError
 from core.tables.models import Model
+from core.tables.webhooks import WebhookEvent
+from core.webhooks.events import emit
 
+WARNING = timedelta(days=7)
+"""Before the due date of a request."""
 HELD, RECEIVED, PURGING = ErasureState.HELD, ErasureState.RECEIVED, ErasureState.PURGING
 COMPLETED, FAILED, REFUSED = ErasureState.COMPLETED, ErasureState.FAILED, ErasureState.REFUSED
 
@@ -178,6 +182,19 @@ def extend(session: Session, erasure: Erasure, reason: str, by: str) -> None:
         raise Conflict("erasure_late", "The first month is over: the person had to be told of an extension within it.")
     decide(session, erasure, EventKind.EXTENDED, by)
     erasure.extension, erasure.due_at = reason, months_after(erasure.received_at, 3)
+    erasure.warned_at = None
+
+
+def warn_of_due(database: Database) -> int:
+    """Tell webhooks, once, of each open request that is due in a few days; how many."""
+    with database.write() as session:
+        soon = (Erasure.state.in_(PENDING), Erasure.due_at <= now() + WARNING, Erasure.warned_at.is_(None))
+        found = session.scalars(select(Erasure).where(*soon).with_for_update(skip_locked=True)).all()
+        for erasure in found:
+            erasure.warned_at = now()
+            due_at, told = utc_text(erasure.due_at), WebhookEvent.ERASURE_DUE_SOON
+            emit(session, told, erasure=erasure.id, state=erasure.state.value, due_at=due_at)
+        return len(found)
 
 
 def retry(session: Session, erasure: Erasure, by: str) -> None:
@@ -243,6 +260,7 @@ def complete(session: Session, erasure: Erasure, parts: Sequence[Part]) -> None:
     receipt = receipts.append(session, erasure.id, report_json(report_of(session, erasure, parts)))
     move(erasure, COMPLETED)
     erasure.receipt = receipt.number
+    emit(session, WebhookEvent.ERASURE_COMPLETED, erasure=erasure.id, late=erasure.late)
     erasure.subject = erasure.reason = erasure.extension = None
 
 

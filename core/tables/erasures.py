@@ -67,6 +67,8 @@ class Erasure(Base):
     state: Mapped[ErasureState] = mapped_column(named(ErasureState), default=ErasureState.RECEIVED)
     received_at: Mapped[datetime]
     due_at: Mapped[datetime]
+    warned_at: Mapped[datetime | None]
+    """When webhooks were told that it is due soon."""
     extension: Mapped[str | None] = mapped_column(String(500))
     """Why the due date was moved."""
     refusal: Mapped[str | None] = mapped_column(String(500))

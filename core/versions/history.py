@@ -16,9 +16,11 @@ from core.tables.figures import CandidateFigures, CertificateFigures, Evaluation
 from core.tables.models import Model
 from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.tables.versions import Promotion, Version, VersionKind, VersionState
+from core.tables.webhooks import WebhookEvent
 from core.versions.knowledge import version_knows_erased
 from core.versions.queries import find_version, newest_number
 from core.versions.store import Stored
+from core.webhooks.events import emit
 
 if TYPE_CHECKING:  # who promotes a version, or lists them, need not wait for torch
     from core.kprior import Cost, State
@@ -112,6 +114,8 @@ def promote(session: Session, model: Model, version: Version, by: str) -> Promot
     version.state, model.champion, model.tip = VersionState.CHAMPION, version.number, version.number
     promotion = Promotion(model_id=model.id, version=version.number, previous=previous, by=by)
     session.add(promotion)
+    told = WebhookEvent.VERSION_PROMOTED
+    emit(session, told, model=model.name, version=version.number, previous=previous, by=by)
     enqueue_event(session, model, TrackingEventKind.ALIASES)
     session.flush()
     return promotion

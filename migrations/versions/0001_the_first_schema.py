@@ -82,6 +82,42 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_keys"),
     )
     op.create_table(
+        "webhooks",
+        sa.Column("id", sa.String(length=36), nullable=False),
+        sa.Column("url", sa.String(length=2000), nullable=False),
+        sa.Column("events", JSON, nullable=True),
+        sa.Column("secret", sa.LargeBinary(), nullable=False),
+        sa.Column("failing_since", MOMENT, nullable=True),
+        sa.Column("disabled_at", MOMENT, nullable=True),
+        sa.Column("disabled_why", sa.String(length=200), nullable=True),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_webhooks"),
+    )
+    op.create_table(
+        "deliveries",
+        sa.Column("id", BIG, nullable=False),
+        sa.Column("webhook_id", sa.String(length=36), nullable=False),
+        sa.Column("message_id", sa.String(length=40), nullable=False),
+        sa.Column("type", sa.String(length=30), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column(
+            "state",
+            sa.Enum("pending", "delivered", "given_up", name="deliverystate", native_enum=False, length=20),
+            nullable=False,
+        ),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("next_at", MOMENT, nullable=False),
+        sa.Column("status", sa.Integer(), nullable=True),
+        sa.Column("error", sa.String(length=200), nullable=True),
+        sa.Column("delivered_at", MOMENT, nullable=True),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_deliveries"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_deliveries_created_at", "deliveries", ["created_at"], unique=False)
+    op.create_index("ix_deliveries_due", "deliveries", ["state", "next_at"], unique=False)
+    op.create_index("ix_deliveries_listed", "deliveries", ["webhook_id", "id"], unique=False)
+    op.create_table(
         "models",
         sa.Column("id", sa.Integer(), nullable=False),
         sa.Column("name", sa.String(length=63), nullable=False),
@@ -327,6 +363,7 @@ def upgrade() -> None:
         sa.Column("state", sa.Enum(*states, name="erasurestate", native_enum=False, length=20), nullable=False),
         sa.Column("received_at", MOMENT, nullable=False),
         sa.Column("due_at", MOMENT, nullable=False),
+        sa.Column("warned_at", MOMENT, nullable=True),
         sa.Column("extension", sa.String(length=500), nullable=True),
         sa.Column("refusal", sa.String(length=500), nullable=True),
         sa.Column("completed_at", MOMENT, nullable=True),
@@ -458,6 +495,8 @@ def downgrade() -> None:
     op.drop_table("changes")
     op.drop_table("workers")
     op.drop_table("models")
+    op.drop_table("deliveries")
+    op.drop_table("webhooks")
     op.drop_table("keys")
     op.drop_table("examples")
     op.drop_table("answers")

@@ -56,6 +56,7 @@ COMMANDS = {
     "erasures": "ask file list show retry approve refuse refusal extend receipt replay",
     "receipts": "verify",
     "keys": "list create revoke",
+    "webhooks": "list create test deliveries delete",
 }
 ALL = [(group, name) for group, names in COMMANDS.items() for name in names.split()]
 

@@ -22,7 +22,7 @@ ENOUGH = {
     "download_weights": {"weights"},
     "list_coefficients": {"weights"},
     "export_onnx": {"weights"},
-    "list_keys": set[str](),
+    **dict.fromkeys(("list_keys", "list_webhooks", "list_deliveries"), set[str]()),
 }
 """The scopes besides admin's with which an operation goes; else erase for erasures, read for GET, or none."""
 

@@ -104,6 +104,8 @@ def test_the_contracts_endpoints_are_all_there(document: dict[str, Any]) -> None
         POST /v1/models/{name}/hold | POST /v1/models/{name}/resume | GET /v1/models/{name}/versions/{a}/compare/{b}
         POST /v1/erasures/{id}/approve | GET /v1/erasures/{id}/refusal | POST /v1/erasures/batch
         POST /v1/subjects/lookup | POST /v1/subjects/export
+        POST /v1/webhooks | GET /v1/webhooks | DELETE /v1/webhooks/{id} | POST /v1/webhooks/{id}/test
+        GET /v1/webhooks/{id}/deliveries
         GET /v2 | GET /v2/health/live | GET /v2/health/ready | GET /v2/models/{name} | GET /v2/models/{name}/ready
         GET /v2/models/{name}/versions/{n} | GET /v2/models/{name}/versions/{n}/ready | POST /v2/models/{name}/infer
         POST /v2/models/{name}/versions/{n}/infer

@@ -59,6 +59,9 @@ def existing(stack: Stack, api: httpx.Client) -> dict[tuple[str, str], list[Any]
             fail_erasure(stack, api)["id"],
         ],
         ("/v1/keys/", "id"): ["none"],
+        ("/v1/webhooks/", "id"): [
+            api.post("/v1/webhooks", json={"url": "https://receiver.example/"}).json()["id"],
+        ],
     }
 
 

@@ -37,6 +37,7 @@ class Deployment(Stack):
             "AMEND_LEASE_SECONDS": "3",
             "AMEND_RETRY_SECONDS": "0.2",
             "AMEND_STOP_SECONDS": "1",
+            "AMEND_PRIVATE_WEBHOOKS": "true",
         }
         super().__init__(folder, database_url, **{**quick, **environment})
 

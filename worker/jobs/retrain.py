@@ -17,12 +17,14 @@ from core.tables.figures import ComparisonFigures
 from core.tables.jobs import Job, JobKind, JobState
 from core.tables.models import Model
 from core.tables.versions import Comparison, Version, VersionKind
+from core.tables.webhooks import WebhookEvent
 from core.versions import history
 from core.versions.comparison import compare, weight_distance
 from core.versions.history import VersionDraft
 from core.versions.knowledge import position_knows_erased
 from core.versions.privacy_rounding import SIDES
 from core.versions.queries import tip_of
+from core.webhooks.events import emit
 from worker.attempt import JobAttempt, Outdated
 from worker.jobs.nested_job import run_nested
 from worker.versions.builder import train_draft
@@ -168,6 +170,9 @@ def settle(
                 within_tolerance=good,
             )
         )
+        if not good:
+            pair = {"adapted": adapted.number, "retrained": version.number, "position": draft.position}
+            emit(session, WebhookEvent.TOLERANCE_MISSED, model=model.name, **pair)
     return words
 
 

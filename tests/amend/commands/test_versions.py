@@ -195,3 +195,25 @@ def test_revoking_a_key_asks(stand_in: StandIn) -> None:
     assert stand_in.asked == []
     assert stand_in.run("keys", "revoke", "k2", "--yes").exit_code == 0
     assert (stand_in.asked[0].method, stand_in.asked[0].path) == ("DELETE", "/v1/keys/k2")
+
+
+WEBHOOK = {"id": "w1", "url": "https://example.com/", "events": None, "failing_since": None, "created_at": AT}
+WEBHOOK |= {"disabled_at": AT, "disabled_why": "failed for 3 days: answered 500"}
+DELIVERY = {"id": "msg_1", "type": "ping", "state": "pending", "attempts": 0, "status": None, "error": None}
+DELIVERY |= {"next_at": AT, "delivered_at": None, "created_at": AT}
+
+
+def test_a_webhook_is_made_and_listed_with_why_it_is_disabled(stand_in: StandIn) -> None:
+    stand_in.answer(WEBHOOK | {"secret": "whsec_x"}, {"items": [WEBHOOK], "next": None})
+    created = stand_in.run("webhooks", "create", "https://example.com/", "--event", "job.failed")
+    assert stand_in.asked[0].json() == {"url": "https://example.com/", "events": ["job.failed"]}
+    assert "whsec_x" in created.stdout
+    assert "failed for 3 days" in " ".join(stand_in.run("webhooks", "list").stdout.split())
+
+
+def test_a_ping_that_does_not_get_there_says_why(stand_in: StandIn) -> None:
+    failed = DELIVERY | {"state": "given_up", "error": "answered 500"}
+    stand_in.answer(DELIVERY, {"items": [failed], "next": None})
+    tested = stand_in.run("webhooks", "test", "w1")
+    assert (tested.exit_code, tested.stderr) == (1, "amend: it did not get there: answered 500\n")
+    assert [call.path for call in stand_in.asked] == ["/v1/webhooks/w1/test", "/v1/webhooks/w1/deliveries"]

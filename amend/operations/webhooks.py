@@ -1,0 +1,48 @@
+"""Webhooks: who is told of events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from amend import responses
+from amend.sansio import Call, Caller, Flow, Pages, Pause, list_of, listing, operation, path
+from amend.waiting import id_of
+
+POLL = 0.5
+
+
+class Webhooks(Caller):
+    """What can be done with webhooks."""
+
+    @operation
+    def create_webhook(self, url: str, events: Iterable[str] | None = None) -> Flow[responses.CreatedWebhook]:
+        """Have events sent to an address, all or some. Keep the secret: the service does not show it again."""
+        body = {"url": url, "events": None if events is None else list_of(events)}
+        return self.ask(responses.CreatedWebhook, "POST", path("webhooks"), body)
+
+    @listing
+    def webhooks(self) -> Pages[responses.Webhook]:
+        """The webhooks, and which of them fail or are disabled."""
+        return Pages(responses.Webhook, path("webhooks"))
+
+    @operation
+    def delete_webhook(self, webhook: responses.Webhook | str) -> Flow[None]:
+        """Send nothing there any more."""
+        yield from self.send(Call("DELETE", path("webhooks", id_of(webhook))))
+
+    @operation
+    def test_webhook(self, webhook: responses.Webhook | str, *, timeout: float = 30) -> Flow[responses.Delivery]:
+        """Have a ``ping`` sent, and wait for what comes of it; after ``timeout`` seconds it is still ``pending``."""
+        place, end = path("webhooks", id_of(webhook)), time.monotonic() + timeout
+        sent = yield from self.ask(responses.Delivery, "POST", f"{place}/test")
+        while sent.state == "pending" and time.monotonic() < end:
+            yield Pause(POLL)
+            found = yield from Pages(responses.Delivery, f"{place}/deliveries").page(self, None, None)
+            sent = next((delivery for delivery in found.items if delivery.id == sent.id), sent)
+        return sent
+
+    @listing
+    def deliveries(self, webhook: responses.Webhook | str) -> Pages[responses.Delivery]:
+        """What a webhook was told, or is to be told, in the last seven days; the newest first."""
+        return Pages(responses.Delivery, path("webhooks", id_of(webhook), "deliveries"))

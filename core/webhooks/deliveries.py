@@ -1,0 +1,142 @@
+"""Sending deliveries, each at least once, by the schedule that Standard Webhooks recommends. Called by the scheduler.
+
+Who sends one first moves its time on: two who look at the same moment do not both send it, and if the one who does
+dies, the next look after that time sends it again.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+
+import httpcore
+import structlog
+from cryptography.fernet import InvalidToken
+from sqlalchemy import update
+
+from core.database import Database, now, rows_changed
+from core.tables.webhooks import PING, Delivery, DeliveryState, Webhook
+from core.webhooks import network, signing
+from core.webhooks.registry import due_deliveries
+
+log = structlog.get_logger("webhooks")
+
+PAUSES = [timedelta(seconds=s) for s in (5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400)]
+"""Before the next attempt, three days in all."""
+CLAIM = timedelta(seconds=60)
+"""How long one attempt may take at the most."""
+PATIENCE = timedelta(days=3)
+"""A webhook to which nothing got for so long is disabled."""
+MOST = 200
+"""Deliveries in one look."""
+AT_ONCE = 8
+"""Receivers that are sent to at the same time: one that hangs must not keep the others waiting."""
+GONE = 410
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one attempt."""
+
+    status: int | None
+    error: str | None
+
+    @property
+    def good(self) -> bool:
+        return self.error is None
+
+
+def send_due(database: Database, service_secret: bytes, private: bool) -> int:
+    """Send what is due; how many attempts were made."""
+    with database.read() as session:
+        due = due_deliveries(session, now(), MOST)
+    by_webhook: dict[str, list[int]] = defaultdict(list)
+    for delivery_id, webhook_id in due:
+        by_webhook[webhook_id].append(delivery_id)
+    if not by_webhook:
+        return 0
+
+    def send_in_order(ids: list[int]) -> int:
+        for count, delivery_id in enumerate(ids, 1):
+            if not send(database, delivery_id, service_secret, private):
+                return count  # the others would fare no better now
+        return len(ids)
+
+    with ThreadPoolExecutor(min(AT_ONCE, len(by_webhook))) as threads:
+        return sum(threads.map(send_in_order, by_webhook.values()))
+
+
+def send(database: Database, delivery_id: int, service_secret: bytes, private: bool) -> bool:
+    """Try to deliver, and note what came of it; False if it did not get there."""
+    with database.write() as session:
+        ours = (Delivery.id == delivery_id, Delivery.state == DeliveryState.PENDING, Delivery.next_at <= now())
+        claim = {"attempts": Delivery.attempts + 1, "next_at": now() + CLAIM}
+        if rows_changed(session, update(Delivery).where(*ours).values(claim)) == 0:
+            return True
+        delivery = session.get_one(Delivery, delivery_id)
+        webhook = session.get(Webhook, delivery.webhook_id)
+        if webhook is None:
+            session.delete(delivery)
+            return True
+        session.flush()
+        session.expunge_all()
+    outcome = attempt(webhook, delivery, service_secret, private)
+    note(database, delivery, outcome)
+    return outcome.good
+
+
+def attempt(webhook: Webhook, delivery: Delivery, service_secret: bytes, private: bool) -> Outcome:
+    """Send a delivery once. What is noted of an answer is its status: its body is somebody else's."""
+    body, timestamp = delivery.body.encode(), int(time.time())
+    try:
+        secret = signing.decrypt(webhook.secret, service_secret)
+        headers = {
+            "content-type": "application/json",
+            "user-agent": "amend-webhooks",
+            "webhook-id": delivery.message_id,
+            "webhook-timestamp": str(timestamp),
+            "webhook-signature": signing.sign(secret, delivery.message_id, timestamp, body),
+        }
+        status = network.post(webhook.url, headers, body, private)
+    except InvalidToken:
+        return Outcome(None, "its secret was stored under another AMEND_SECRET_KEY: make the webhook anew")
+    except network.PrivateAddress:
+        return Outcome(None, "the name leads to a private address; AMEND_PRIVATE_WEBHOOKS allows them")
+    except httpcore.TimeoutException:
+        return Outcome(None, f"no answer in {network.SECONDS:.0f} s")
+    except Exception as error:  # TLS, names, protocols: whatever is wrong with a receiver
+        return Outcome(None, f"no answer ({type(error).__name__})")
+    return Outcome(status, None if 200 <= status < 300 else f"answered {status}")
+
+
+def note(database: Database, sent: Delivery, outcome: Outcome) -> None:
+    """Note what came of an attempt, for the delivery and for its webhook."""
+    with database.write() as session:
+        delivery = session.get(Delivery, sent.id, with_for_update=True)
+        webhook = session.get(Webhook, sent.webhook_id, with_for_update=True)
+        if delivery is None or webhook is None or delivery.state is not DeliveryState.PENDING:
+            return
+        delivery.status, delivery.error = outcome.status, outcome.error
+        if outcome.good:
+            delivery.state, delivery.delivered_at = DeliveryState.DELIVERED, now()
+            webhook.failing_since = webhook.disabled_at = webhook.disabled_why = None
+            return
+        if delivery.type == PING or delivery.attempts > len(PAUSES):
+            delivery.state = DeliveryState.GIVEN_UP
+        else:
+            # not all at the same moment, should many have failed together
+            delivery.next_at = now() + PAUSES[delivery.attempts - 1] * random.uniform(0.9, 1.1)
+        if delivery.type == PING:
+            return
+        webhook.failing_since = webhook.failing_since or now()
+        gone = outcome.status == GONE
+        if webhook.disabled_at is None and (gone or now() - webhook.failing_since >= PATIENCE):
+            webhook.disabled_at = now()
+            webhook.disabled_why = "the receiver is gone (410)" if gone else f"failed for 3 days: {outcome.error}"
+            pending = (Delivery.webhook_id == webhook.id, Delivery.state == DeliveryState.PENDING)
+            session.execute(update(Delivery).where(*pending).values(state=DeliveryState.GIVEN_UP))
+            log.warning("a webhook is disabled", webhook=webhook.id, why=webhook.disabled_why)

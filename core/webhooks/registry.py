@@ -1,0 +1,105 @@
+"""Making, finding and deleting webhooks, and what is asked of the database about their deliveries."""
+
+from __future__ import annotations
+
+import ipaddress
+import uuid
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from urllib.parse import urlsplit
+
+from sqlalchemy import delete, or_, select
+from sqlalchemy.orm import Session
+
+from core.database import now
+from core.errors import Invalid, NotFound
+from core.paging import invalid_cursor
+from core.tables.webhooks import PING, Delivery, DeliveryState, Webhook, WebhookEvent
+from core.webhooks import events, signing
+from core.webhooks.network import is_public
+
+KEPT = timedelta(days=7)
+"""How long deliveries can be looked at; the last attempt comes before that."""
+
+
+def create(
+    session: Session, url: str, wanted: Sequence[WebhookEvent] | None, private: bool, service_secret: bytes
+) -> tuple[Webhook, str]:
+    """A new webhook, and the secret that its owner is shown once."""
+    check_url(url, private)
+    secret = signing.new_secret()
+    names = None if wanted is None else sorted({event.value for event in wanted})
+    stored = signing.encrypt(secret, service_secret)
+    webhook = Webhook(id=str(uuid.uuid4()), url=url, events=names, secret=stored)
+    session.add(webhook)
+    session.flush()
+    return webhook, secret
+
+
+def check_url(url: str, private: bool) -> None:
+    """Invalid, unless something can be sent there. Where a name leads is looked at when it is sent."""
+
+    def refuse(message: str) -> Invalid:
+        return Invalid.at(("url",), "webhook_url_invalid", message)
+
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise refuse("expected https://HOST/PATH") from None
+    if parts.scheme not in ("http", "https") or not host or not (url.isascii() and url.isprintable()) or " " in url:
+        raise refuse("expected https://HOST/PATH, in ASCII")
+    if parts.username is not None or parts.password is not None or parts.fragment:
+        raise refuse("may have neither a user nor a fragment; deliveries are signed instead")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return
+    if not private and not is_public(address):
+        raise refuse("is a private address; AMEND_PRIVATE_WEBHOOKS allows them")
+
+
+def find(session: Session, id: str) -> Webhook:
+    """A webhook; NotFound if there is none."""
+    webhook = session.get(Webhook, id) if id.isprintable() else None
+    if webhook is None:
+        raise NotFound("webhook_not_found", "There is no such webhook.")
+    return webhook
+
+
+def remove(session: Session, webhook: Webhook) -> None:
+    session.execute(delete(Delivery).where(Delivery.webhook_id == webhook.id))
+    session.delete(webhook)
+
+
+def ping(session: Session, webhook: Webhook) -> Delivery:
+    """Have something sent to try the webhook out, even if it is disabled; if it gets there, it is not any more."""
+    delivery = events.enqueue(session, webhook, PING, {"webhook": webhook.id})
+    session.flush()
+    return delivery
+
+
+def page_webhooks(session: Session, after: str, most: int) -> Sequence[Webhook]:
+    """Webhooks, in the order of their ids."""
+    if not (after.isascii() and after.isprintable()):
+        raise invalid_cursor()
+    return session.scalars(select(Webhook).where(Webhook.id > after).order_by(Webhook.id).limit(most)).all()
+
+
+def page_deliveries(session: Session, webhook: Webhook, last: int, most: int) -> Sequence[Delivery]:
+    """What a webhook was told, the newest first, from an id downwards."""
+    query = select(Delivery).where(Delivery.webhook_id == webhook.id, Delivery.id <= last)
+    return session.scalars(query.order_by(Delivery.id.desc()).limit(most)).all()
+
+
+def due_deliveries(session: Session, moment: datetime, most: int) -> list[tuple[int, str]]:
+    """What is to be sent now, by id, with the webhook's id; the oldest first."""
+    enabled = or_(Webhook.disabled_at.is_(None), Delivery.type == PING)
+    due = (Delivery.state == DeliveryState.PENDING, Delivery.next_at <= moment, enabled)
+    query = select(Delivery.id, Delivery.webhook_id).join(Webhook, Webhook.id == Delivery.webhook_id).where(*due)
+    return [(row.id, row.webhook_id) for row in session.execute(query.order_by(Delivery.id).limit(most))]
+
+
+def delete_old(session: Session) -> None:
+    """Delete deliveries that nobody looks at any more."""
+    session.execute(delete(Delivery).where(Delivery.created_at < now() - KEPT))

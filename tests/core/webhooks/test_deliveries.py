@@ -1,0 +1,244 @@
+"""Deliveries: signed, sent until they get there, and whose webhook is disabled when they never do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+
+import pytest
+from sqlalchemy import delete, select, update
+
+from core.database import Database, now
+from core.erasure import states
+from core.tables.erasures import Erasure
+from core.tables.webhooks import Delivery, DeliveryState, Webhook, WebhookEvent
+from core.webhooks import deliveries, events, registry, signing
+from tests.receiver import Receiver, is_signed, receiving
+
+SECRET = b"of this service"
+PROMOTED, FAILED = WebhookEvent.VERSION_PROMOTED, WebhookEvent.JOB_FAILED
+
+
+@pytest.fixture
+def receiver(database: Database) -> Iterator[Receiver]:
+    with receiving() as receiver:
+        yield receiver
+    with database.write() as session:
+        session.execute(delete(Delivery))
+        session.execute(delete(Webhook))
+
+
+def create(database: Database, url: str, *wanted: WebhookEvent) -> tuple[str, str]:
+    with database.write() as session:
+        webhook, secret = registry.create(session, url, wanted or None, True, SECRET)
+        return webhook.id, secret
+
+
+def emit(database: Database, event: WebhookEvent = PROMOTED, count: int = 1) -> None:
+    with database.write() as session:
+        for version in range(1, count + 1):
+            events.emit(session, event, model="churn", version=version)
+
+
+def send(database: Database) -> int:
+    return deliveries.send_due(database, SECRET, private=True)
+
+
+def listed(database: Database, id: str) -> list[Delivery]:
+    with database.read() as session:
+        return list(registry.page_deliveries(session, registry.find(session, id), 10**18, 100))
+
+
+def shown(database: Database, id: str) -> Webhook:
+    with database.read() as session:
+        return registry.find(session, id)
+
+
+def later(database: Database, by: timedelta) -> None:
+    """As if so much time had passed."""
+    with database.write() as session:
+        for delivery in session.scalars(select(Delivery)):
+            delivery.next_at -= by
+        for webhook in session.scalars(select(Webhook).where(Webhook.failing_since.is_not(None))):
+            assert webhook.failing_since is not None
+            webhook.failing_since -= by
+
+
+def test_a_delivery_is_signed_thin_and_sent_once(database: Database, receiver: Receiver) -> None:
+    id, secret = create(database, receiver.url)
+    emit(database)
+    assert [send(database), send(database)] == [1, 0]
+    [(headers, body)] = receiver.got
+    assert is_signed(secret, headers, body)
+    assert not is_signed(signing.new_secret(), headers, body)
+    assert json.loads(body).keys() == {"type", "timestamp", "data"}
+    assert json.loads(body)["data"] == {"model": "churn", "version": 1}
+    [delivery] = listed(database, id)
+    assert (delivery.message_id, delivery.state, delivery.status) == (headers["webhook-id"], "delivered", 204)
+
+
+def test_the_secret_cannot_be_read_from_the_database(database: Database, receiver: Receiver) -> None:
+    id, secret = create(database, receiver.url)
+    stored = shown(database, id).secret
+    assert secret.encode() not in stored
+    assert signing.decrypt(stored, SECRET) == secret
+    emit(database)
+    deliveries.send_due(database, b"another key", private=True)
+    assert receiver.got == []
+    assert "AMEND_SECRET_KEY" in (listed(database, id)[0].error or "")
+
+
+def test_what_is_rolled_back_is_not_told(database: Database, receiver: Receiver) -> None:
+    create(database, receiver.url)
+    with database.write() as session:
+        events.emit(session, PROMOTED, model="churn")
+        session.rollback()
+    assert send(database) == 0
+
+
+def test_a_webhook_is_told_of_what_it_asked_for(database: Database, receiver: Receiver) -> None:
+    create(database, receiver.url, FAILED)
+    emit(database, PROMOTED)
+    emit(database, FAILED)
+    assert send(database) == 1
+    assert len(receiver.events("job.failed")) == 1
+
+
+def test_what_fails_is_sent_again_with_the_same_id(database: Database, receiver: Receiver) -> None:
+    id, secret = create(database, receiver.url)
+    receiver.status = 500
+    emit(database)
+    for pause in deliveries.PAUSES:
+        assert [send(database), send(database)] == [1, 0]  # not before its time
+        [delivery] = listed(database, id)
+        assert (delivery.state, delivery.status, delivery.error) == ("pending", 500, "answered 500")
+        assert 0.85 * pause < delivery.next_at - now() < 1.15 * pause
+        later(database, 1.2 * pause)
+        with database.write() as session:
+            session.execute(update(Webhook).values(failing_since=None))  # this is about the delivery alone
+    assert send(database) == 1
+    assert listed(database, id)[0].state is DeliveryState.GIVEN_UP
+    assert len({headers["webhook-id"] for headers, _ in receiver.got}) == 1
+    assert all(is_signed(secret, headers, body) for headers, body in receiver.got)
+
+
+def test_a_receiver_that_is_back_gets_what_it_missed(database: Database, receiver: Receiver) -> None:
+    id, _ = create(database, receiver.url)
+    receiver.status = 503
+    emit(database, count=3)
+    assert send(database) == 1  # the others would fare no better
+    assert shown(database, id).failing_since is not None
+    receiver.status = 200
+    later(database, timedelta(hours=1))
+    assert send(database) == 3
+    assert shown(database, id).failing_since is None
+    assert {one["version"] for one in receiver.events("version.promoted")} == {1, 2, 3}
+
+
+def test_a_webhook_that_fails_for_days_is_disabled_and_a_ping_that_gets_there_enables_it(
+    database: Database, receiver: Receiver
+) -> None:
+    id, _ = create(database, receiver.url)
+    receiver.status = 500
+    emit(database, count=2)
+    send(database)
+    later(database, timedelta(days=4))
+    send(database)
+    webhook = shown(database, id)
+    assert webhook.disabled_at is not None
+    assert webhook.disabled_why == "failed for 3 days: answered 500"
+    assert {delivery.state for delivery in listed(database, id)} == {DeliveryState.GIVEN_UP}
+    emit(database)
+    assert send(database) == 0
+
+    def ping() -> Delivery:
+        with database.write() as session:
+            registry.ping(session, registry.find(session, id))
+        assert send(database) == 1
+        return listed(database, id)[0]
+
+    assert ping().state is DeliveryState.GIVEN_UP  # at once: whoever tries it out waits for it
+    assert shown(database, id).disabled_at is not None
+    receiver.status = 204
+    assert ping().state is DeliveryState.DELIVERED
+    assert shown(database, id).disabled_at is None
+    emit(database)
+    assert send(database) == 1
+
+
+def test_a_receiver_that_is_gone_is_disabled_at_once(database: Database, receiver: Receiver) -> None:
+    id, _ = create(database, receiver.url)
+    receiver.status = 410
+    emit(database)
+    send(database)
+    assert shown(database, id).disabled_why == "the receiver is gone (410)"
+
+
+def test_nobody_there_and_a_private_address_are_told_apart(database: Database, receiver: Receiver) -> None:
+    id, _ = create(database, "http://127.0.0.1:1/")
+    emit(database)
+    send(database)
+    assert listed(database, id)[0].error == "no answer (ConnectError)"
+    later(database, timedelta(hours=1))
+    deliveries.send_due(database, SECRET, private=False)
+    assert "private address" in (listed(database, id)[0].error or "")
+
+
+def test_several_who_look_at_once_send_each_delivery_once(database: Database, receiver: Receiver) -> None:
+    create(database, receiver.url)
+    emit(database, count=10)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: send(database), range(4)))
+    assert sorted(one["version"] for one in receiver.events("version.promoted")) == list(range(1, 11))
+
+
+def test_what_a_killed_sender_was_sending_is_sent_again(database: Database, receiver: Receiver) -> None:
+    id, _ = create(database, receiver.url)
+    emit(database)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deliveries, "attempt", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            send(database)
+    assert send(database) == 0  # it may still be at it
+    later(database, deliveries.CLAIM)
+    assert send(database) == 1
+    assert listed(database, id)[0].state is DeliveryState.DELIVERED
+
+
+def test_old_deliveries_are_deleted(database: Database, receiver: Receiver) -> None:
+    id, _ = create(database, receiver.url)
+    emit(database, count=2)
+    send(database)
+    with database.write() as session:
+        oldest = session.scalars(select(Delivery)).first()
+        assert oldest is not None
+        oldest.created_at -= registry.KEPT
+        registry.delete_old(session)
+    assert len(listed(database, id)) == 1
+
+
+def file(database: Database, received_at: datetime) -> str:
+    with database.write() as session:
+        filing = states.Filing(subject=received_at.isoformat().encode(), received_at=received_at)
+        return states.file(session, filing, SECRET, "key", None).id
+
+
+def test_an_erasure_that_is_due_soon_is_told_once_and_again_after_an_extension(
+    database: Database, receiver: Receiver
+) -> None:
+    create(database, receiver.url)
+    states.warn_of_due(database)  # those of other tests
+    send(database)
+    soon, _ = file(database, now() - timedelta(days=26)), file(database, now())
+    assert [states.warn_of_due(database), states.warn_of_due(database)] == [1, 0]
+    send(database)
+    told = receiver.events("erasure.due_soon")
+    assert told[-1].keys() == {"erasure", "state", "due_at"}
+    assert [one["erasure"] for one in told[-1:]] == [soon]
+    with database.write() as session:
+        erasure = session.get_one(Erasure, soon)
+        states.extend(session, erasure, "many requests", "key")
+        assert erasure.warned_at is None
+    assert states.warn_of_due(database) == 0

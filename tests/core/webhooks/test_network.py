@@ -1,0 +1,88 @@
+"""Where a POST to somebody else's address may lead, and how long it may take."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+import time
+
+import httpcore
+import pytest
+
+from core.webhooks import network
+from tests.receiver import receiving
+
+PRIVATE = [
+    *("127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.0.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1"),
+    *("::1", "::", "fe80::1", "fd00::1", "ff02::1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "::7f00:1"),
+]
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+def test_addresses_of_private_networks_are_not_public(address: str) -> None:
+    assert not network.is_public(ipaddress.ip_address(address))
+
+
+@pytest.mark.parametrize("address", ["1.1.1.1", "93.184.216.34", "2606:4700:4700::1111", "64:ff9b::101:101"])
+def test_addresses_of_the_internet_are_public(address: str) -> None:
+    assert network.is_public(ipaddress.ip_address(address))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "127.1"])
+def test_nothing_is_sent_to_a_private_address_however_it_is_written(host: str) -> None:
+    with receiving() as receiver:
+        with pytest.raises(network.PrivateAddress):
+            network.post(f"http://{host}:{receiver.port}/", {}, b"{}", private=False)
+        assert receiver.got == []
+
+
+def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that leads to a public address first, and to a private one when it is asked again."""
+    answers = iter(["93.184.216.34", "127.0.0.1"])
+    connected = []
+
+    def look_up(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (next(answers), port))]
+
+    def connect(_: object, host: str, *__: object) -> None:
+        connected.append(host)
+        raise httpcore.ConnectError
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", connect)
+    with pytest.raises(httpcore.ConnectError):
+        network.post("http://rebinding.example/", {}, b"{}", private=False)
+    assert connected == ["93.184.216.34"]
+
+
+def test_no_redirect_is_followed() -> None:
+    with receiving() as receiver:
+        receiver.status, receiver.headers = 302, {"Location": receiver.url}
+        assert network.post(receiver.url, {}, b"{}", private=True) == 302
+        assert len(receiver.got) == 1
+
+
+def test_a_receiver_that_answers_byte_by_byte_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "SECONDS", 0.5)
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 200 OK\r\nx-slow: ")
+                while not over.wait(0.1):
+                    try:
+                        connection.sendall(b"a")
+                    except OSError:
+                        return
+
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        started = time.monotonic()
+        with pytest.raises(httpcore.TimeoutException):
+            network.post(f"http://127.0.0.1:{server.getsockname()[1]}/", {}, b"{}", private=True)
+        assert time.monotonic() - started < 5
+        over.set()
+        thread.join()

@@ -1,0 +1,83 @@
+"""Events, from what happens to a receiver that is there, or comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from amend import Client
+from core.database import now, utc_text
+from tests.receiver import Receiver, is_signed, receiving
+from tests.worker.deployment import Deployment
+from tests.worker.erasure_helpers import erase, train_with_person
+from tests.worker.test_failures import poison
+from tests.worker.test_promotion import outside, retrained
+
+
+@contextmanager
+def told(deployment: Deployment, *events: str) -> Iterator[tuple[Receiver, dict[str, Any]]]:
+    """A receiver, and the webhook that leads there."""
+    with receiving() as receiver:
+        webhook = deployment.post("/v1/webhooks", {"url": receiver.url, "events": list(events) or None})
+        try:
+            yield receiver, webhook
+        finally:
+            with deployment.client() as client:
+                client.delete(f"/v1/webhooks/{webhook['id']}")
+
+
+def test_a_person_is_erased_and_nothing_of_them_is_in_what_is_told(deployment: Deployment) -> None:
+    with told(deployment) as (receiver, webhook):
+        name, person, *_ = train_with_person(deployment)
+        receipt = erase(deployment, person)
+
+        def arrived() -> bool:
+            return any(one["erasure"] == receipt["erasure"] for one in receiver.events("erasure.completed"))
+
+        deployment.wait_until(arrived)
+        promoted = [one for one in receiver.events("version.promoted") if one["model"] == name]
+        assert promoted[0] == {"model": name, "version": 1, "previous": None, "by": "policy"}
+        assert len(promoted) > 1
+        assert all(is_signed(webhook["secret"], headers, body) for headers, body in receiver.got)
+        assert all(person.encode() not in body for _, body in receiver.got)
+
+
+def test_a_job_that_fails_and_an_erasure_that_is_due_soon_are_told(deployment: Deployment) -> None:
+    with told(deployment, "job.failed", "erasure.due_soon") as (receiver, _):
+        name = deployment.new_model(input={"kind": "vector", "dim": 1}, architecture={"kind": "linear", "degree": 10})
+        poison(deployment, name, split="train")
+        job = deployment.adapted(name)
+        assert job["state"] == "failed"
+        failed = {"model": name, "job": job["id"], "kind": "adapt", "code": "solver_failed"}
+        deployment.wait_until(lambda: failed in receiver.events("job.failed"))
+        received = utc_text(now() - timedelta(days=26))
+        body = {"subject": f"nobody of {name}", "received_at": received, "hold": True}
+        erasure = deployment.post("/v1/erasures", body)
+        soon = {"erasure": erasure["id"], "state": "held", "due_at": erasure["due_at"]}
+        deployment.wait_until(lambda: soon in receiver.events("erasure.due_soon"))
+
+
+def test_a_retrain_outside_tolerance_is_told(deployment: Deployment) -> None:
+    with told(deployment, "tolerance.missed") as (receiver, _):
+        name = outside(deployment)
+        retrained(deployment, name)
+        missed = {"model": name, "adapted": 2, "retrained": 3, "position": 300}
+        deployment.wait_until(lambda: missed in receiver.events("tolerance.missed"))
+
+
+def test_a_webhook_is_tried_out_with_the_client(deployment: Deployment) -> None:
+    with receiving() as receiver, Client(deployment.url, deployment.admin_key) as client:
+        webhook = client.create_webhook(receiver.url, events=["job.failed"])
+        sent = client.test_webhook(webhook)
+        assert (sent.type, sent.state, sent.status) == ("ping", "delivered", 204)
+        [(headers, body)] = receiver.got
+        assert headers["webhook-id"] == sent.id
+        assert is_signed(webhook.secret, headers, body)
+        receiver.status = 500
+        assert client.test_webhook(webhook).error == "answered 500"
+        assert [one.state for one in client.deliveries(webhook)] == ["given_up", "delivered"]
+        assert webhook.id in [one.id for one in client.webhooks()]
+        client.delete_webhook(webhook)
+        assert webhook.id not in [one.id for one in client.webhooks()]

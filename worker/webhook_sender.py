@@ -1,0 +1,35 @@
+"""Sends deliveries to webhooks, in a thread of the scheduler: receivers that hang must not hold up its ticks.
+
+The scheduler's and not a worker's, since it is always there and jobs, however long, cannot keep it busy. Any number of
+them may run.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import structlog
+
+from core.database import Database
+from core.settings import Settings
+from core.webhooks import deliveries
+
+log = structlog.get_logger("scheduler")
+
+PAUSE = 1.0
+"""Seconds between two looks."""
+
+
+class WebhookSender(threading.Thread):
+    """Looks what is due until it is told to end."""
+
+    def __init__(self, settings: Settings, database: Database, over: threading.Event) -> None:
+        super().__init__(name="webhook-sender", daemon=True)
+        self.settings, self.database, self.over = settings, database, over
+
+    def run(self) -> None:
+        while not self.over.wait(PAUSE):
+            try:
+                deliveries.send_due(self.database, self.settings.secret, self.settings.private_webhooks)
+            except Exception as error:  # what is not sent stays where it is
+                log.warning("webhooks could not be told yet", exc_info=error)
