@@ -33,6 +33,19 @@ class Day:
     erased: float
     """Seconds from the request to the receipt."""
 
+    @property
+    def title(self) -> str:
+        changes = spaced(customers.NEW + customers.GONE)
+        return f"{changes} changes in a day to a model of {spaced(customers.COUNT)} customers"
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """By what the day was done with."""
+        cost = self.compared.cost
+        assert cost is not None
+        mine, full = cost.adapted.seconds, cost.retrained.seconds
+        return {"adapted, certified": mine, "warm refit": self.refit.seconds, "full retrain": full}
+
 
 class ChurnTour(Steps):
     """Customers come, are deleted, and one of them is erased."""
@@ -114,15 +127,18 @@ class ChurnTour(Steps):
 
 def headline(day: Day) -> str:
     """What the tour ends with."""
-    cost = day.compared.cost
-    assert cost is not None
-    mine, full, warm = cost.adapted.seconds, cost.retrained.seconds, day.refit.seconds
-    changes = spaced(customers.NEW + customers.GONE)
+    mine, warm, full = day.seconds.values()
     adapted = f"adapted in {seconds(mine)}, {describe_bound(day.adapted)}"
-    times = {name: f"{seconds(s)} ({s / mine:.0f} x)" for name, s in (("warm", warm), ("full", full))}
-    others = f"A warm refit takes {times['warm']}, a full retrain {times['full']}"
-    erased = f"A person was erased, with a receipt, in {seconds(day.erased)}"
-    return f"{spaced(customers.COUNT)} customers, {changes} changes in a day: {adapted}. {others}. {erased}."
+    others = f"A warm refit takes {times(warm, mine)}, a full retrain {times(full, mine)}"
+    return f"{day.title}: {adapted}. {others}. A person was erased, with a receipt, in {seconds(day.erased)}."
+
+
+def times(long: float, short: float) -> str:
+    """
+    >>> times(12.0, 0.1)
+    '12.0 s (120 x)'
+    """
+    return f"{seconds(long)} ({long / short:.0f} x)"
 
 
 def describe_bound(version: Version) -> str:

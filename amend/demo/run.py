@@ -46,7 +46,7 @@ def run(figure: Path, keep: bool) -> int:
             with screen.bars(["starting"]) as [bar]:
                 stack.wait_until_ready(bar)
             models, day = asyncio.run(run_tour(screen, stack))
-            conclude(screen, stack, figure, models, keep)
+            conclude(screen, stack, figure, models, day, keep)
             screen.say(f"The tour took {time.monotonic() - begun:.0f} s.")
             screen.say(headline(day), "bold green")
             if keep:
@@ -80,13 +80,14 @@ async def run_tour(screen: Screen, stack: Stack) -> tuple[list[DemoModel], Day]:
         return tour.models, await ChurnTour(client, screen).run()
 
 
-def conclude(screen: Screen, stack: Stack, figure: Path, models: list[DemoModel], keep: bool) -> None:
+def conclude(screen: Screen, stack: Stack, figure: Path, models: list[DemoModel], day: Day, keep: bool) -> None:
     """The table, the figure, and where MLflow shows it."""
     screen.table([row for model in models for row in rows_of(model)])
     screen.say(LEGEND, "dim")
     mlflow = Mlflow(stack.mlflow_url, stack.mlflow_key.read_text().strip())
     timelines = {model.name: mlflow.timeline(model.name, model.steps[-1][1]) for model in models}
-    draw(figure, {model.name: ({**timelines[model.name].lines, **model.lines()}, model.steps) for model in models})
+    lines = {model.name: ({**timelines[model.name].lines, **model.lines()}, model.steps) for model in models}
+    draw(figure, (day.title, day.seconds), lines)
     screen.links({"figure": str(figure), **{f"MLflow: {name}": found.page for name, found in timelines.items()}})
     if not keep:
         screen.say(

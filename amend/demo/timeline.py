@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
+from typing import TYPE_CHECKING
 
 import httpx
 
 from amend.up.authentication import USER
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 PATIENCE = 60.0
 """Seconds for MLflow to get everything."""
@@ -62,29 +66,51 @@ class Mlflow:
         return {int(metric["step"]): float(metric["value"]) for metric in found.get("metrics", [])}
 
 
-def draw(file: Path, models: dict[str, tuple[dict[str, dict[int, float]], Sequence[tuple[str, int]]]]) -> None:
-    """Accuracy of the adapted, the retrained and the frozen model after each thing that happened, model by model."""
+def draw(
+    file: Path,
+    day: tuple[str, Mapping[str, float]],
+    models: Mapping[str, tuple[Mapping[str, Mapping[int, float]], Sequence[tuple[str, int]]]],
+) -> None:
+    """What a day of the large model took, by what it was done with; and of each model of digits, its accuracy."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 4), dpi=110, layout="constrained")
+    figure = Figure(figsize=(11, 6.4), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
+    rows = figure.add_gridspec(2, len(models), height_ratios=(1, 2.4))
+    draw_day(figure.add_subplot(rows[0, :]), *day)
     for i, (name, (lines, steps)) in enumerate(models.items()):
-        axes = figure.add_subplot(1, len(models), i + 1)
-        place = {position: x for x, (_, position) in enumerate(steps)}
-        for line in reversed(LINES):
-            points = [(place[p], 100 * v) for p, v in sorted(lines.get(line, {}).items()) if p in place]
-            if points:
-                style, size = ("o", 10) if line == "retrained" else (".-", 7)
-                axes.plot(
-                    *zip(*points, strict=True), style, ms=size, mfc="none", color=COLOURS[line], label=LABELS[line]
-                )
-        axes.set_xticks(range(len(steps)), [fill(what, 9) for what, _ in steps], multialignment="center")
+        axes = figure.add_subplot(rows[1, i])
+        draw_accuracy(axes, lines, steps)
         axes.set_title(name)
-        axes.set_ylabel("accuracy on held-out images, %")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(color="#e5e5e5", lw=0.7)
-        axes.set_axisbelow(True)
         if i == 0:
             axes.legend(frameon=False, loc="lower left")
     figure.savefig(file)
+
+
+def draw_day(axes: Axes, title: str, seconds: Mapping[str, float]) -> None:
+    """A bar for each way, the shortest on top."""
+    names = list(seconds)
+    bars = axes.barh(names, list(seconds.values()), color=[COLOURS["adapted"], *["#b9b9b9"] * len(names)][: len(names)])
+    axes.bar_label(bars, [f" {value:.2g} s" for value in seconds.values()], fontweight="bold")
+    axes.margins(x=0.12)
+    axes.invert_yaxis()
+    axes.set_title(title)
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    axes.xaxis.set_visible(False)
+    axes.tick_params(left=False)
+
+
+def draw_accuracy(axes: Axes, lines: Mapping[str, Mapping[int, float]], steps: Sequence[tuple[str, int]]) -> None:
+    """Accuracy of the adapted, the retrained and the frozen model after each thing that happened."""
+    place = {position: x for x, (_, position) in enumerate(steps)}
+    for line in reversed(LINES):
+        points = [(place[p], 100 * v) for p, v in sorted(lines.get(line, {}).items()) if p in place]
+        if points:
+            style, size = ("o", 10) if line == "retrained" else (".-", 7)
+            axes.plot(*zip(*points, strict=True), style, ms=size, mfc="none", color=COLOURS[line], label=LABELS[line])
+    axes.set_xticks(range(len(steps)), [fill(what, 9) for what, _ in steps], multialignment="center")
+    axes.set_ylabel("accuracy on held-out images, %")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="#e5e5e5", lw=0.7)
+    axes.set_axisbelow(True)

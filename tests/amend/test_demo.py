@@ -70,7 +70,7 @@ def test_the_tour_ends_by_itself_with_the_table_and_leaves_the_figure_alone(tmp_
     assert len(re.findall(r"http://127\.0\.0\.1:\d+/#/experiments/\d+/runs", ended.stdout)) == 2
     assert "the chain is valid" in ended.stdout
     said = " ".join(ended.stdout.split())
-    assert "20 000 customers, 50 changes in a day: adapted in" in said
+    assert "50 changes in a day to a model of 20 000 customers: adapted in" in said
     assert "without a look at the past, certified to be within" in said
     assert said.endswith(" s.")
 
