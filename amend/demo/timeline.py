@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 PATIENCE = 60.0
 """Seconds for MLflow to get everything."""
 LINES = ("adapted", "retrained", "frozen")
+CHART = "workflowType=machine_learning&compareRunsMode=CHART"
+"""What MLflow is to show of an experiment: its pages for training, of which the one with the lines."""
 METRIC = "accuracy/holdout"
+POSITION = "ledger/position"
+"""By which steps, that are versions, are told from each other."""
 COLOURS = {"adapted": "#1f77b4", "retrained": "#ff7f0e", "frozen": "#8c8c8c"}
 LABELS = {"adapted": "adapted", "retrained": "full retrain", "frozen": "frozen: had nothing been done"}
 
@@ -52,16 +56,21 @@ class Mlflow:
                 id = found.json()["experiment"]["experiment_id"]
                 lines = self.lines(id)
                 if all(position in lines.get(name, {}) for name in ("adapted", "retrained")):
-                    return Timeline(f"{self.url}/#/experiments/{id}/runs?compareRunsMode=CHART", lines)
+                    return Timeline(f"{self.url}/#/experiments/{id}/runs?{CHART}", lines)
             time.sleep(0.3)
         raise NotShown(f"MLflow does not show position {position} of {model}")
 
     def lines(self, experiment: str) -> dict[str, dict[int, float]]:
         runs = self.http.post("/runs/search", json={"experiment_ids": [experiment]}).raise_for_status().json()
-        return {run["info"]["run_name"]: self.history(run["info"]["run_id"]) for run in runs.get("runs", [])}
+        return {run["info"]["run_name"]: self.line(run["info"]["run_id"]) for run in runs.get("runs", [])}
 
-    def history(self, run: str) -> dict[int, float]:
-        wanted = {"run_id": run, "metric_key": METRIC}
+    def line(self, run: str) -> dict[int, float]:
+        """Accuracy by position: of several versions at one, the last."""
+        positions = self.history(run, POSITION)
+        return {int(positions[step]): value for step, value in sorted(self.history(run, METRIC).items())}
+
+    def history(self, run: str, metric: str) -> dict[int, float]:
+        wanted = {"run_id": run, "metric_key": metric}
         found = self.http.get("/metrics/get-history", params=wanted).raise_for_status().json()
         return {int(metric["step"]): float(metric["value"]) for metric in found.get("metrics", [])}
 

@@ -114,6 +114,8 @@ class ComparisonFigures(TypedDict, total=False):
 
     loss: SideFigures
     accuracy: SideFigures
+    auc: SideFigures
+    f1: SideFigures
     calibration: SideFigures
     rmse: SideFigures
     rows: int

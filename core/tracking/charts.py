@@ -1,4 +1,4 @@
-"""Pictures of versions, as PNG: how well they predict, and what they cost next to full retrains."""
+"""Pictures of versions: how well they predict, and what they cost next to full retrains."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -22,18 +23,28 @@ COLOURS = {"adapted": "#0072b2", "retrained": "#d55e00", "frozen": "#8c8c8c"}
 """The same in every picture, and told apart by everybody."""
 LABELS = {"adapted": "adapted, in service", "retrained": "full retrain", "frozen": "frozen (version 1)"}
 OVERVIEW = ("cost_against_retrain.png", "adapted_against_retrained.png")
-"""Pictures of a model over its ledger, rather than of one version."""
+"""Pictures of a model, version by version, rather than of one version."""
 MOST_NAMES = 20
 """Classes whose names and counts can be read."""
 
 
 def of_version(version: Version, lineage: Lineage, target: Target) -> dict[str, bytes]:
     """The pictures of one version, by file name. `lineage` ends with it; `target` is what it predicts."""
-    drawn = version.evaluation or {}
+    return {name: png(figure) for name, figure in (overview(lineage) | of_predictions(version, target)).items()}
+
+
+def overview(lineage: Lineage) -> dict[str, Figure]:
+    """Pictures of a model, version by version."""
     cost_name, quality_name = OVERVIEW
     made = {cost_name: cost(lineage)} if lineage.line else {}
-    if name := main_metric(version.metrics):
+    if lineage.versions and (name := main_metric(lineage.versions[-1].metrics)):
         made[quality_name] = quality(lineage, name)
+    return made
+
+
+def of_predictions(version: Version, target: Target) -> dict[str, Figure]:
+    """Pictures of how a version predicts the holdout."""
+    drawn, made = version.evaluation or {}, {}
     if drawn.get("reliability"):
         made["reliability.png"] = reliability(version, drawn["reliability"], target["kind"])
     if counts := drawn.get("confusion"):
@@ -41,38 +52,38 @@ def of_version(version: Version, lineage: Lineage, target: Target) -> dict[str, 
     return made
 
 
-def quality(lineage: Lineage, name: str) -> bytes:
-    """A metric of the model in service, of full retrains, and of the first version, over positions."""
+def quality(lineage: Lineage, name: str) -> Figure:
+    """A metric of the model in service, of full retrains, and of the first version, by version."""
     figure, axes = sheet(f"{lineage.model.name}: {name} on the holdout")
     lines: dict[str, list[tuple[int, Any]]] = {
-        "frozen": [(v.position, coarse((v.evaluation or {}).get("frozen", {})).get(name)) for v in lineage.line],
-        "adapted": [(v.position, coarse(v.metrics).get(name)) for v in lineage.line],
-        "retrained": [(v.position, coarse(v.metrics).get(name)) for v in lineage.trained],
+        "frozen": [(v.number, coarse((v.evaluation or {}).get("frozen", {})).get(name)) for v in lineage.line],
+        "adapted": [(v.number, coarse(v.metrics).get(name)) for v in lineage.line],
+        "retrained": [(v.number, coarse(v.metrics).get(name)) for v in lineage.trained],
     }
     for which, points in lines.items():
         known = [(x, y) for x, y in points if y is not None]
         if known:
             style, size = ("o", 9) if which == "retrained" else (".-", 5)
             axes.plot(*zip(*known, strict=True), style, ms=size, color=COLOURS[which], label=LABELS[which], mfc="none")
-    axes.set(xlabel="position in the ledger", ylabel=name)
+    axes.set(xlabel="version", ylabel=name)
     axes.legend(frameon=False)
-    return png(figure)
+    return figure
 
 
-def cost(lineage: Lineage) -> bytes:
+def cost(lineage: Lineage) -> Figure:
     """Seconds of each version, and in all, next to what full retrains take."""
     figure, (each, total) = sheets(f"{lineage.model.name}: seconds of work", 2)
     kinds = {"adapted": [v for v in lineage.line if v.kind is VersionKind.ADAPTED], "retrained": lineage.trained}
     for which, versions in kinds.items():
         if versions:
-            points = [(v.position, max(v.cost.get("seconds", 0.0), 1e-4)) for v in versions]
+            points = [(v.number, max(v.cost.get("seconds", 0.0), 1e-4)) for v in versions]
             each.plot(*zip(*points, strict=True), "o", ms=5, color=COLOURS[which], label=LABELS[which])
-    each.set(yscale="log", xlabel="position in the ledger", ylabel="seconds, each version")
+    each.set(yscale="log", xlabel="version", ylabel="seconds, each version")
     each.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     each.yaxis.set_major_formatter("{x:g}")
     each.yaxis.set_minor_formatter(NullFormatter())
     each.legend(frameon=False)
-    x = [v.position for v in lineage.line]
+    x = [v.number for v in lineage.line]
     spent = np.cumsum([v.cost.get("seconds", 0.0) for v in lineage.line])
     unspent = np.cumsum([t.cost.get("seconds", 0.0) if (t := lineage.retrain_of(v)) else 0.0 for v in lineage.line])
     total.plot(x, unspent, "--", color=COLOURS["retrained"], label="retraining each time (estimated)")
@@ -80,12 +91,12 @@ def cost(lineage: Lineage) -> bytes:
     total.fill_between(x, spent, unspent, where=list(unspent >= spent), color=COLOURS["adapted"], alpha=0.1, lw=0)
     if spent[-1] > 0 and len(x) > 1:
         total.set_title(f"retraining each time: {unspent[-1] / spent[-1]:.1f} times as long", fontsize=10)
-    total.set(xlabel="position in the ledger", ylabel="seconds, in all", ylim=(0, None))
+    total.set(xlabel="version", ylabel="seconds, in all", ylim=(0, None))
     total.legend(frameon=False, loc="upper left")
-    return png(figure)
+    return figure
 
 
-def reliability(version: Version, bins: Sequence[ReliabilityBin], kind: str) -> bytes:
+def reliability(version: Version, bins: Sequence[ReliabilityBin], kind: str) -> Figure:
     """How often the model is right when it says that it is sure."""
     figure, axes = sheet(f"Version {version.number}: reliability on the holdout", (5.2, 5))
     axes.plot([0, 1], [0, 1], "--", color="#8c8c8c", lw=1, label="perfectly calibrated")
@@ -104,10 +115,10 @@ def reliability(version: Version, bins: Sequence[ReliabilityBin], kind: str) -> 
         yticks=np.linspace(0, 1, 6),
     )
     axes.legend(frameon=False)
-    return png(figure)
+    return figure
 
 
-def confusion(version: Version, counts: list[list[int]], target: Target) -> bytes:
+def confusion(version: Version, counts: list[list[int]], target: Target) -> Figure:
     """True against predicted classes."""
     matrix = np.array(counts, float)
     share = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
@@ -125,7 +136,7 @@ def confusion(version: Version, counts: list[list[int]], target: Target) -> byte
             if matrix[i, j]:
                 white = "white" if share[i, j] > 0.6 else "black"
                 axes.text(j, i, f"{int(matrix[i, j])}", ha="center", va="center", color=white, fontsize=9)
-    return png(figure)
+    return figure
 
 
 def colour(version: Version) -> str:
@@ -152,7 +163,7 @@ def sheets(title: str, many: int, size: tuple[float, float] = (11, 4.5)) -> tupl
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(color="#e5e5e5", lw=0.7)
         axes.set_axisbelow(True)
-        axes.xaxis.set_major_locator(MaxNLocator(7))
+        axes.xaxis.set_major_locator(MaxNLocator(7, integer=True))
         made.append(axes)
     return figure, made
 
@@ -161,3 +172,12 @@ def png(figure: Figure) -> bytes:
     out = io.BytesIO()
     figure.savefig(out, format="png")
     return out.getvalue()
+
+
+def svg(figure: Figure) -> str:
+    """As a part of a page; text stays text."""
+    out = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "amend"}):
+        figure.savefig(out, format="svg", metadata={"Date": None})
+    drawn = out.getvalue()
+    return drawn[drawn.index("<svg") :]

@@ -146,7 +146,7 @@ def describe_model(lineage: Lineage) -> str:
         f"full retrains check on it. Each run is a job of Amend: *adapted* ones moved the model to a new position of "
         f"its ledger, *trained* ones started from scratch. `comparison/` metrics hold both against each other, "
         f"{describe_proof(lineage)}. {ROUNDED}\n\n"
-        f"The experiment **{timeline_name(name)}** draws adapted, retrained and frozen model over the ledger."
+        f"The experiment **{timeline_name(name)}** draws adapted, retrained and frozen model, version by version."
     )
 
 
@@ -154,14 +154,15 @@ def describe_proof(lineage: Lineage) -> str:
     """What stands under `certificate/`."""
     if lineage.spec["architecture"]["kind"] == "linear":
         return "`certificate/` bounds the distance to the retrain that nobody ran"
-    return "`certificate/audit_...` says what was measured of a network, for which no bound exists"
+    return "`certificate/audit_...` says what was measured of the adapted network"
 
 
 def describe_timeline(lineage: Lineage) -> str:
     """The description of a model's timeline, in Markdown."""
     return (
         f"{summarize(lineage)}\n\n"
-        f"The model *{lineage.model.name}* over its ledger: a step is a position. **adapted** is the model in service, "
+        f"The model *{lineage.model.name}*, version by version: a step is a version's number, `ledger/position` the "
+        f"position that it stands for. **adapted** is the model in service, "
         f"**retrained** the full retrains it is compared with, **frozen** its first version, had nothing been done. "
         f"`cost/..._total` of *retrained* is what retraining at every version would have cost, estimated from the "
         f"last full training; everything else is measured, on the holdout. {ROUNDED}"
@@ -172,7 +173,7 @@ def describe_line(which: str, lineage: Lineage) -> str:
     """The description of a run of the timeline."""
     what = {
         "adapted": "The model in service, adapted to each change.",
-        "retrained": "Full retrains at the same positions; `cost/..._total`: had each version been one, estimated.",
+        "retrained": "Full retrains, at the same positions; `cost/..._total`: had each version been one, estimated.",
         "frozen": "The first version on the holdout of each later one: had nothing been done.",
     }
     return f"{what[which]}\n\n{summarize(lineage)}"
@@ -182,7 +183,7 @@ def run_name(job: Job, version: Version | None) -> str:
     """The name of a job's run."""
     if version is not None:
         return f"version {version.number}, {version.kind.value}"
-    return f"{job.kind.value}, {'nothing to do' if job.state is JobState.SUCCEEDED else job.state.value}"
+    return f"{job.kind.value}, {job.state.value}"
 
 
 def describe_job(job: Job, version: Version | None, lineage: Lineage) -> str:
@@ -190,8 +191,6 @@ def describe_job(job: Job, version: Version | None, lineage: Lineage) -> str:
     if version is not None:
         return describe_version(version, lineage)
     span = f"positions {job.from_position} to {job.to_position}"
-    if job.state is JobState.SUCCEEDED:
-        return f"The job found nothing to do for {span}."
     if job.state is JobState.CANCELLED:
         return f"The job for {span} was cancelled."
     code = job.error["code"] if job.error else "unknown"

@@ -10,11 +10,12 @@ from typing import Any
 from core.database import Database
 from core.errors import NotFound
 from core.kprior import State
+from core.kprior.model.spec import Target
 from core.ledger.specs import spec_at
-from core.tables.jobs import ENDED, Job
+from core.tables.jobs import ENDED, Job, JobState
 from core.tables.tracking import TrackingEvent, TrackingEventKind
 from core.tables.versions import Version, VersionState
-from core.tracking import artifacts, charts, descriptions, mlflow_client, registry, runs, timeline
+from core.tracking import artifacts, charts, comparison_report, descriptions, mlflow_client, registry, runs, timeline
 from core.tracking.lineage import Lineage
 from core.versions.store import Store
 
@@ -59,6 +60,8 @@ class EventHandler:
         if job is None or job.state not in ENDED:
             return
         version = next((v for v in lineage.versions if v.job_id == job_id), None)
+        if version is None and job.state is JobState.SUCCEEDED:
+            return  # there was nothing to do
         experiment, lines = mlflow_client.experiments(self.client, lineage.model)
         run = runs.ensure(self.client, experiment, job, version, lineage)
         if version is None:
@@ -84,7 +87,7 @@ class EventHandler:
             runs.fill_model(client, run, model_id, version)
         runs.fill_version(client, run, version, spec, model_id, then)
         # the weights, or figures that would tell of a person, are gone: no picture brings them back
-        pictures = {} if version.state is VersionState.PURGED else charts.of_version(version, then, spec["target"])
+        pictures = {} if version.state is VersionState.PURGED else self.draw(version, then, spec["target"])
         runs.fill_figures(client, run.info.run_id, pictures)
         ids = timeline.fill(client, lines, version, then)
         if version is lineage.versions[-1]:
@@ -92,6 +95,14 @@ class EventHandler:
         if model_id is not None:
             self.register(lineage, version, run.info.run_id, model_id)
         self.publish_comparison(then, version, run.info.run_id)
+
+    def draw(self, version: Version, lineage: Lineage, target: Target) -> dict[str, bytes]:
+        """The pictures of a version; of a retrain also the page that compares it."""
+        pictures, comparison = charts.of_version(version, lineage, target), lineage.comparison_of(version)
+        compared = comparison if comparison is not None and comparison.retrained == version.number else None
+        if compared is not None and (page := comparison_report.render(compared, lineage, target)):
+            pictures[comparison_report.FILE] = page.encode()
+        return pictures
 
     def note_folder(self, version: Version, folder: str) -> None:
         """Note where a version's weights are about to be: should MLflow lose its database, nobody else would know."""

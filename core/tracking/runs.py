@@ -1,4 +1,4 @@
-"""One run for each job that ended: what it was given, what came out, and pictures of it."""
+"""One run for each job that ended, unless there was nothing to do: what it was given, what came out, and pictures."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def fill_dataset(client: Any, run: Any, version: Version, count: int | None, lin
 def fill_model(client: Any, run: Any, logged_model_id: str, version: Version) -> None:
     """Name the model that came out of a run."""
     if run.outputs is None or not run.outputs.model_outputs:
-        client.log_outputs(run.info.run_id, [LoggedModelOutput(logged_model_id, version.position)])
+        client.log_outputs(run.info.run_id, [LoggedModelOutput(logged_model_id, version.number)])
 
 
 def fill_figures(client: Any, run_id: str, pictures: dict[str, bytes]) -> None:
@@ -142,7 +142,8 @@ def version_metrics(version: Version) -> dict[str, object]:
     certificate = {name: value for name, value in rounded.items() if name != "audit"}
     certificate |= {f"audit_{name}": value for name, value in (rounded.get("audit") or {}).items()}
     cost = {**version.cost, "backward_passes": significant(float(version.cost["backward_passes"]), 1)}
-    groups = {"holdout": coarse(version.metrics), "certificate": certificate, "cost": cost}
+    ledger = {"position": version.position}
+    groups = {"holdout": coarse(version.metrics), "certificate": certificate, "cost": cost, "ledger": ledger}
     return {f"{group}/{name}": value for group, metrics in groups.items() for name, value in metrics.items()}
 
 
@@ -164,8 +165,11 @@ def comparison_metrics(comparison: Comparison, retrained: Version) -> dict[str, 
 def metrics_at(
     version: Version, metrics: Mapping[str, object], dataset: str | None = None, model_id: str | None = None
 ) -> list[Metric]:
-    """Metrics at a version's time and position: written again, they are the same rows."""
-    when, step = milliseconds(version.created_at), version.position
+    """Metrics at a version's time, its number as the step: written again, they are the same rows.
+
+    Not its position: several versions may stand for one, and a line would go up and down there.
+    """
+    when, step = milliseconds(version.created_at), version.number
     of = {} if model_id is None else {"model_id": model_id, "dataset_name": dataset, "dataset_digest": short(version)}
     return [Metric(name, float(value), when, step, **of) for name, value in metrics.items() if finite(value)]
 

@@ -1,4 +1,5 @@
-"""The timeline: a model adapted, retrained and frozen, as three runs whose steps are positions of the ledger."""
+"""The timeline: a model adapted, retrained and frozen, as three runs whose steps are versions; `ledger/position` says
+for which position of the ledger each stands."""
 
 from __future__ import annotations
 
@@ -14,13 +15,15 @@ from core.tracking.runs import NOTE, fill_figures, metrics_at, milliseconds
 from core.versions.privacy_rounding import coarse, coarse_certificate, coarse_pair
 
 RUNS = ("adapted", "retrained", "frozen")
+BASELINE = "baseline_"
 
 
 def fill(client: Any, experiment: str, version: Version, lineage: Lineage) -> dict[str, str]:
     """Add what a version says to the three runs, and tell their ids. `lineage` ends with it."""
     adapted: dict[str, object] = {}
     if lineage.serves(version):
-        adapted = holdout_metrics(version.metrics) | cost_metrics(version, lineage) | distance_metrics(version)
+        adapted = holdout_metrics(version.metrics) | baseline_metrics(version.metrics)
+        adapted |= cost_metrics(version, lineage) | distance_metrics(version)
     lines = {
         "adapted": metrics_at(version, adapted) + disagreement_metrics(lineage, version),
         "retrained": metrics_at(version, retrained_metrics(version, lineage)),
@@ -28,6 +31,8 @@ def fill(client: Any, experiment: str, version: Version, lineage: Lineage) -> di
     }
     runs = ensure(client, experiment, lineage)
     for name, metrics in lines.items():
+        if metrics:
+            metrics += metrics_at(version, {"ledger/position": version.position})
         client.log_batch(runs[name], metrics, synchronous=True)
     return runs
 
@@ -57,8 +62,14 @@ def ensure(client: Any, experiment: str, lineage: Lineage) -> dict[str, str]:
 def holdout_metrics(metrics: Mapping[str, float]) -> dict[str, object]:
     """Figures and their standard errors, in a group each; on how many rows is told by the run of the job."""
     metrics = coarse(metrics)
-    names = {name: name.removesuffix("_se") for name in metrics if name != "rows"}
+    names = {name: name.removesuffix("_se") for name in metrics if name != "rows" and not name.startswith(BASELINE)}
     return {f"{of}/holdout{'_se' if of != name else ''}": metrics[name] for name, of in names.items()}
+
+
+def baseline_metrics(metrics: Mapping[str, float]) -> dict[str, object]:
+    """What a constant answer would get, in the group of the figure."""
+    found = {name.removeprefix(BASELINE): v for name, v in coarse(metrics).items() if name.startswith(BASELINE)}
+    return {f"{name}/holdout_baseline": value for name, value in found.items() if not name.endswith("_se")}
 
 
 def distance_metrics(version: Version) -> dict[str, object]:

@@ -16,6 +16,7 @@ from core.kprior.data.codec import Tensors
 from core.kprior.data.partitioned import accumulate
 from core.kprior.passes.accumulator import Accumulator, Combined
 from core.tables.figures import EvaluationFigures, ReliabilityBin
+from core.versions.scores import area_under_curve, explained, f1_score
 
 BINS = 10
 MOST_CLASSES = 50
@@ -74,6 +75,10 @@ class Evaluation(Accumulator):
         classes = max(2, state.predictor.family.outputs)
         self._loss, self._square = Mean(), Mean()
         self._right = 0
+        self._classes = np.zeros((3, classes), np.int64)
+        """Of each class: how often it was predicted rightly, how often it was predicted, how often it was there."""
+        self._rows: list[Tensor] = []
+        """(n, 2) each: predicted mean and truth, of targets that are one number. There are some 20 000 rows."""
         self._confusion = np.zeros((classes, classes), np.int64) if classes <= MOST_CLASSES else None
         self._bins = np.zeros((BINS, 3))
         """Of each bin: sum of confidences, how often they were right, how many."""
@@ -98,11 +103,15 @@ class Evaluation(Accumulator):
         if self.target == "count":  # the least that a count of y can cost; of the others it is 0
             loss = loss - (y - torch.xlogy(y, y)).double().sum(1)
         self._loss.add(loss)
+        if self.target != "classes":
+            self._rows.append(torch.stack([mean[:, 0].double(), y[:, 0].double()], 1).cpu())
         if not self.classifies:
             self._square.add(((mean - y).double() ** 2).sum(1))
             return {"loss": loss}
         guess, truth = choices(mean), choices(y)
         self._right += int((truth == guess).sum())
+        for row, classes in zip(self._classes, (truth[truth == guess], guess, truth), strict=True):
+            row += np.bincount(classes, minlength=len(row))
         if self._confusion is not None:
             np.add.at(self._confusion, (truth, guess), 1)
         # of two classes: how often it is the second; of more: how often the likeliest is right
@@ -120,7 +129,8 @@ class Evaluation(Accumulator):
 
     def sums(self) -> Tensors:
         found = {"loss": self._loss.sums(), "square": self._square.sums(), "right": torch.tensor(self._right)}
-        found["bins"] = torch.from_numpy(self._bins)
+        found |= {"bins": torch.from_numpy(self._bins), "classes": torch.from_numpy(self._classes)}
+        found["rows"] = self.rows()
         return found if self._confusion is None else {**found, "confusion": torch.from_numpy(self._confusion)}
 
     def merge(self, sums: Tensors) -> None:
@@ -128,8 +138,14 @@ class Evaluation(Accumulator):
         self._square.merge(sums["square"])
         self._right += int(sums["right"])
         self._bins += sums["bins"].numpy()
+        self._classes += sums["classes"].numpy()
+        self._rows.append(sums["rows"])
         if self._confusion is not None:
             self._confusion += sums["confusion"].numpy()
+
+    def rows(self) -> Tensor:
+        """(n, 2): predicted mean and truth of all rows."""
+        return torch.cat(self._rows) if self._rows else torch.zeros(0, 2, dtype=torch.float64)
 
     def to_config(self) -> tuple[dict[str, Any], Tensors]:
         return {}, {"state": torch.frombuffer(bytearray(self.state.to_bytes()), dtype=torch.uint8)}
@@ -140,11 +156,13 @@ class Evaluation(Accumulator):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """accuracy and calibration of classes, rmse of numbers, and the loss: 0 for a model that is certain and right.
+        """accuracy, calibration and f1 of classes, auc of yes/no, rmse and r2 of numbers, and the loss: 0 for a model
+        that is certain and right.
 
         The loss is the log loss of classes, half the squared error of numbers, half the deviance of counts;
-        calibration is the expected calibration error. `rows` is on how many it is measured, and what ends in `_se` the
-        standard error of a figure.
+        calibration is the expected calibration error; f1 is that of yes, or the mean over the classes. What begins
+        with `baseline_` is what the best constant answer would get on the same rows: the commonest class, or the mean.
+        `rows` is on how many it is measured, and what ends in `_se` the standard error of a figure.
         """
         if self.count == 0:
             return {}
@@ -153,9 +171,15 @@ class Evaluation(Accumulator):
             right = self._right / self.count
             found |= {"accuracy": right, "accuracy_se": math.sqrt(right * (1 - right) / self.count)}
             found["calibration"] = float(np.abs(self._bins[:, 0] - self._bins[:, 1]).sum()) / self.count
+            matched, predicted, actual = self._classes[:, 1:] if self.target == "binary" else self._classes
+            found |= f1_score(matched, predicted, actual, None if self.target == "binary" else self._confusion)
+            found["baseline_accuracy"] = int(self._classes[2].max()) / self.count
         else:
             root = math.sqrt(self._square.value)
             found |= {"rmse": root, "rmse_se": self._square.error / (2 * root) if root else 0.0}
+        if self.target != "classes":
+            mean, y = np.nan_to_num(self.rows().numpy()).T
+            found |= area_under_curve(mean, y > 0.5) if self.classifies else explained(mean, y)
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def drawn(self) -> EvaluationFigures:

@@ -16,10 +16,11 @@ from core.tables.figures import CertificateFigures, ComparisonFigures, SideFigur
 
 ERROR = "_se"
 ROWS = "rows"
-SIDES: tuple[Literal["loss", "accuracy", "calibration", "rmse"], ...] = ("loss", "accuracy", "calibration", "rmse")
+Side = Literal["loss", "accuracy", "auc", "f1", "calibration", "rmse"]
+SIDES: tuple[Side, ...] = ("loss", "accuracy", "auc", "f1", "calibration", "rmse")
 """Figures of a comparison that both versions have."""
 TINY = 1e-12
-SHARES = ("accuracy", "calibration", "disagreement")
+SHARES = ("accuracy", "baseline_accuracy", "calibration", "disagreement")
 """Figures to which a row can add 1 / rows at the most."""
 
 
@@ -59,11 +60,13 @@ def coarse(metrics: Mapping[str, float | None]) -> Mapping[str, float | None]:
 
     >>> coarse({"rows": 400, "accuracy": 0.9425, "accuracy_se": 0.0116, "loss": 0.1519, "loss_se": 0.0231})
     {'rows': 400, 'accuracy': 0.94, 'accuracy_se': 0.0119, 'loss': 0.15, 'loss_se': 0.05}
+    >>> coarse({"rows": 400, "rmse": 0.52, "baseline_rmse": 1.04, "r2": 0.75})
+    {'rows': 400, 'rmse': 0.52, 'baseline_rmse': 1.04, 'r2': 0.75}
     """
     rows = max(1, metrics.get(ROWS) or 1)
     found: dict[str, float | None] = {}
     for name, value in metrics.items():
-        if name.endswith(ERROR) and name.removesuffix(ERROR) in metrics:
+        if name == "r2" or (name.endswith(ERROR) and name.removesuffix(ERROR) in metrics):
             continue
         if name == ROWS or not isinstance(value, (int, float)) or not math.isfinite(value):
             found[name] = value
@@ -77,6 +80,9 @@ def coarse(metrics: Mapping[str, float | None]) -> Mapping[str, float | None]:
             near = step_above(max(error, TINY))
         if f"{name}{ERROR}" in metrics:
             found[f"{name}{ERROR}"] = significant(near, 3)
+    root, spread = found.get("rmse"), found.get("baseline_rmse")
+    if "r2" in metrics and root is not None and spread:  # what the rounded errors make of it tells no more than they
+        found["r2"] = significant(1 - (root / spread) ** 2, 3)
     return found
 
 

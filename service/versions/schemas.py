@@ -11,6 +11,7 @@ from core.kprior.model.spec import Spec
 from core.tables.versions import Comparison, Promotion, Version, VersionKind, VersionState
 from core.versions.coefficients import Coefficient, NamedCoefficient
 from core.versions.comparison import PairedEvaluation
+from core.versions.privacy_rounding import SIDES
 from core.versions.side_by_side import spec_differences
 from service.models.schemas import HeldAnswer
 
@@ -220,7 +221,7 @@ class SideBySideAnswer(BaseModel):
     b: SideAnswer
     differences: list[DifferenceAnswer] = Field(description="Between the specs.")
     rows: int = Field(description="Of the holdout, as it is now; 0: there is none, and nothing to measure on.")
-    figures: dict[str, FigureAnswer] = Field(description="loss, accuracy, calibration, rmse.")
+    figures: dict[str, FigureAnswer] = Field(description="loss, accuracy, auc, f1, calibration, rmse, r2.")
     disagreement: float | None = Field(
         description="Share of predictions that differ. Of numbers and counts: how far, relative to the targets' spread."
     )
@@ -280,7 +281,7 @@ def of_pair(
     weights: tuple[int, list[Coefficient]] | None,
 ) -> SideBySideAnswer:
     (a, b), ours, theirs = sides, pair.one.metrics, pair.other.metrics
-    shown = [name for name in ("loss", "accuracy", "calibration", "rmse") if name in ours and name in theirs]
+    shown = [name for name in (*SIDES, "r2") if name in ours and name in theirs]
     total, found = weights or (None, None)
     return SideBySideAnswer(
         a=a,

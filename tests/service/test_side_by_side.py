@@ -58,7 +58,7 @@ def test_figures_and_predictions_are_those_of_both_versions_on_the_holdout(stack
     accuracy = answer["figures"]["accuracy"]
     assert (accuracy["a"], accuracy["b"]) == pytest.approx((right[0].mean(), right[1].mean()))
     assert accuracy["difference_se"] == pytest.approx((right[0].astype(int) - right[1]).std() / HELD_OUT**0.5)
-    assert answer["figures"].keys() == {"loss", "accuracy", "calibration"}
+    assert answer["figures"].keys() == {"loss", "accuracy", "auc", "f1", "calibration"}
 
 
 def test_specs_and_what_differs_between_them_are_told(stack: Stack, api: httpx.Client) -> None:
@@ -133,7 +133,7 @@ def test_without_a_holdout_specs_and_coefficients_are_compared(stack: Stack, api
 def test_numbers_are_compared_by_how_far_predictions_are_apart(stack: Stack, api: httpx.Client) -> None:
     name = two_versions(stack, api, target={"kind": "number"})
     answer = compared(api, name)
-    assert answer["figures"].keys() == {"loss", "rmse"}
+    assert answer["figures"].keys() == {"loss", "rmse", "r2"}
     assert answer["disagreement"] > 0
     assert answer["largest_change"] == pytest.approx(np.abs(means(api, name, 1) - means(api, name, 2)).max(), rel=1e-4)
 

@@ -15,4 +15,5 @@ from core.tracking import charts
 def test_names_of_classes_are_no_formulas(name: str) -> None:
     version: Any = SimpleNamespace(number=1, kind=VersionKind.TRAINED)
     plain = charts.confusion(version, [[3, 1], [0, 2]], {"kind": "classes", "values": [name, "b"]})
-    assert plain.startswith(b"\x89PNG")
+    assert charts.png(plain).startswith(b"\x89PNG")
+    assert charts.svg(plain).startswith("<svg")

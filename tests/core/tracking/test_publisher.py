@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ def scene(new_scene: NewScene, server: str) -> Scene:
     scene.job(JobKind.RETRAIN, request_id="request-7")
     ended(scene, JobKind.RETRAIN, JobState.FAILED, {"code": "out_of_memory", "detail": "person-1 is too large"})
     ended(scene, JobKind.ADAPT, JobState.CANCELLED)
+    ended(scene, JobKind.ADAPT, JobState.SUCCEEDED)  # there was nothing to do
     waiting = len(scene.entries)
     assert scene.publish(server) == waiting
     assert scene.entries == []
@@ -61,7 +63,7 @@ def ended(scene: Scene, kind: JobKind, state: JobState, error: dict[str, str] | 
         follow_up(session, job, model)
 
 
-def test_every_job_that_ended_is_a_run(scene: Scene, shown: Shown) -> None:
+def test_every_job_that_did_something_or_failed_is_a_run(scene: Scene, shown: Shown) -> None:
     runs = shown.runs()
     states = {name: run.info.status for name, run in runs.items()}
     assert states == {
@@ -91,7 +93,7 @@ def test_a_run_tells_how_its_version_was_made_and_how_good_it_is(scene: Scene, s
     assert (params["parent"], params["position"], params["method"]) == ("1", str(version.position), "kprior")
     assert (params["solver"], params["memory_size"]) == ("Newton", str(version.memory["size"]))
     assert params["architecture"] == "linear, degree 1"
-    for name in ("accuracy", "accuracy_se", "rows"):
+    for name in ("accuracy", "accuracy_se", "auc", "f1", "loss", "baseline_accuracy", "rows"):
         assert metrics[f"holdout/{name}"] == coarse(version.metrics)[name]
     assert version.certificate is not None
     assert metrics["certificate/relative"] == decade_above(version.certificate["relative"])
@@ -126,6 +128,19 @@ def test_a_comparison_is_in_the_runs_of_both_versions(scene: Scene, shown: Shown
         assert metrics["comparison/speedup"] == figures["speedup"]
 
 
+def test_a_comparison_is_a_page_with_all_figures(scene: Scene, shown: Shown, client: MlflowClient) -> None:
+    run, two = shown.runs()["version 4, trained"], scene.versions[2:]
+    assert "figures/comparison.html" in shown.figures(run)
+    page = Path(client.download_artifacts(run.info.run_id, "figures/comparison.html")).read_text()
+    for said in ("adapted against retrained", "agree on", "AUC", "F1", "log loss", "calibration error", "within"):
+        assert said in page
+    for version in two:
+        assert f"{coarse(version.metrics)['accuracy']:.3f}" in page
+    assert page.count("<svg") == 6  # quality, cost; reliability and confusion of both
+    assert "http://www.w3.org" in page
+    assert not re.search(r'(src|href)="http', page.replace("http://www.w3.org", ""))
+
+
 def test_the_descriptions_begin_with_the_answer(scene: Scene, shown: Shown, client: MlflowClient) -> None:
     position = scene.versions[2].position
     answer = f"At position {position} the adapted model (version 3) and a full retrain (version 4) agree on "
@@ -146,20 +161,24 @@ def test_before_the_first_comparison_the_description_says_so(new_scene: NewScene
 
 def test_the_timeline_has_the_model_adapted_retrained_and_frozen(scene: Scene, shown: Shown) -> None:
     one, two, three, four = scene.versions
-    at = [v.position for v in (one, two, three)]
-    told = {v.position: coarse(v.metrics) for v in scene.versions}
-    adapted = {v.position: coarse(v.metrics)["accuracy"] for v in (one, two, three)}
+    at = [v.number for v in (one, two, three)]
+    told = {v.number: coarse(v.metrics) for v in scene.versions}
+    adapted = {v.number: coarse(v.metrics)["accuracy"] for v in (one, two, three)}
     assert shown.points("adapted", "accuracy/holdout") == adapted
-    errors = {v.position: coarse(v.metrics)["accuracy_se"] for v in (one, two, three)}
+    assert shown.points("retrained", "ledger/position") == {v.number: v.position for v in scene.versions}
+    constant = {v.number: coarse(v.metrics)["baseline_accuracy"] for v in (one, two, three)}
+    assert shown.points("adapted", "accuracy/holdout_baseline") == constant
+    assert all(0.5 < auc <= 1 for auc in shown.points("adapted", "auc/holdout").values())
+    errors = {v.number: coarse(v.metrics)["accuracy_se"] for v in (one, two, three)}
     assert shown.points("adapted", "accuracy/holdout_se") == errors
     assert shown.points("retrained", "accuracy/holdout") == {
-        v.position: coarse(v.metrics)["accuracy"] for v in (one, four)
+        v.number: coarse(v.metrics)["accuracy"] for v in (one, four)
     }
-    frozen = {v.position: coarse((v.evaluation or {})["frozen"])["accuracy"] for v in (one, two, three)}
+    frozen = {v.number: coarse((v.evaluation or {})["frozen"])["accuracy"] for v in (one, two, three)}
     assert shown.points("frozen", "accuracy/holdout") == frozen
     assert frozen[at[0]] == told[at[0]]["accuracy"]
     assert list(shown.points("adapted", "distance/bound")) == at
-    assert list(shown.points("adapted", "distance/disagreement")) == [three.position]
+    assert list(shown.points("adapted", "distance/disagreement")) == [four.number]
     seconds = [v.cost["seconds"] for v in (one, two, three)]
     assert shown.points("adapted", "cost/seconds_total")[at[2]] == pytest.approx(sum(seconds))
     assert shown.points("retrained", "cost/seconds_total")[at[2]] == pytest.approx(3 * seconds[0])
@@ -195,7 +214,7 @@ def test_nothing_that_was_told_holds_an_id_or_a_pickle(
         source, to = model.artifact_location, str(tmp_path / model.model_id)
         files += [Path(download_artifacts(artifact_uri=source, dst_path=to, tracking_uri=client.tracking_uri))]
     paths = [path for folder in files for path in folder.rglob("*") if path.is_file()]
-    assert {path.suffix for path in paths} <= {".png", ".py", ".safetensors", ".yaml", ".txt", ""}
+    assert {path.suffix for path in paths} <= {".png", ".html", ".py", ".safetensors", ".yaml", ".txt", ""}
     for path in paths:
         assert b"person-" not in path.read_bytes()
         assert path.suffix == ".py" or b"pickle" not in path.read_bytes()

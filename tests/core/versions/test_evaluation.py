@@ -8,17 +8,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.metrics import (
     accuracy_score,
     confusion_matrix,
+    f1_score,
     log_loss,
     mean_poisson_deviance,
     mean_squared_error,
+    r2_score,
+    roc_auc_score,
     root_mean_squared_error,
 )
 
 from core.kprior import Examples, State, train
+from core.versions import scores
 from core.versions.evaluation import BINS, MOST_CLASSES, Mean, evaluate
+from core.versions.scores import area_under_curve, explained
 
 TARGETS = {
     "binary": {"kind": "binary"},
@@ -75,16 +82,23 @@ def test_metrics_are_those_of_scikit_learn(kind: str) -> None:
         "binary": lambda: {
             "loss": log_loss(y[:, 0], mean[:, 0]),
             "accuracy": accuracy_score(y[:, 0], mean[:, 0] > 0.5),
+            "auc": roc_auc_score(y[:, 0], mean[:, 0]),
+            "f1": f1_score(y[:, 0], mean[:, 0] > 0.5),
+            "baseline_accuracy": max(y.mean(), 1 - y.mean()),
         },
         "classes": lambda: {
             "loss": log_loss(y.argmax(1), mean, labels=[0, 1, 2]),
             "accuracy": accuracy_score(y.argmax(1), mean.argmax(1)),
+            "f1": f1_score(y.argmax(1), mean.argmax(1), average="macro"),
+            "baseline_accuracy": y.mean(0).max(),
         },
-        "number": lambda: {"loss": mean_squared_error(y, mean) / 2, "rmse": root_mean_squared_error(y, mean)},
-        "count": lambda: {"loss": mean_poisson_deviance(y, mean) / 2, "rmse": root_mean_squared_error(y, mean)},
+        "number": lambda: {"loss": mean_squared_error(y, mean) / 2},
+        "count": lambda: {"loss": mean_poisson_deviance(y, mean) / 2},
     }[kind]()
+    if kind in ("number", "count"):
+        expected |= {"rmse": root_mean_squared_error(y, mean), "r2": r2_score(y, mean), "baseline_rmse": y.std()}
     assert {name: found.metrics[name] for name in expected} == pytest.approx(expected)
-    errors = {f"{name}_se" for name in expected}
+    errors = {f"{name}_se" for name in expected.keys() - {"r2", "baseline_accuracy"}}
     assert set(found.metrics) - set(expected) - {"calibration"} == {"rows"} | errors
 
 
@@ -97,7 +111,8 @@ def test_standard_errors_are_what_chance_makes_of_the_figures(kind: str) -> None
         again = holdout.take(torch.from_numpy(rng.integers(0, len(holdout), len(holdout))))
         drawn.append(evaluate([state], [again])[0].metrics)
     assert found.metrics["rows"] == len(holdout)
-    for name in ("loss", "accuracy" if found.classifies else "rmse"):
+    names = {"binary": ("accuracy", "auc", "f1"), "classes": ("accuracy", "f1")}.get(kind, ("rmse", "baseline_rmse"))
+    for name in ("loss", *names):
         spread = np.std([metrics[name] for metrics in drawn])
         assert found.metrics[f"{name}_se"] == pytest.approx(spread, rel=0.15)
 
@@ -187,3 +202,38 @@ def test_many_classes_are_not_drawn() -> None:
     [found] = evaluate([train(spec, [data]).state], [data])
     assert found.drawn()["confusion"] is None
     assert 0 <= found.metrics["accuracy"] <= 1
+
+
+def test_figures_are_there_for_one_class_alone_and_for_ties() -> None:
+    assert area_under_curve(np.array([0.1, 0.9]), np.array([True, True])) == {}
+    tied = area_under_curve(np.array([0.5, 0.5, 0.5, 0.9]), np.array([True, False, False, True]))
+    assert tied["auc"] == roc_auc_score([1, 0, 0, 1], [0.5, 0.5, 0.5, 0.9])
+    assert explained(np.array([1.0, 2.0]), np.array([3.0, 3.0])) == {"baseline_rmse": 0.0, "baseline_rmse_se": 0.0}
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=4, max_size=40), st.data())
+def test_auc_moves_by_little_more_than_its_error_when_a_row_goes(
+    rows: list[tuple[int, bool]], data: st.DataObject
+) -> None:
+    score, truth = np.array([float(s) for s, _ in rows]), np.array([t for _, t in rows])
+    gone = data.draw(st.integers(0, len(rows) - 1))
+    before, after = area_under_curve(score, truth), area_under_curve(np.delete(score, gone), np.delete(truth, gone))
+    if before and after:
+        many = (truth == truth[gone]).sum()
+        assert abs(before["auc"] - after["auc"]) <= before["auc_se"] * many / (many - 1) + 1e-12
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=40), st.data())
+def test_f1_moves_by_no_more_than_its_error_when_a_row_goes(rows: list[tuple[int, int]], data: st.DataObject) -> None:
+    def score(some: list[tuple[int, int]], confused: bool = False) -> dict[str, float]:
+        truth, guess = np.array(some).T
+        counted = (truth[truth == guess], guess, truth)
+        confusion = confusion_matrix(truth, guess, labels=range(4)) if confused else None
+        return scores.f1_score(*(np.bincount(classes, minlength=4) for classes in counted), confusion)
+
+    gone = data.draw(st.integers(0, len(rows) - 1))
+    before, after = score(rows), score(rows[:gone] + rows[gone + 1 :])
+    truth, guess = np.array(rows).T
+    assert before["f1"] == pytest.approx(f1_score(truth, guess, average="macro"))
+    for found in (before, score(rows, confused=True)):
+        assert abs(before["f1"] - after["f1"]) <= found["f1_se"] + 1e-12
