@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from amend.up.assistant import QuietAssistant
 from amend.up.authentication import Application, BasicAuthentication
 from amend.up.stack import read_setting
 
@@ -67,7 +68,7 @@ def serve(command: list[str], extra_env: dict[str, str], **_: Any) -> None:
 def app() -> Application:
     from mlflow.server.fastapi_app import app
 
-    return BasicAuthentication(app, password())
+    return BasicAuthentication(QuietAssistant(app), password())
 
 
 def password() -> str:

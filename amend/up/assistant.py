@@ -1,0 +1,38 @@
+"""MLflow's pages without its assistant in the way: on a first visit it opens itself over a third of the window, and
+asks for a language model. MLflow has no setting against that; its pages note that it was open once, and so do these.
+"""
+
+from __future__ import annotations
+
+from amend.up.authentication import Application, Message, Receive, Send
+
+OPENED = b'<script>localStorage.setItem("mlflow.assistant.fab.autoOpenedOnFirstLoad_v1", "true")</script>'
+OUTDATED = (b"content-length", b"etag", b"last-modified")
+"""Headers that are true of MLflow's own page alone."""
+
+
+class QuietAssistant:
+    """An ASGI application that answers as another does, and notes in its first page that the assistant was seen."""
+
+    def __init__(self, app: Application) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or (scope["method"], scope["path"]) != ("GET", "/"):
+            return await self.app(scope, receive, send)
+        started: Message = {}
+        body = b""
+
+        async def send_noted(message: Message) -> None:
+            nonlocal body
+            if message["type"] == "http.response.start":
+                started.update(message)
+                return
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                page = body.replace(b"<head>", b"<head>" + OPENED, 1)
+                kept = [header for header in started["headers"] if header[0].lower() not in OUTDATED]
+                await send({**started, "headers": [*kept, (b"content-length", str(len(page)).encode())]})
+                await send({"type": "http.response.body", "body": page})
+
+        return await self.app(scope, receive, send_noted)
