@@ -25,8 +25,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Params = Mapping[str, str | int | float | bool | None]
 
-# A proxy's way of saying that the service behind it is not there just now, and the service's own.
-PASSING = frozenset({502, 503, 504})
+# A proxy's way of saying that the service behind it is not there just now, and the service's own; too many requests.
+TOO_MANY = 429
+PASSING = frozenset({TOO_MANY, 502, 503, 504})
+LONGEST_PAUSE = 60.0
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,8 @@ class Caller:
                     return httpx.Response(204)  # it was the first attempt that deleted it
                 if pause is None or outcome.status_code not in PASSING:
                     break
+                if outcome.status_code == TOO_MANY:
+                    pause = max(pause, asked_pause(outcome))
             elif isinstance(outcome, httpx.ReadTimeout | httpx.UnsupportedProtocol):
                 # It is there and busy, or the address is wrong: asking again would not help.
                 raise UnreachableError(f"no answer from {self.url}: {outcome}") from outcome
@@ -207,6 +211,12 @@ class Caller:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             message = f"{self.url} answers, but not as Amend would ({error}): is it the right address?"
             raise UnreachableError(message) from error
+
+
+def asked_pause(answer: httpx.Response) -> float:
+    """The seconds that an answer asks to wait before the next attempt."""
+    given = answer.headers.get("Retry-After", "")
+    return min(float(given), LONGEST_PAUSE) if given.isdecimal() else 0.0
 
 
 @dataclass(frozen=True)

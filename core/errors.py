@@ -66,5 +66,14 @@ class Unsupported(AmendError):
     """A content type that is not read here."""
 
 
+class TooMany(AmendError):
+    """More requests than a key may send."""
+
+    def __init__(self, code: str, detail: str, seconds: int) -> None:
+        super().__init__(code, detail)
+        self.seconds = seconds
+        """Until the next may come."""
+
+
 class Unavailable(AmendError):
     """Busy or down; the same request may succeed later."""

@@ -66,6 +66,11 @@ class Settings(BaseSettings):
         20.0, gt=0, description="Seconds to wait for the headers of a request, or for more of its body."
     )
 
+    rate_limit: float = Field(0.0, ge=0, description="Requests that a key may send in a second. 0: any number.")
+    cors_origins: str = Field(
+        "", description="Origins of pages that may call from a browser, with commas between them; * for all."
+    )
+
     cache_seconds: float = Field(
         1.0, ge=0, description="How long a process may go on with a key or champion that another process changed."
     )
@@ -101,6 +106,13 @@ class Settings(BaseSettings):
         if url and not url.startswith(("redis://", "rediss://", "redis+socket://")):
             raise ValueError("expected redis://HOST:PORT/NUMBER, rediss://... or redis+socket:///PATH")
         return url
+
+    @field_validator("cors_origins")
+    @classmethod
+    def are_origins(cls, given: str) -> str:
+        if any(not re.fullmatch(r"\*|https?://[^/\s,*]+", origin) for origin in split_list(given)):
+            raise ValueError("expected https://HOST or https://HOST:PORT, with commas between them, or *")
+        return given
 
     @cached_property
     def folder(self) -> Path:
@@ -146,6 +158,15 @@ class Settings(BaseSettings):
     def secret(self) -> bytes:
         """The key of keyed hashes; without it no subject can be found again."""
         return self.secret_key.get_secret_value().encode() or kept_secret(self.folder / "secret.key").encode()
+
+
+def split_list(given: str) -> list[str]:
+    """What a setting lists with commas.
+
+    >>> split_list("a, b,")
+    ['a', 'b']
+    """
+    return [one.strip() for one in given.split(",") if one.strip()]
 
 
 def from_environment() -> Settings:

@@ -16,11 +16,12 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp
 
 from core import logs
-from core.settings import Settings
+from core.settings import Settings, split_list
 from service import imports, keys, operations, removals, subjects, webhooks
 from service.context import Context
 from service.erasures import endpoints as erasures
@@ -31,6 +32,7 @@ from service.http.middleware import BodyLimit, MonotonicReads, RequestLog
 from service.jobs import endpoints as jobs
 from service.models import endpoints as models
 from service.open_inference import endpoints as open_inference
+from service.open_inference.endpoints import HEAD_LENGTH
 from service.openapi import document_of
 from service.predictions import endpoints as predictions
 from service.predictions.version_cache import VersionCache
@@ -67,7 +69,19 @@ def create_app() -> ASGIApp:
     settings = Settings()
     logs.configure(settings.log_level)
     keep_memory()
-    return RequestLog(FastPath(build(settings)))
+    return RequestLog(allow_origins(FastPath(build(settings)), split_list(settings.cors_origins)))
+
+
+def allow_origins(app: ASGIApp, origins: list[str]) -> ASGIApp:
+    """Let pages of other origins call from a browser, with keys of their own: no cookie of ours counts for them."""
+    if not origins:
+        return app
+    headers = ["Authorization", "Content-Type", "Idempotency-Key", "X-Request-ID", HEAD_LENGTH]
+    exposed = ["X-Request-ID", "Retry-After", "Idempotent-Replayed", HEAD_LENGTH]
+    methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+    return CORSMiddleware(
+        app, allow_origins=origins, allow_methods=methods, allow_headers=headers, expose_headers=exposed
+    )
 
 
 def tell_when_stopping(context: Context) -> None:

@@ -17,6 +17,7 @@ from core.kprior.model.spec import Spec
 from core.settings import Settings
 from core.versions import store_identity
 from core.versions.store import Store
+from service.http.rate_limit import RateLimit
 from service.outbox_sender import OutboxSender
 
 K = TypeVar("K", bound=Hashable)
@@ -78,6 +79,7 @@ class Context:
         self.database = Database(settings)
         self.store = Store(settings.artifacts)
         self.outbox_sender = OutboxSender(self.database, settings.broker)
+        self.rate_limit = RateLimit(settings.rate_limit / settings.processes)
         self.callers: Recent[bytes, Any] = Recent(settings.cache_seconds)
         self.models: Recent[str, RecentModel] = Recent(settings.cache_seconds)
         self.champions: Recent[Any, Any] = Recent(settings.cache_seconds)

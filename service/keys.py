@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
@@ -36,6 +36,9 @@ class NewKey(Strict):
     name: Text
     scopes: list[Scope] = Field(min_length=1, max_length=len(Scope))
     models: list[ModelName] | None = Field(None, min_length=1, max_length=1000, description="Null: all models.")
+    expires_at: AwareDatetime | None = Field(
+        None, description="From when on it is refused. Null: it stays until revoked."
+    )
 
 
 class KeyAnswer(BaseModel):
@@ -47,6 +50,7 @@ class KeyAnswer(BaseModel):
     models: list[str] | None
     created_at: datetime
     last_used_at: datetime | None = Field(description="At most about a minute behind.")
+    expires_at: datetime | None
 
 
 class IssuedAnswer(KeyAnswer):
@@ -73,7 +77,7 @@ def issue_key(body: NewKey, caller: Admin, write: Write) -> Response:
             for i, name in enumerate(body.models):
                 if name not in known:
                     raise NotFound.at(("models", i), "model_not_found", f"there is no model {name!r}")
-        key, text = keyring.issue(session, body.name, body.scopes, body.models)
+        key, text = keyring.issue(session, body.name, body.scopes, body.models, body.expires_at)
         return IssuedAnswer.model_validate({**values(key), "key": text})
 
     return write(caller.credential, 201, issue)
@@ -81,7 +85,7 @@ def issue_key(body: NewKey, caller: Admin, write: Write) -> Response:
 
 @router.get("", response_model=Page[KeyAnswer], responses=documented())
 def list_keys(caller: Admin, context: ContextDep, limit: Limit = 100, after: After = None) -> Page[KeyAnswer]:
-    """The keys in use."""
+    """The keys that are not revoked."""
     caller.require_all_models()
     with context.database.read() as session:
         keys = page_keys(session, after or "", limit + 1)

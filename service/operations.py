@@ -21,10 +21,10 @@ from core.tracking import publisher
 from core.versions import store_identity
 from service import metrics
 from service.context import Context, ContextDep
-from service.http.auth import Reader
+from service.http.auth import CheckedRoute, Reader
 from service.http.problems import documented
 
-router = APIRouter(tags=["Operations"])
+router = APIRouter(tags=["Operations"], route_class=CheckedRoute)
 
 SOON = 2.0
 """Seconds that a part has to answer."""
@@ -116,12 +116,14 @@ def check_part(check: Callable[[Context], str], context: Context) -> Part:
         return Part(ok=False, detail=f"does not answer ({type(error).__name__})")
 
 
+@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz", response_model=Health)
 async def health() -> Health:
     """Whether this process is alive."""
     return Health()
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness, "description": "Not ready"}})
 async def readiness(context: ContextDep) -> Response:
     """Whether database, store, broker, worker and MLflow are there, and which is not."""

@@ -76,7 +76,7 @@ def test_the_guide_names_every_error_code() -> None:
     source = "".join(
         path.read_text() for folder in ("core", "service", "worker") for path in (ROOT / folder).rglob("*.py")
     )
-    kinds = "Malformed|Invalid|Unauthorized|Forbidden|NotFound|Conflict|TooLarge|Unsupported|Unavailable"
+    kinds = "Malformed|Invalid|Unauthorized|Forbidden|NotFound|Conflict|TooLarge|Unsupported|TooMany|Unavailable"
     raised = set(re.findall(rf"(?:{kinds})\(\s*\"([a-z_]+)\"", source))
     raised |= set(re.findall(r"\.at\(.*?\"([a-z]+_[a-z_]+)\",", source))
     # told on the console or in the log, not over REST

@@ -1,5 +1,7 @@
 """``amend keys``: who may call the service, and for what."""
 
+import re
+from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -17,6 +19,7 @@ COLUMNS: output.Columns[Key] = {
     "scopes": lambda key: ", ".join(key.scopes),
     "models": lambda key: "all" if key.models is None else ", ".join(key.models),
     "created": lambda key: output.format_time(key.created_at),
+    "expires": lambda key: output.format_time(key.expires_at),
     "last used": lambda key: output.format_time(key.last_used_at),
 }
 
@@ -40,14 +43,33 @@ def create(
     model: Annotated[
         list[str] | None, typer.Option("--model", help="Only for this model. Can be repeated. Default: all.")
     ] = None,
+    expires: Annotated[
+        str | None, typer.Option("--expires", help="When it ends: 12h, 90d, or a date such as 2027-01-31 (UTC).")
+    ] = None,
 ) -> None:
     """Create a key. This is the only time that it is shown.
 
-    Example: amend keys create pipeline --scope read --scope ingest --model churn
+    Example: amend keys create pipeline --scope read --scope ingest --model churn --expires 90d
     """
-    connection.client.create_key(name, scope, model or None)
+    connection.client.create_key(name, scope, model or None, parse_expiry(expires))
     connection.show(connection.answer)
     output.note("Keep the key now: the service stores a hash of it and cannot show it again.")
+
+
+def parse_expiry(text: str | None) -> datetime | timedelta | None:
+    """
+    >>> parse_expiry("90d"), parse_expiry("2027-01-31")
+    (datetime.timedelta(days=90), datetime.datetime(2027, 1, 31, 0, 0))
+    """
+    if text is None:
+        return None
+    if found := re.fullmatch(r"(\d{1,6})([mhd])", text):
+        unit = {"m": "minutes", "h": "hours", "d": "days"}[found[2]]
+        return timedelta(**{unit: int(found[1])})
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter("expected 12h, 90d or a date such as 2027-01-31", param_hint="--expires") from None
 
 
 @command(app)

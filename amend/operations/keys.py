@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 
@@ -17,11 +19,20 @@ class Keys(Caller):
 
     @operation
     def create_key(
-        self, name: str, scopes: Iterable[str], models: Iterable[str] | None = None
+        self,
+        name: str,
+        scopes: Iterable[str],
+        models: Iterable[str] | None = None,
+        expires: datetime | timedelta | None = None,
     ) -> Flow[responses.IssuedKey]:
-        """Issue a key, for all models or some. Keep the answer: the service stores a hash only."""
+        """Issue a key, for all models or some, for good or until it ``expires``. Keep the answer: the service stores a
+        hash only.
+        """
         reach = None if models is None else list_of(models)
-        body = {"name": name, "scopes": list_of(scopes), "models": reach}
+        body: dict[str, Any] = {"name": name, "scopes": list_of(scopes), "models": reach}
+        if expires is not None:
+            moment = datetime.now(UTC) + expires if isinstance(expires, timedelta) else expires
+            body["expires_at"] = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
         return self.ask(responses.IssuedKey, "POST", path("keys"), body)
 
     @listing

@@ -16,6 +16,7 @@ class Key(Answer, frozen=True):
     models: list[str] | None
     created_at: datetime
     last_used_at: datetime | None
+    expires_at: datetime | None
 
 
 class IssuedKey(Key, frozen=True):

@@ -7,23 +7,36 @@ import hmac
 import re
 import secrets
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from core.database import now
-from core.errors import Invalid, NotFound
+from core.database import now, utc_text
+from core.errors import Invalid, NotFound, Unauthorized
 from core.tables.keys import Key, Scope
 
 FORM = re.compile(r"amend_([a-z0-9]{8,20})_([A-Za-z0-9_-]{20,100})")
+LONGEST = timedelta(days=36525)
 RARELY = timedelta(minutes=1)
 """`last_used_at` is at most this much behind: a write for every request would cost more than the request."""
 
 
-def issue(session: Session, name: str, scopes: Sequence[Scope], models: list[str] | None) -> tuple[Key, str]:
+def issue(
+    session: Session,
+    name: str,
+    scopes: Sequence[Scope],
+    models: list[str] | None,
+    expires_at: datetime | None = None,
+) -> tuple[Key, str]:
     """A new key, and the text that its owner is shown once."""
-    return enter(session, f"amend_{secrets.token_hex(6)}_{secrets.token_urlsafe(32)}", name, scopes, models)
+    if expires_at is not None and not timedelta() < expires_at - now() < LONGEST:
+        place = ("expires_at",)
+        raise Invalid.at(place, "key_invalid", "must be to come, and within a hundred years")
+    text = f"amend_{secrets.token_hex(6)}_{secrets.token_urlsafe(32)}"
+    key, _ = enter(session, text, name, scopes, models)
+    key.expires_at = expires_at
+    return key, text
 
 
 def enter(session: Session, text: str, name: str, scopes: Sequence[Scope], models: list[str] | None) -> tuple[Key, str]:
@@ -43,12 +56,16 @@ def digest(secret: str) -> bytes:
 
 
 def check(session: Session, text: str) -> Key | None:
-    """The key behind a text, unless unknown, wrong or revoked."""
+    """The key behind a text, unless unknown, wrong or revoked; Unauthorized, which tells its holder, if it expired."""
     found = FORM.fullmatch(text)
     key = session.get(Key, found[1]) if found else None
     # an unknown id costs the same comparison as a wrong secret
     matches = hmac.compare_digest(key.digest if key else bytes(32), digest(found[2] if found else ""))
-    return key if key is not None and matches and key.revoked_at is None else None
+    if key is None or not matches or key.revoked_at is not None:
+        return None
+    if key.expires_at is not None and key.expires_at <= now():
+        raise Unauthorized("key_expired", f"This key expired at {utc_text(key.expires_at)}.")
+    return key
 
 
 def is_stale(key: Key) -> bool:

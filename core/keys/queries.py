@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
+from core.database import now
 from core.paging import invalid_cursor
 from core.tables.keys import Key, Scope
 
@@ -14,7 +15,7 @@ ACTIVE = Key.revoked_at.is_(None)
 
 
 def page_keys(session: Session, after: str, most: int) -> Sequence[Key]:
-    """The keys in use, in the order of their ids."""
+    """The keys that are not revoked, in the order of their ids."""
     if not (after.isascii() and after.isprintable()):
         raise invalid_cursor()
     return session.scalars(select(Key).where(ACTIVE, Key.id > after).order_by(Key.id).limit(most)).all()
@@ -22,4 +23,5 @@ def page_keys(session: Session, after: str, most: int) -> Sequence[Key]:
 
 def has_admin(session: Session) -> bool:
     """Whether anybody could still issue keys."""
-    return any(Scope.ADMIN in key.scopes and key.models is None for key in session.scalars(select(Key).where(ACTIVE)))
+    valid = select(Key).where(ACTIVE, or_(Key.expires_at.is_(None), Key.expires_at > now()))
+    return any(Scope.ADMIN in key.scopes and key.models is None for key in session.scalars(valid))

@@ -39,4 +39,6 @@ class Key(Base):
     """The only models it can see; None: all."""
     created_at: Mapped[datetime] = mapped_column(default=now)
     last_used_at: Mapped[datetime | None]
+    expires_at: Mapped[datetime | None]
+    """From when on it is refused; None: never."""
     revoked_at: Mapped[datetime | None]

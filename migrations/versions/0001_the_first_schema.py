@@ -78,6 +78,7 @@ def upgrade() -> None:
         sa.Column("models", JSON, nullable=True),
         sa.Column("created_at", MOMENT, nullable=False),
         sa.Column("last_used_at", MOMENT, nullable=True),
+        sa.Column("expires_at", MOMENT, nullable=True),
         sa.Column("revoked_at", MOMENT, nullable=True),
         sa.PrimaryKeyConstraint("id", name="pk_keys"),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import hashlib
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -62,13 +63,15 @@ def require_scope(*scopes: Scope) -> Callable[..., Coroutine[Any, Any, Caller]]:
 
 
 async def authenticate(request: Request) -> Caller:
-    """Who sends a request; Unauthorized if nobody that we know."""
+    """Who sends a request; Unauthorized if nobody that we know, TooMany if they send too many."""
     given = [value for name, value in request.headers.raw if name == b"authorization"]
     if len(given) > 1:
         # a proxy may have looked at another one than we would
         raise Malformed("key_repeated", "Send one Authorization header; there are several.")
     authorization, context = b"".join(given), context_of(request)
-    return find_recent(authorization, context) or await check(authorization, context)
+    caller = find_recent(authorization, context) or await check(authorization, context)
+    context.rate_limit.admit(caller.key_id)
+    return caller
 
 
 def find_recent(authorization: bytes, context: Context) -> Caller | None:
@@ -90,28 +93,45 @@ async def check(authorization: bytes, context: Context) -> Caller:
     return caller
 
 
-class AuthenticatedRoute(APIRoute):
-    """A route that looks at the key and the headers before it reads a body: strangers have nothing parsed for them."""
+class CheckedRoute(APIRoute):
+    """A route that refuses query parameters which it does not know."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         known = {p.alias for p in get_flat_params(self.dependant) if isinstance(p.field_info, Query)}
 
         async def handle_checked(request: Request) -> Response:
-            request.state.caller = await authenticate(request)
+            await self.check_caller(request)
             check_query(request, known)
-            if request.headers.get("content-encoding", "identity") != "identity":
-                raise Unsupported("content_encoding_unsupported", "Send the body as it is, not compressed.")
-            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if self.body_field is not None:
-                if is_empty(request):
-                    raise Invalid("request_invalid", f"Send a JSON body{required_fields(self.body_field)}.")
-                if kind != "application/json":
-                    raise Unsupported("content_type_unsupported", "Send the body as application/json.")
-                await check_body(request)
+            await self.check_body(request)
             return await handle(request)
 
         return handle_checked
+
+    async def check_caller(self, request: Request) -> None:
+        """Before anything else is looked at."""
+
+    async def check_body(self, request: Request) -> None:
+        """Before anything of it is parsed."""
+
+
+class AuthenticatedRoute(CheckedRoute):
+    """A route that looks at the key and the headers before it reads a body: strangers have nothing parsed for them."""
+
+    async def check_caller(self, request: Request) -> None:
+        request.state.caller = await authenticate(request)
+
+    async def check_body(self, request: Request) -> None:
+        if request.headers.get("content-encoding", "identity") != "identity":
+            raise Unsupported("content_encoding_unsupported", "Send the body as it is, not compressed.")
+        if self.body_field is None:
+            return
+        if is_empty(request):
+            raise Invalid("request_invalid", f"Send a JSON body{required_fields(self.body_field)}.")
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise Unsupported("content_type_unsupported", "Send the body as application/json.")
+        if len(await request.body()) > JSON_BYTES:
+            raise TooLarge("body_too_large", f"A body may have {JSON_BYTES} bytes here; send it in several requests.")
 
 
 def is_empty(request: Request) -> bool:
@@ -131,15 +151,12 @@ def check_query(request: Request, known: set[str]) -> None:
     given = [name for name, _ in request.query_params.multi_items()]
     for name in given:
         if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
             there = f"known here: {', '.join(sorted(known))}" if known else "this takes none"
+            there = f"did you mean {near[0]}? {there}" if near else there
             raise Invalid.at(("query", name), "query_invalid", f"is no query parameter; {there}")
         if given.count(name) > 1:
             raise Invalid.at(("query", name), "query_invalid", "is there more than once")
-
-
-async def check_body(request: Request) -> None:
-    if len(await request.body()) > JSON_BYTES:
-        raise TooLarge("body_too_large", f"A body may have {JSON_BYTES} bytes here; send it in several requests.")
 
 
 def identify(context: Context, text: str) -> tuple[Caller, bool]:

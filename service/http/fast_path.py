@@ -86,6 +86,7 @@ class FastPath:
         scope["route"], scope["path_params"], scope["state"]["caller"] = ROUTES[what], {"name": name}, caller
         needed, handle = HANDLERS[what]
         try:
+            context.rate_limit.admit(caller.key_id)
             caller.require(needed)
             length = headers.get(b"content-length", b"").decode("latin-1")
             body = await read_body(limit_body(receive, length, context.settings.max_body_bytes))

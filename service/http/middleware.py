@@ -64,7 +64,9 @@ class RequestLog:
                 raise
         finally:
             # what was found without being an endpoint is a file of ours: the pages of /docs
-            file: str = scope["path"] if 0 < status < 400 else "unknown"
+            # (a browser's question before a request from another page has the path of that request)
+            found = 0 < status < 400 and scope["method"] != "OPTIONS"
+            file: str = scope["path"] if found else "unknown"
             route: str = getattr(scope.get("route"), "path", file)
             seconds = time.perf_counter() - started
             metrics.count_request(scope["method"], route, status, seconds)

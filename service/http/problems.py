@@ -29,6 +29,7 @@ STATUS: dict[type[errors.AmendError], int] = {
     errors.TooLarge: 413,
     errors.Unsupported: 415,
     errors.Invalid: 422,
+    errors.TooMany: 429,
     errors.Unavailable: 503,
 }
 CODES = {404: "path_not_found", 405: "method_not_allowed", 413: "body_too_large"}
@@ -61,7 +62,7 @@ def documented(*statuses: int) -> dict[int | str, Schema]:
     schema = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     return {
         status: {"description": HTTPStatus(status).phrase, **schema}
-        for status in sorted({400, 401, 403, 413, 415, 422, 503, *statuses})
+        for status in sorted({400, 401, 403, 413, 415, 422, 429, 503, *statuses})
     }
 
 
@@ -99,6 +100,8 @@ def on_amend_error(request: Request | None, error: Exception) -> Response:
     assert isinstance(error, errors.AmendError)
     status = STATUS[type(error)]
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {"Retry-After": "1"} if status == 503 else {}
+    if isinstance(error, errors.TooMany):
+        headers = {"Retry-After": str(error.seconds)}
     if status == 503:
         log.warning("unavailable", code=error.code, exc_info=error)
     return respond(status, error.code, error.detail, error.errors, headers, request)

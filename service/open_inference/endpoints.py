@@ -19,7 +19,7 @@ from core.versions import history
 from core.versions.queries import find_version, numbers_in_use
 from service import operations
 from service.context import Context, ContextDep
-from service.http.auth import JSON_BYTES, AuthenticatedRoute, Caller, Reader
+from service.http.auth import JSON_BYTES, AuthenticatedRoute, Caller, CheckedRoute, Reader
 from service.http.problems import documented
 from service.models.endpoints import Name
 from service.open_inference import tensors
@@ -38,7 +38,7 @@ from service.predictions.version_cache import CachedVersion
 from service.threads import work_on
 from service.versions.downloads import Number
 
-health = APIRouter(prefix="/v2/health", tags=["Open Inference Protocol"])
+health = APIRouter(prefix="/v2/health", tags=["Open Inference Protocol"], route_class=CheckedRoute)
 router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"], route_class=AuthenticatedRoute)
 
 HEAD_LENGTH = "Inference-Header-Content-Length"
@@ -48,12 +48,14 @@ HeadBytes = Annotated[
 ]
 
 
+@health.head("/live", include_in_schema=False)
 @health.get("/live", response_model=LiveAnswer)
 async def server_live() -> LiveAnswer:
     """Whether this process is alive."""
     return LiveAnswer(live=True)
 
 
+@health.head("/ready", include_in_schema=False)
 @health.get("/ready", response_model=ReadyAnswer, responses={503: {"model": ReadyAnswer, "description": "Not ready"}})
 async def server_ready(context: ContextDep) -> Response:
     """Whether all is there that predictions need: the database and the store. `/readyz` looks at more."""

@@ -176,7 +176,7 @@ def test_ids_are_quoted_in_paths(client_of: Make) -> None:
 
 def test_a_list_is_walked_page_by_page(client_of: Make) -> None:
     key = {"id": "k1", "name": "n", "scopes": [], "models": None, "created_at": "2026-01-01T00:00:00Z"}
-    key["last_used_at"] = None
+    key["last_used_at"] = key["expires_at"] = None
     pages = [{"items": [key, key], "next": "k2"}, {"items": [key], "next": None}]
     client, asked = client_of(*(httpx.Response(200, json=page) for page in pages))
     keys = client.keys()

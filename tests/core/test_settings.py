@@ -48,7 +48,9 @@ def test_secrets_do_not_show(tmp_path: Path) -> None:
     assert "hidden-word" not in repr(settings)
 
 
-@pytest.mark.parametrize(("name", "value"), [("PORT", "99999"), ("PROCESSES", "0"), ("LOG_LEVEL", "loud")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("PORT", "99999"), ("PROCESSES", "0"), ("LOG_LEVEL", "loud"), ("CORS_ORIGINS", "app")]
+)
 def test_senseless_values_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(f"AMEND_{name}", value)
     with pytest.raises(ValidationError):

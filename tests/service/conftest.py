@@ -12,6 +12,7 @@ SMALL_BODY = 4096
 SMALL_BATCH = 5
 PATIENCE = 2.0
 CONNECTIONS = 40
+ORIGIN = "https://app.example:8443"
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +24,11 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         "AMEND_MAX_CONNECTIONS": str(CONNECTIONS),
         "AMEND_CLIENT_PATIENCE": str(PATIENCE),
     }
-    others = {"AMEND_CASELESS_SUBJECTS": "true", "AMEND_ERASURE_HOLD": "true"}
+    others = {
+        "AMEND_CASELESS_SUBJECTS": "true",
+        "AMEND_ERASURE_HOLD": "true",
+        "AMEND_CORS_ORIGINS": f"https://other.example, {ORIGIN}",
+    }
     stack = Stack(tmp_path_factory.mktemp("small"), **limits, **others)
     try:
         yield stack.start()

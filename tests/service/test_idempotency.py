@@ -48,6 +48,14 @@ def new_model() -> dict[str, Any]:
     return {"name": name, "input": {"kind": "vector", "dim": 2}, "target": {"kind": "binary"}}
 
 
+def new_webhook() -> dict[str, Any]:
+    return {"url": f"https://receiver.example/{uuid.uuid4().hex}", "events": ["erasure.due_soon"]}
+
+
+def some_webhook(api: httpx.Client) -> str:
+    return str(api.post("/v1/webhooks", json=new_webhook()).json()["id"])
+
+
 REQUESTS: dict[str, Callable[[Stack, httpx.Client], Request]] = {
     "create_model": lambda stack, api: ("/v1/models", new_model()),
     "change_model": lambda stack, api: (f"/v1/models/{stack.model()}/changes", {"regularizer": {"kind": "l2"}}),
@@ -62,6 +70,8 @@ REQUESTS: dict[str, Callable[[Stack, httpx.Client], Request]] = {
     "resume_model": lambda stack, api: (f"/v1/models/{held(stack, api)}/resume", None),
     "make_predictions": lambda stack, api: (f"/v1/models/{trained(stack, api)}/predictions", {"inputs": [[1, 2]]}),
     "issue_key": lambda stack, api: ("/v1/keys", {"name": "repeated", "scopes": ["read"]}),
+    "create_webhook": lambda stack, api: ("/v1/webhooks", new_webhook()),
+    "test_webhook": lambda stack, api: (f"/v1/webhooks/{some_webhook(api)}/test", None),
     "ask_for_erasure": lambda stack, api: ("/v1/erasures", {"subject": somebody()}),
     "ask_for_erasures": lambda stack, api: ("/v1/erasures/batch", {"requests": [{"subject": somebody()}]}),
     "approve_erasure": lambda stack, api: (f"/v1/erasures/{open_erasure(stack, api, hold=True)['id']}/approve", None),
@@ -74,7 +84,7 @@ REQUESTS: dict[str, Callable[[Stack, httpx.Client], Request]] = {
 """A request to each POST that would answer otherwise, or do something more, a second time."""
 
 
-READING = ("look_up_subject", "export_subject")
+READING = ("look_up_subject", "export_subject", "infer", "infer_with_version")
 """They change nothing: a repetition reads again, and an answer about a person is not kept."""
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
 
+from core.database import now
 from core.tables.keys import Key
 from tests.service.expect import add, paged, place, refused, rows, soon
 from tests.stack import Stack
@@ -35,6 +37,7 @@ def test_a_new_key_is_shown_once(stack: Stack, api: httpx.Client) -> None:
         "models": [name],
         "created_at": issued["created_at"],
         "last_used_at": None,
+        "expires_at": None,
     }
     assert shown(api, issued["id"]) == issued
     assert text.rpartition("_")[2] not in api.get("/v1/keys?limit=1000").text
@@ -150,3 +153,26 @@ def test_a_wrong_secret_is_refused(stack: Stack) -> None:
 def test_an_unknown_key_cannot_be_revoked(stack: Stack, api: httpx.Client) -> None:
     refused(api.delete("/v1/keys/none"), 404, "key_not_found")
     refused(api.delete("/v1/keys/%00"), 422, "request_invalid")
+
+
+def test_a_key_that_has_expired_is_refused_and_says_so(stack: Stack, api: httpx.Client) -> None:
+    until = (now() + timedelta(hours=1)).replace(microsecond=0)
+    issued = issue(api, expires_at=until.isoformat())
+    assert datetime.fromisoformat(issued["expires_at"]) == until
+    with stack.client(issued["key"]) as holder:
+        assert holder.get("/v1/models").status_code == 200
+        with stack.database.write() as session:
+            session.get_one(Key, issued["id"]).expires_at = now()
+        assert soon(lambda: holder.get("/v1/models").status_code == 401, 3.0)
+        refused(holder.get("/v1/models"), 401, "key_expired")
+    key = shown(api, issued["id"])
+    assert key is not None
+    assert datetime.fromisoformat(key["expires_at"]) <= now()
+
+
+@pytest.mark.parametrize("when", ["2020-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00"])
+def test_a_key_cannot_expire_before_it_is_made_nor_in_a_hundred_years(
+    stack: Stack, api: httpx.Client, when: str
+) -> None:
+    answer = api.post("/v1/keys", json={"name": "late", "scopes": ["read"], "expires_at": when})
+    refused(answer, 422, "key_invalid")

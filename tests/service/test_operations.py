@@ -25,6 +25,13 @@ def test_health_needs_no_key(stack: Stack) -> None:
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"])
+def test_health_answers_to_head(stack: Stack, path: str) -> None:
+    whole, head = httpx.get(stack.url + path), httpx.head(stack.url + path)
+    assert head.status_code == whole.status_code
+    assert head.content == b""
+
+
 def test_readiness_names_what_is_down(stack: Stack) -> None:
     with stack.database.write() as session:
         session.execute(delete(Worker))  # another test may have had one

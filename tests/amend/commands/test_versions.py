@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -179,10 +180,22 @@ def test_promotions_are_listed(stand_in: StandIn) -> None:
     assert stand_in.asked[0].path == "/v1/models/churn/promotions"
 
 
+KEY = {"id": "k2", "name": "pipeline", "scopes": ["read", "ingest"], "models": ["churn"]}
+KEY |= {"created_at": AT, "last_used_at": None, "expires_at": None}
+
+
+def test_a_key_may_expire(stand_in: StandIn) -> None:
+    stand_in.answer(KEY | {"key": "amend_k2_secret"})
+    stand_in.run("keys", "create", "pipeline", "--scope", "read", "--expires", "90d")
+    left = datetime.fromisoformat(stand_in.asked[0].json()["expires_at"]) - datetime.now(UTC)
+    assert timedelta(days=89) < left <= timedelta(days=90)
+    refused = stand_in.run("keys", "create", "pipeline", "--scope", "read", "--expires", "soon")
+    assert (refused.exit_code, len(stand_in.asked)) == (2, 1)
+    assert "expected 12h, 90d" in refused.stderr
+
+
 def test_a_new_key_is_shown_and_the_old_ones_listed(stand_in: StandIn) -> None:
-    key = {"id": "k2", "name": "pipeline", "scopes": ["read", "ingest"], "models": ["churn"]}
-    key |= {"created_at": AT, "last_used_at": None}
-    stand_in.answer(key | {"key": "amend_k2_secret"}, {"items": [key | {"models": None}], "next": None})
+    stand_in.answer(KEY | {"key": "amend_k2_secret"}, {"items": [KEY | {"models": None}], "next": None})
     created = stand_in.run("keys", "create", "pipeline", "--scope", "read", "--scope", "ingest", "--model", "churn")
     assert stand_in.asked[0].json() == {"name": "pipeline", "scopes": ["read", "ingest"], "models": ["churn"]}
     assert "amend_k2_secret" in created.stdout
