@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from sklearn.linear_model import LogisticRegression
 
 from tests.worker.deployment import DELTA, Deployment, Numbers
@@ -144,6 +145,7 @@ def test_yes_and_no_become_classes_and_one_more(deployment: Deployment) -> None:
     assert "probabilities" not in predicted(deployment, name, rows[0], version=1)
 
 
+@pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 def test_booleans_and_dates_come_with_a_change(deployment: Deployment) -> None:
     name, (rows, y) = deployment.new_model(input=table(AGE, PLAN), policy={"certify": "always"}), people(400)
     send(deployment, name, rows[:300], y[:300].tolist())
@@ -166,6 +168,7 @@ def test_booleans_and_dates_come_with_a_change(deployment: Deployment) -> None:
     assert version["certificate"]["relative"] <= 0.01
 
 
+@pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 def test_a_column_that_came_without_values_is_measured_by_the_next_retrain(deployment: Deployment) -> None:
     name, (rows, y) = deployment.new_model(input=table(AGE, PLAN)), people(400)
     send(deployment, name, rows[:300], y[:300].tolist())
