@@ -20,7 +20,7 @@ from worker.versions.snapshot import ModelSnapshot
 
 
 def lacks_units(state: State) -> bool:
-    """Whether a column may have come when no example had a value in it."""
+    """Whether a column may have come when examples had no values in it, or a single one: nobody knew its unit."""
     encoder = state.predictor.encoder
     return isinstance(encoder, TableEncoder) and encoder.lacks_units
 
@@ -40,7 +40,7 @@ def measure_new_columns(snapshot: ModelSnapshot, tip: Version, parent: State, ad
     seen = Moments(encoder.numbers)
     for chunk in chunks_of([added]):
         seen.add(chunk)
-    measured = [place for place in new if seen.square[place] > 0]
+    measured = [place for place in new if seen.count[place] > 0]
     mean, scale = encoder.mean.clone(), encoder.scale.clone()
     encoder.set_units(seen.mean, (seen.square / seen.count.clamp(min=1)).sqrt())
     mean[measured], scale[measured] = encoder.mean[measured], encoder.scale[measured]
