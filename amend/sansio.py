@@ -251,8 +251,17 @@ def make_call(
 
 
 def to_json(value: Any) -> bytes:
-    """JSON of plain values, and of what can be told as lists: NumPy's arrays and numbers, tensors."""
-    return msgspec.json.encode(value, enc_hook=lambda given: given.tolist())
+    """JSON of plain values, of what can be told as lists (NumPy's arrays and numbers, tensors), of pandas' dates."""
+    return msgspec.json.encode(value, enc_hook=to_plain)
+
+
+def to_plain(given: Any) -> Any:
+    """What JSON has for something of another library; TypeError if it has nothing."""
+    if hasattr(given, "tolist"):
+        return given.tolist()
+    if hasattr(given, "isoformat"):
+        return given.isoformat() if given == given else None  # pandas' NaT is not even equal to itself
+    raise TypeError(f"a {type(given).__name__} cannot be sent: {given!r}")
 
 
 def without_none(given: Mapping[str, T | None]) -> dict[str, T]:

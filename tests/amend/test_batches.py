@@ -122,6 +122,15 @@ def test_one_example_alone_is_a_batch() -> None:
     assert read(batch) == ONE_BY_ONE[:1]
 
 
+def test_values_of_other_libraries_go_out_as_json_has_them() -> None:
+    x = {"since": pd.Timestamp("2024-03-05 10:30"), "until": pd.NaT, "age": np.float32(0.5), "n": np.int64(3)}
+    [batch] = batches.split([{"id": "a", "x": x, "y": np.bool_(True)}])
+    found = {"since": "2024-03-05T10:30:00", "until": None, "age": 0.5, "n": 3}
+    assert read(batch) == [{"id": "a", "x": found, "y": True}]
+    with pytest.raises(TypeError, match="a object cannot be sent"):
+        list(batches.split([{"id": "a", "x": object()}]))
+
+
 def test_nothing_is_no_batch() -> None:
     for nothing in ([], {}, {"id": [], "x": []}, FRAME[:0], TABLE[:0], TABLE[:0].to_reader()):
         assert list(batches.split(nothing)) == []

@@ -134,7 +134,8 @@ BAD: dict[str, tuple[dict[str, Any], list[str | int]]] = {
 
 @pytest.mark.parametrize(("given", "loc"), BAD.values(), ids=BAD.keys())
 def test_a_bad_spec_is_refused_with_its_place(stack: Stack, api: httpx.Client, given: Any, loc: list[Any]) -> None:
-    problem = refused(create(api, **{"name": "never-made", **given}), 422, "request_invalid")
+    code = "policy_invalid" if loc[:1] == ["policy"] else "request_invalid"
+    problem = refused(create(api, **{"name": "never-made", **given}), 422, code)
     assert place(problem)[: len(loc)] == loc
     refused(api.get("/v1/models/never-made"), 404, "model_not_found")
 

@@ -10,6 +10,8 @@ import pytest
 from tests.service.expect import place, refused
 from tests.stack import Stack
 
+pytestmark = pytest.mark.parametrize("stack", ["sqlite"], indirect=True)
+
 VECTOR, BINARY = {"kind": "vector", "dim": 2}, {"kind": "binary"}
 TEXTS = {"kind": "table", "columns": [{"name": "a", "type": "text"}]}
 

@@ -154,6 +154,7 @@ def outside(deployment: Deployment, **policy: Any) -> str:
     return name
 
 
+@pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 def test_a_retrain_after_a_training_says_why_it_stays_a_candidate(deployment: Deployment) -> None:
     name = deployment.new_model()
     deployment.add_examples(name, X[:100], Y[:100])

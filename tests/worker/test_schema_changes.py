@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from sklearn.linear_model import LogisticRegression
 
 from tests.worker.deployment import DELTA, Deployment, Numbers
@@ -144,6 +145,7 @@ def test_yes_and_no_become_classes_and_one_more(deployment: Deployment) -> None:
     assert "probabilities" not in predicted(deployment, name, rows[0], version=1)
 
 
+@pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 def test_booleans_and_dates_come_with_a_change(deployment: Deployment) -> None:
     name, (rows, y) = deployment.new_model(input=table(AGE, PLAN), policy={"certify": "always"}), people(400)
     send(deployment, name, rows[:300], y[:300].tolist())
@@ -166,16 +168,46 @@ def test_booleans_and_dates_come_with_a_change(deployment: Deployment) -> None:
     assert version["certificate"]["relative"] <= 0.01
 
 
-def test_a_column_that_came_without_values_is_measured_by_the_next_retrain(deployment: Deployment) -> None:
-    name, (rows, y) = deployment.new_model(input=table(AGE, PLAN)), people(400)
+@pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
+def test_a_column_that_came_without_values_is_measured_once_there_are_some(deployment: Deployment) -> None:
+    name, (rows, y) = deployment.new_model(input=table(AGE, PLAN), policy={"certify": "always"}), people(400)
     send(deployment, name, rows[:300], y[:300].tolist())
     deployment.adapted(name)
     income = {"name": "income", "type": "number"}
     deployment.post(f"/v1/models/{name}/changes", {"input": table(AGE, PLAN, income)})
     deployment.settled(name)
     assert deployment.state(name).predictor.encoder.scale.tolist()[1] == 1
+    pay = 40_000 + 9_000 * y + np.random.default_rng(3).normal(0, 9_000, 400).round()
+    new = [{**row, "income": None if i < 320 else float(pay[i])} for i, row in enumerate(rows)]
+    send(deployment, name, new[300:320], y[300:320].tolist(), first=300)
+    deployment.adapted(name)
+    assert deployment.state(name).predictor.encoder.scale.tolist()[1] == 1
+    send(deployment, name, new[320:], y[320:].tolist(), first=320)
+    deployment.adapted(name)
+    version = deployment.champion(name)
+    assert (version["version"], version["method"]) == (4, "kprior")
+    assert deployment.state(name).predictor.encoder.scale.tolist()[1] == 8192
+    truth = fitted(encoded(deployment, name, new, [AGE, PLAN, income]), y, DELTA)
+    assert np.linalg.norm(deployment.weights(name) - truth) <= version["certificate"]["bound"] + 1e-5
+    assert version["certificate"]["relative"] <= 0.01
+    deployment.ended(deployment.post(f"/v1/models/{name}/retrains")["id"])
+    assert deployment.get(f"/v1/models/{name}/comparisons")["items"][0]["within_tolerance"]
+
+
+@pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
+def test_a_column_whose_unit_was_missed_is_measured_by_the_next_retrain(deployment: Deployment) -> None:
+    name, (rows, y) = deployment.new_model(input=table(AGE, PLAN)), people(400)
+    send(deployment, name, rows[:300], y[:300].tolist())
+    deployment.adapted(name)
+    income = {"name": "income", "type": "number"}
+    deployment.post(f"/v1/models/{name}/changes", {"input": table(AGE, PLAN, income)})
+    deployment.settled(name)
     new = [{**row, "income": 40_000.0 + 20_000 * left + i} for i, (row, left) in enumerate(zip(rows, y, strict=True))]
-    send(deployment, name, new[300:], y[300:].tolist(), first=300)
+    # of a single value nobody can tell how far the others will be from it
+    send(deployment, name, new[300:301], y[300:301].tolist(), first=300)
+    deployment.adapted(name)
+    assert deployment.state(name).predictor.encoder.scale.tolist()[1] == 1
+    send(deployment, name, new[301:], y[301:].tolist(), first=301)
     deployment.ended(deployment.post(f"/v1/models/{name}/retrains")["id"])
     deployment.settled(name)
     assert deployment.champion(name)["kind"] == "trained"

@@ -11,7 +11,6 @@ from core.jobs import holds, queue
 from core.jobs.leases import Lost
 from core.jobs.queries import last_job
 from core.kprior import State
-from core.kprior.model.encoders import TableEncoder
 from core.models.policy import Policy, policy_of
 from core.tables.figures import ComparisonFigures
 from core.tables.jobs import Job, JobKind, JobState
@@ -30,6 +29,7 @@ from worker.jobs.nested_job import run_nested
 from worker.versions.builder import train_draft
 from worker.versions.recording import record_version
 from worker.versions.snapshot import ModelSnapshot
+from worker.versions.units import lacks_units
 
 STAYS = "the retrained version is kept to compare with"
 """What becomes of a retrained version that the adapted one is near enough to."""
@@ -69,12 +69,6 @@ def retrain_at_head(attempt: JobAttempt) -> None:
         attempt.progress(0.92, "comparing with the adapted version")
         figures = compare_with(snapshot, adapted, current, draft)
     record_version(attempt, draft, partial(settle, snapshot, draft, adapted, figures))
-
-
-def lacks_units(state: State) -> bool:
-    """Whether a column may have come when no example had a value in it: by now there may be some to measure it by."""
-    encoder = state.predictor.encoder
-    return isinstance(encoder, TableEncoder) and encoder.lacks_units
 
 
 def bring_to_head(attempt: JobAttempt) -> None:

@@ -27,6 +27,7 @@ from core.tables.versions import Version
 from worker.attempt import JobAttempt
 from worker.passes.shared import Reading
 from worker.versions.snapshot import ModelSnapshot, Unadaptable, count_rows
+from worker.versions.units import measure_new_columns
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) ->
     if not snapshot.reads(parent):
         with cost.timed():
             parent, memory = follow_schema(snapshot, tip, parent, memory, added)
+    else:
+        measure_new_columns(snapshot, tip, parent, added)
     if snapshot.erasing or (snapshot.removal and count_rows(removed)):
         cost.data_passes += bool(parent.predictor.encoder.state_dict())
         reading = Reading(attempt, snapshot.in_force(), attempt.part(0.02, 0.05), "reading the examples")

@@ -116,8 +116,8 @@ class TableEncoder(Encoder):
 
     @property
     def lacks_units(self) -> bool:
-        """Whether a number or a date enters as it is: as a rule one that came when no row had a value in it."""
-        unmeasured = (self.mean == 0) & (self.scale == 1)
+        """Whether a number or a date has the unit 1: as a rule one that came when rows had no values in it, or one."""
+        unmeasured = self.scale == 1
         unmeasured[self.booleans] = False
         return bool(unmeasured.any())
 

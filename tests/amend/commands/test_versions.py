@@ -121,6 +121,9 @@ def test_without_holdout_and_coefficients_the_rest_is_shown(stand_in: StandIn) -
     stand_in.answer({**COMPARED, "rows": 0, "figures": {}, "coefficients": None, "coefficients_total": None})
     printed = stand_in.run("versions", "compare", "churn", "6", "7").stdout
     assert "There is no holdout" in printed
+    columns = {"field": "input.columns", "a": [], "b": []}
+    stand_in.answer({**COMPARED, "rows": 0, "differences": [columns]})
+    assert "They read other columns" in stand_in.run("versions", "compare", "churn", "6", "7").stdout
     assert "regularizer.delta" in printed
 
 
