@@ -23,42 +23,51 @@ MOST_CLASSES = 50
 
 
 class Mean:
-    """A mean of numbers that come chunk by chunk, and its standard error."""
+    """A mean of numbers that come chunk by chunk, each by its weight, and its standard error."""
 
     def __init__(self) -> None:
         self.count, self.value, self._squares = 0, 0.0, 0.0
+        self._weight = self._weight_squares = 0.0
 
-    def add(self, values: Tensor) -> None:
+    def add(self, values: Tensor, weight: Tensor) -> None:
         """Take the next numbers (Chan, Golub & LeVeque 1979: squares of large numbers would leave no digits)."""
-        values = values.double()
-        mean = float(values.mean())
-        self._add(len(values), mean, float(((values - mean) ** 2).sum()))
+        values, total = values.double(), float(weight.sum())
+        mean = float((weight * values).sum()) / total
+        squares, weight_squares = float((weight * (values - mean) ** 2).sum()), float((weight**2).sum())
+        self._add(len(values), total, weight_squares, mean, squares)
 
-    def _add(self, many: int, mean: float, squares: float) -> None:
+    def _add(self, many: int, weight: float, weight_squares: float, mean: float, squares: float) -> None:
         if many == 0:
             return
-        apart, count = mean - self.value, self.count + many
-        self._squares += squares + apart**2 * self.count * many / count
-        self.value += apart * many / count
-        self.count = count
+        apart, total = mean - self.value, self._weight + weight
+        self._squares += squares + apart**2 * self._weight * weight / total
+        self.value += apart * weight / total
+        self.count += many
+        self._weight, self._weight_squares = total, self._weight_squares + weight_squares
 
     def sums(self) -> Tensor:
-        """(3,): all of it, for `merge`."""
-        return torch.tensor([self.count, self.value, self._squares], dtype=torch.float64)
+        """(5,): all of it, for `merge`."""
+        weights = (self._weight, self._weight_squares)
+        return torch.tensor([self.count, *weights, self.value, self._squares], dtype=torch.float64)
 
     def merge(self, sums: Tensor) -> None:
         """Take the numbers that came elsewhere."""
-        many, mean, squares = sums.tolist()
-        self._add(int(many), mean, squares)
+        many, *others = sums.tolist()
+        self._add(int(many), *others)
 
     @property
     def variance(self) -> float:
-        return self._squares / self.count if self.count else math.nan
+        return self._squares / self._weight if self.count else math.nan
+
+    @property
+    def independent(self) -> float:
+        """As many numbers of the same weight would say as much: (sum v)^2 / sum v^2 (Kish 1965)."""
+        return self._weight**2 / self._weight_squares if self.count else 0.0
 
     @property
     def error(self) -> float:
         """The standard error: how far, by chance, it may be from the mean of all that could have come."""
-        return math.sqrt(self.variance / self.count) if self.count else math.nan
+        return math.sqrt(self.variance / self.independent) if self.count else math.nan
 
 
 class Evaluation(Accumulator):
@@ -72,11 +81,10 @@ class Evaluation(Accumulator):
         self.classifies = self.target in ("binary", "classes")
         self.work = 2.0 * state.predictor.size
         classes = max(2, state.predictor.family.outputs)
-        self._loss, self._square = Mean(), Mean()
-        self._right = 0
+        self._loss, self._square, self._right = Mean(), Mean(), Mean()
         self._confusion = np.zeros((classes, classes), np.int64) if classes <= MOST_CLASSES else None
-        self._bins = np.zeros((BINS, 3))
-        """Of each bin: sum of confidences, how often they were right, how many."""
+        self._bins = np.zeros((BINS, 4))
+        """Of each bin: sums of confidences, of those that were right, of all, by their weights; how many there are."""
 
     @property
     def count(self) -> int:
@@ -89,20 +97,22 @@ class Evaluation(Accumulator):
             return f, self.state.predictor.family.mean(f)
 
     def add(self, chunk: Examples) -> None:
-        self.add_predictions(*self.predict(chunk.x), chunk.y)
+        self.add_predictions(*self.predict(chunk.x), chunk.y, weights_of(chunk))
 
-    def add_predictions(self, f: Tensor, mean: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def add_predictions(self, f: Tensor, mean: Tensor, y: Tensor, weight: Tensor) -> dict[str, Tensor]:
         """Take the predictions for a chunk of examples; what each example adds to the means among the metrics."""
         y = y.to(f)
         loss = self.state.predictor.family.loss(y, f).double()
         if self.target == "count":  # the least that a count of y can cost; of the others it is 0
             loss = loss - (y - torch.xlogy(y, y)).double().sum(1)
-        self._loss.add(loss)
+        loss = loss.cpu()
+        self._loss.add(loss, weight)
         if not self.classifies:
-            self._square.add(((mean - y).double() ** 2).sum(1))
+            self._square.add(((mean - y).double() ** 2).sum(1).cpu(), weight)
             return {"loss": loss}
         guess, truth = choices(mean), choices(y)
-        self._right += int((truth == guess).sum())
+        hits = torch.from_numpy(truth == guess)
+        self._right.add(hits, weight)
         if self._confusion is not None:
             np.add.at(self._confusion, (truth, guess), 1)
         # of two classes: how often it is the second; of more: how often the likeliest is right
@@ -112,21 +122,22 @@ class Evaluation(Accumulator):
             confidence, right = mean.max(1).values.double().cpu().numpy(), truth == guess
         confidence = np.nan_to_num(confidence)  # an input so extreme that the model has no answer
         place = np.minimum((confidence * BINS).astype(int), BINS - 1)
-        np.add.at(self._bins, place, np.stack([confidence, right, np.ones(len(y))], 1))
-        return {"loss": loss, "accuracy": torch.from_numpy(truth == guess)}
+        v = weight.numpy()
+        np.add.at(self._bins, place, np.stack([confidence * v, right * v, v, np.ones(len(y))], 1))
+        return {"loss": loss, "accuracy": hits}
 
     def empty(self) -> Self:
         return type(self)(self.state)
 
     def sums(self) -> Tensors:
-        found = {"loss": self._loss.sums(), "square": self._square.sums(), "right": torch.tensor(self._right)}
+        found = {"loss": self._loss.sums(), "square": self._square.sums(), "right": self._right.sums()}
         found["bins"] = torch.from_numpy(self._bins)
         return found if self._confusion is None else {**found, "confusion": torch.from_numpy(self._confusion)}
 
     def merge(self, sums: Tensors) -> None:
         self._loss.merge(sums["loss"])
         self._square.merge(sums["square"])
-        self._right += int(sums["right"])
+        self._right.merge(sums["right"])
         self._bins += sums["bins"].numpy()
         if self._confusion is not None:
             self._confusion += sums["confusion"].numpy()
@@ -143,31 +154,36 @@ class Evaluation(Accumulator):
         """accuracy and calibration of classes, rmse of numbers, and the loss: 0 for a model that is certain and right.
 
         The loss is the log loss of classes, half the squared error of numbers, half the deviance of counts;
-        calibration is the expected calibration error. `rows` is on how many it is measured, and what ends in `_se` the
-        standard error of a figure.
+        calibration is the expected calibration error. Rows count by their weights, as scikit-learn's `sample_weight`
+        has it; those of classes do not. `rows` is on how many it is measured, and what ends in `_se` the standard error
+        of a figure.
         """
         if self.count == 0:
             return {}
         found: dict[str, float] = {"rows": self.count, "loss": self._loss.value, "loss_se": self._loss.error}
         if self.classifies:
-            right = self._right / self.count
-            found |= {"accuracy": right, "accuracy_se": math.sqrt(right * (1 - right) / self.count)}
-            found["calibration"] = float(np.abs(self._bins[:, 0] - self._bins[:, 1]).sum()) / self.count
+            found |= {"accuracy": self._right.value, "accuracy_se": self._right.error}
+            found["calibration"] = float(np.abs(self._bins[:, 0] - self._bins[:, 1]).sum() / self._bins[:, 2].sum())
         else:
             root = math.sqrt(self._square.value)
             found |= {"rmse": root, "rmse_se": self._square.error / (2 * root) if root else 0.0}
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def drawn(self) -> EvaluationFigures:
-        """What a picture of the predictions needs: confusion by class, reliability by confidence."""
+        """What a picture of the predictions needs: confusion by class, in rows; reliability by confidence."""
         if not self.classifies or self.count == 0:
             return {}
         sums = self._bins[self._bins[:, 2] > 0]
         reliability: list[ReliabilityBin] = [
-            {"confidence": c / n, "accuracy": r / n, "count": int(n)} for c, r, n in sums.tolist()
+            {"confidence": c / v, "accuracy": r / v, "count": int(n)} for c, r, v, n in sums.tolist()
         ]
         confusion = None if self._confusion is None else self._confusion.tolist()
         return {"confusion": confusion, "reliability": reliability}
+
+
+def weights_of(chunk: Examples) -> Tensor:
+    """(n,) how many times each row counts."""
+    return torch.ones(len(chunk), dtype=torch.float64) if chunk.weight is None else chunk.weight.double().cpu()
 
 
 def choices(mean: Tensor) -> NDArray[np.int64]:

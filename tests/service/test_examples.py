@@ -163,7 +163,13 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "huge label": ({"y": 10**400}, "y", "label_invalid"),
     "no label": ({"y": None}, "y", "example_invalid"),
     "another split": ({"split": "test"}, "split", "example_invalid"),
-    "an unknown field": ({"weight": 2}, "", "example_invalid"),
+    "an unknown field": ({"importance": 2}, "", "example_invalid"),
+    "a weight of nothing": ({"weight": 0}, "weight", "weight_invalid"),
+    "a weight below nothing": ({"weight": -1.5}, "weight", "weight_invalid"),
+    "a weight above all": ({"weight": 1e7}, "weight", "weight_invalid"),
+    "a weight beyond numbers": ({"weight": 10**400}, "weight", "weight_invalid"),
+    "text as a weight": ({"weight": "2"}, "weight", "weight_invalid"),
+    "true as a weight": ({"weight": True}, "weight", "weight_invalid"),
 }
 
 

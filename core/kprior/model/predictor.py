@@ -63,8 +63,10 @@ class Predictor:
         self.device = torch.device(device)
         self.family = family_of(spec["target"])
         self.encoder = encoder_of(spec["input"]).to(self.device)
-        weights = class_weights(self.spec)
-        self._class_weight = None if weights is None else torch.tensor(weights, dtype=torch.float64, device=self.device)
+        weights = class_weights(spec["target"], spec.get("class_weight", {}))
+        self._class_weight: Tensor | None = None
+        if any(weight != 1 for weight in weights):
+            self._class_weight = torch.tensor(weights, dtype=torch.float64, device=self.device)
         with torch.random.fork_rng(devices=[]):
             # not torch.manual_seed, which notes the stack for each kind of GPU that may come: more work than all else
             torch.default_generator.manual_seed(seed)

@@ -196,16 +196,13 @@ def dtype_of(given: Input) -> Literal["float32", "uint8"]:
     return given.get("dtype", "float32") if given["kind"] == "image" else "float32"
 
 
-def class_weights(spec: PredictorSpec) -> list[float] | None:
-    """The weight of each class, in the order of the target's values; None where all count the same.
+def class_weights(target: Target, given: dict[str, float]) -> list[float]:
+    """The weight of each class, in the order of the target's values.
 
-    >>> spec = {"input": {"kind": "vector", "dim": 1}, "architecture": {"kind": "linear"}}
-    >>> class_weights({**spec, "target": {"kind": "binary"}, "class_weight": {"1": 5.0}})
+    >>> class_weights({"kind": "binary"}, {"1": 5.0})
     [1.0, 5.0]
     """
-    given = spec.get("class_weight") or {}
-    found = [float(given.get(str(value), 1.0)) for value in values_of(spec["target"])]
-    return None if all(weight == 1 for weight in found) else found
+    return [float(given.get(str(value), 1.0)) for value in values_of(target)]
 
 
 def values_of(target: Target) -> list[int | str]:
