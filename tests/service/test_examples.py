@@ -108,7 +108,7 @@ def test_any_printable_id_is_found_again(stack: Stack, api: httpx.Client, id_: s
     name = stack.model()
     add(api, name, [{**FIRST, "id": id_}])
     path = "".join(f"%{byte:02x}" for byte in id_.encode())
-    shown = {"id": id_, "x": [1, 2], "y": 1, "split": "train", "position": 1}
+    shown = {"id": id_, "x": [1, 2], "y": 1, "split": "train", "weight": 1, "position": 1}
     assert api.get(f"/v1/models/{name}/examples/{path}").json() == shown
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -67,21 +68,28 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_metrics_are_those_of_scikit_learn(kind: str) -> None:
+@pytest.mark.parametrize("weighted", [False, True])
+def test_metrics_are_those_of_scikit_learn(kind: str, weighted: bool) -> None:
     state, holdout = trained(kind, problem(kind)), problem(kind, seed=1)
+    weight = np.random.default_rng(2).uniform(0.1, 9.0, len(holdout)) if weighted else None
+    if weight is not None:
+        holdout = replace(holdout, weight=torch.from_numpy(weight))
     [found] = evaluate([state], halves(holdout))
-    mean, y = predicted(state, holdout), holdout.y.numpy()
+    mean, y, v = predicted(state, holdout), holdout.y.numpy(), {"sample_weight": weight}
     expected = {
         "binary": lambda: {
-            "loss": log_loss(y[:, 0], mean[:, 0]),
-            "accuracy": accuracy_score(y[:, 0], mean[:, 0] > 0.5),
+            "loss": log_loss(y[:, 0], mean[:, 0], **v),
+            "accuracy": accuracy_score(y[:, 0], mean[:, 0] > 0.5, **v),
         },
         "classes": lambda: {
-            "loss": log_loss(y.argmax(1), mean, labels=[0, 1, 2]),
-            "accuracy": accuracy_score(y.argmax(1), mean.argmax(1)),
+            "loss": log_loss(y.argmax(1), mean, labels=[0, 1, 2], **v),
+            "accuracy": accuracy_score(y.argmax(1), mean.argmax(1), **v),
         },
-        "number": lambda: {"loss": mean_squared_error(y, mean) / 2, "rmse": root_mean_squared_error(y, mean)},
-        "count": lambda: {"loss": mean_poisson_deviance(y, mean) / 2, "rmse": root_mean_squared_error(y, mean)},
+        "number": lambda: {"loss": mean_squared_error(y, mean, **v) / 2, "rmse": root_mean_squared_error(y, mean, **v)},
+        "count": lambda: {
+            "loss": mean_poisson_deviance(y, mean, **v) / 2,
+            "rmse": root_mean_squared_error(y, mean, **v),
+        },
     }[kind]()
     assert {name: found.metrics[name] for name in expected} == pytest.approx(expected)
     errors = {f"{name}_se" for name in expected}
@@ -106,8 +114,8 @@ def test_a_mean_of_large_numbers_keeps_the_digits_of_its_error() -> None:
     values = torch.randn(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     near, far = Mean(), Mean()
     for part in values.split(300):
-        near.add(part)
-        far.add(part + 1e9)
+        near.add(part, torch.ones(len(part)))
+        far.add(part + 1e9, torch.ones(len(part)))
     assert near.value == pytest.approx(float(values.mean()))
     assert near.error == pytest.approx(float(values.std(correction=0)) / 1000**0.5)
     assert far.error == pytest.approx(near.error, rel=1e-6)
@@ -145,7 +153,7 @@ def test_a_certain_and_right_model_costs_nothing(kind: str) -> None:
     [found] = evaluate([trained(kind, data)], [])
     f = {"binary": 80 * (2 * data.y - 1), "classes": 80 * data.y, "number": data.y, "count": data.y.log()}[kind]
     f = f.clamp(min=-80)
-    found.add_predictions(f, found.state.predictor.family.mean(f), data.y)
+    found.add_predictions(f, found.state.predictor.family.mean(f), data.y, torch.ones(len(data)))
     assert found.metrics["loss"] == pytest.approx(0, abs=1e-9)
     assert found.metrics.get("accuracy", 1.0) == 1.0
     assert found.metrics.get("rmse", 0.0) == pytest.approx(0, abs=1e-9)
@@ -169,7 +177,7 @@ def test_predictions_that_are_no_numbers_are_no_errors(kind: str) -> None:
     data = problem(kind, 20)
     [found] = evaluate([trained(kind, data)], [data])
     f = torch.full_like(data.y, math.nan)
-    found.add_predictions(f, f, data.y)
+    found.add_predictions(f, f, data.y, torch.ones(len(data)))
     assert all(math.isfinite(value) for value in found.metrics.values())
     assert found.count == 40
 
