@@ -57,28 +57,36 @@ def show_values(values: Sequence[Any] | None) -> str:
 
 
 def read_schema(
-    frame: Any, target: str, *, id: str | None = None, subject: str | None = None, target_kind: str | None = None
+    frame: Any,
+    target: str,
+    *,
+    id: str | None = None,
+    subject: str | None = None,
+    weight: str | None = None,
+    target_kind: str | None = None,
 ) -> FrameSchema:
     """Read input and target of a model from a frame.
 
     Numbers, booleans, dates and timestamps are columns of that type; texts and pandas' categoricals are categories. The
     target is ``binary`` if it is boolean or 0 and 1, ``classes`` if it is text or has few whole numbers, else
-    ``number``, unless ``target_kind`` says otherwise. The columns ``id`` and ``subject`` are left out, and so are those
-    that mean something else in examples (`frames.NO_FEATURES`).
+    ``number``, unless ``target_kind`` says otherwise. The columns ``id``, ``subject`` and ``weight`` are left out, and
+    so are those that mean something else in examples (`frames.NO_FEATURES`).
 
     ValueError names a column that cannot be read, and says what to do.
     """
     table = to_table(frame)
-    for name in filter(None, (target, id, subject)):
+    for name in filter(None, (target, id, subject, weight)):
         if name not in table.column_names:
             raise ValueError(f"the frame has no column {name!r}; it has {quote(table.column_names)}")
     if target_kind not in (None, *TARGETS):
         raise ValueError(f"target_kind is {target_kind!r}; it can be {', '.join(TARGETS)}")
-    apart = {target, id, subject, *NO_FEATURES}
+    apart = {target, id, subject, weight, *NO_FEATURES}
     features = [name for name in table.column_names if name not in apart]
     if not features:
         raise ValueError("the frame has no column that could be a feature")
     notes: list[str] = []
+    if weight is None and "weight" in table.column_names and target != "weight":
+        notes.append("'weight' is how many times a row counts: rename the column, if it is a feature")
     columns = [read_column(name, table.column(name), notes) for name in features]
     described = read_target(target, table.column(target), target_kind, notes)
     left_out = [name for name in table.column_names if name in apart and name != target]

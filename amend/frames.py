@@ -9,7 +9,7 @@ from typing import Any
 from amend import batches
 from amend.sansio import without_none
 
-NO_FEATURES = ("id", "subject", "y", "split")
+NO_FEATURES = ("id", "subject", "y", "weight", "split")
 """Columns of examples that are no inputs: who predicts for a frame that was trained on need not take them out."""
 
 
@@ -48,9 +48,9 @@ def name_columns(frame: Any, names: Mapping[str, str]) -> Any:
     return rest
 
 
-def with_names(examples: Any, id: str | None, subject: str | None, target: str | None) -> Any:
+def with_names(examples: Any, id: str | None, subject: str | None, target: str | None, weight: str | None) -> Any:
     """Examples as they are, unless columns of them are named."""
-    names = without_none({"id": id, "subject": subject, "y": target})
+    names = without_none({"id": id, "subject": subject, "y": target, "weight": weight})
     return name_columns(examples, names) if names else examples
 
 

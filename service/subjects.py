@@ -78,7 +78,9 @@ def look_up_subject(body: Person, caller: Eraser, context: ContextDep) -> Lookup
     responses={200: {"content": {LINES: {"schema": {"type": "string"}}}}, **documented()},
 )
 def export_subject(body: Person, caller: Eraser, context: ContextDep) -> StreamingResponse:
-    """All examples about a person, as NDJSON: `{"model", "id", "x", "y", "split", "position", "in_force"}` a line."""
+    """All examples about a person, as NDJSON: `{"model", "id", "x", "y", "weight", "split", "position",
+    "in_force"}` a line.
+    """
     subject = hash_person(body, context)
     with context.database.read() as session:
         models = [model for model, _ in queries.models_of(session, subject, caller.models)]

@@ -47,6 +47,7 @@ COLUMNS: output.Columns[Example] = {
     "id": lambda example: example.id,
     "split": lambda example: example.split,
     "y": lambda example: example.y,
+    "weight": lambda example: example.weight,
     "position": lambda example: example.position,
     "x": lambda example: shorten(output.format_value(example.x)),
 }
@@ -59,6 +60,7 @@ FormatOption = Annotated[
 Target = Annotated[str | None, typer.Option("--target", metavar="COLUMN", help="What the file calls y.")]
 Id = Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="What the file calls id.")]
 Subject = Annotated[str | None, typer.Option("--subject", metavar="COLUMN", help="What the file calls subject.")]
+Weight = Annotated[str | None, typer.Option("--weight", metavar="COLUMN", help="What the file calls weight.")]
 
 
 @command(app)
@@ -70,12 +72,13 @@ def add(
     target: Target = None,
     id_: Id = None,
     subject: Subject = None,
+    weight: Weight = None,
 ) -> None:
     """Add a file of examples; it is stored whole or not at all, and adding it again does no harm.
 
     Example: amend examples add churn march.csv --target left --id customer
     """
-    content, content_type = read_examples(file, format_, {"y": target, "id": id_, "subject": subject})
+    content, content_type = read_examples(file, format_, {"y": target, "id": id_, "subject": subject, "weight": weight})
     connection.show(
         connection.client.post(path("models", model, "examples"), content=content, content_type=content_type)
     )
@@ -90,13 +93,14 @@ def replace(
     target: Target = None,
     id_: Id = None,
     subject: Subject = None,
+    weight: Weight = None,
     wait: Wait = False,
 ) -> None:
     """Correct examples by a file: those with the same ids are replaced, all or none, and the model is adapted.
 
     Example: amend examples replace churn corrected.csv --wait
     """
-    content, content_type = read_examples(file, format_, {"y": target, "id": id_, "subject": subject})
+    content, content_type = read_examples(file, format_, {"y": target, "id": id_, "subject": subject, "weight": weight})
     place = path("models", model, "examples")
     answer = connection.client.request("PUT", place, content=content, content_type=content_type)
     follow_up(connection, connection.client.read(Replaced, answer), wait)
@@ -181,7 +185,7 @@ def read_examples(file: str, given: Format | None, named: Mapping[str, str | Non
 def name_columns(file: str, form: Format, names: dict[str, str]) -> tuple[bytes, str]:
     """The content of a file with columns, under the names that examples have."""
     if form not in (Format.CSV, Format.ARROW, Format.PARQUET):
-        fail("--target, --id and --subject name columns: of .csv, .arrow and .parquet files")
+        fail("--target, --id, --subject and --weight name columns: of .csv, .arrow and .parquet files")
     try:
         if form is Format.CSV:
             return name_csv_columns(read_bytes(file), names), CONTENT_TYPES[form]

@@ -62,6 +62,6 @@ def describe_frame(frame: Any, target: str) -> Inputs:
         table = table.append_column("id", pa.array([f"row-{i}" for i in range(table.num_rows)]))
     if "split" not in table.column_names:
         table = table.append_column("split", pa.array(["train"] * table.num_rows))
-    names = [name for name in table.column_names if name not in (*NO_FEATURES, "weight")]
+    names = [name for name in table.column_names if name not in NO_FEATURES]
     trained = sum(split != "holdout" for split in table.column("split").to_pylist())
     return Inputs(names, (len(names),), trained, table)

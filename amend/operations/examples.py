@@ -25,17 +25,18 @@ class ExampleOperations(Caller):
         id: str | None = None,
         subject: str | None = None,
         target: str | None = None,
+        weight: str | None = None,
     ) -> Flow[responses.Added]:
         """Add examples: a pandas frame or another table, columns (``{"id": ids, "x": array, "y": array}``), or an
         iterable of examples as REST has them (``{"id": "a1", "subject": "user-7", "x": [...], "y": 1}``).
 
-        Of a frame, ``id``, ``subject`` and ``target`` name the columns that are called ``id``, ``subject`` and ``y`` in
-        examples, where they have other names.
+        Of a frame, ``id``, ``subject``, ``target`` and ``weight`` name the columns that are called ``id``, ``subject``,
+        ``y`` and ``weight`` in examples, where they have other names.
 
         They go out in batches, each stored whole or not at all; an iterable is consumed as they do. If one is refused,
         those before it are stored, and adding all of them again does no harm.
         """
-        examples = frames.with_names(examples, id, subject, target)
+        examples = frames.with_names(examples, id, subject, target, weight)
         added = responses.Added()
         for response in (yield from self.send_batches("POST", model, examples)):
             added = added + self.read(responses.Added, response)
@@ -43,13 +44,21 @@ class ExampleOperations(Caller):
 
     @operation
     def replace_example(
-        self, model: str, id: str, x: Any, y: Any, *, subject: str | None = None, split: str | None = None
+        self,
+        model: str,
+        id: str,
+        x: Any,
+        y: Any,
+        *,
+        subject: str | None = None,
+        split: str | None = None,
+        weight: float | None = None,
     ) -> Flow[responses.Replaced]:
         """Correct an example in force: from one position on, this one is in its place, and the model is adapted.
 
-        Without ``subject`` or ``split`` it keeps its own. The same content again does nothing.
+        Without ``subject``, ``split`` or ``weight`` it keeps its own. The same content again does nothing.
         """
-        body = {"x": x, "y": y, **without_none({"subject": subject, "split": split})}
+        body = {"x": x, "y": y, **without_none({"subject": subject, "split": split, "weight": weight})}
         return self.ask(responses.Replaced, "PUT", path("models", model, "examples", id), body)
 
     @operation
@@ -61,13 +70,14 @@ class ExampleOperations(Caller):
         id: str | None = None,
         subject: str | None = None,
         target: str | None = None,
+        weight: str | None = None,
     ) -> Flow[responses.Replaced]:
         """Correct examples in force, by their ids, in any form that ``add_examples`` takes.
 
         They go out in batches; of each all are corrected, or none. If one is refused, those before it are corrected,
         and correcting all of them again does no harm.
         """
-        examples = frames.with_names(examples, id, subject, target)
+        examples = frames.with_names(examples, id, subject, target, weight)
         replaced = responses.Replaced()
         for response in (yield from self.send_batches("PUT", model, examples)):
             replaced = replaced + self.read(responses.Replaced, response)

@@ -25,22 +25,27 @@ class Models(Caller):
         *,
         id: str | None = None,
         subject: str | None = None,
+        weight: str | None = None,
         target_kind: str | None = None,
         architecture: Spec | None = None,
         regularizer: Spec | None = None,
+        class_weight: Mapping[Any, float] | None = None,
         training: Spec | None = None,
         policy: Spec | None = None,
     ) -> Flow[responses.Model]:
         """Create a model; what is not given has defaults. It is trained by its first adaptation.
 
         Instead of an input, a frame of pandas, polars or pyarrow will do: its columns, their kinds and categories are
-        read from it, and the target is the name of a column. ``id`` and ``subject`` name columns that are no features,
-        ``target_kind`` says what the target is where its values do not. No row is sent. The model that is returned
-        shows what was read; ``amend.read_schema`` does so without making one.
+        read from it, and the target is the name of a column. ``id``, ``subject`` and ``weight`` name columns that are
+        no features, ``target_kind`` says what the target is where its values do not. No row is sent. The model that is
+        returned shows what was read; ``amend.read_schema`` does so without making one.
         """
         if frames.is_frame(input):
-            input, target = describe_frame(input, target, id=id, subject=subject, target_kind=target_kind)
+            names = {"id": id, "subject": subject, "weight": weight}
+            input, target = describe_frame(input, target, **names, target_kind=target_kind)
         parts = {"architecture": architecture, "regularizer": regularizer, "training": training, "policy": policy}
+        if class_weight is not None:
+            parts["class_weight"] = {str(label): times for label, times in class_weight.items()}
         body = {"name": name, "input": input, "target": target, **without_none(parts)}
         return self.ask(responses.Model, "POST", path("models"), body)
 

@@ -18,7 +18,7 @@ class Predictions(Caller):
 
         Inputs are a list, a NumPy array, or a frame of pandas, polars or pyarrow, of any length. A table's columns are
         found by their names: ValueError if one is missing, or unknown. Of a vector they are taken in their order.
-        ``id``, ``subject``, ``y`` and ``split`` are passed over.
+        ``id``, ``subject``, ``y``, ``weight`` and ``split`` are passed over.
         """
         place = path("models", model, "predictions")
         if not frames.is_frame(inputs):

@@ -77,6 +77,7 @@ class ExportedExample(TypedDict):
     id: str
     x: Any
     y: int | float | str
+    weight: float
     split: str
     position: int
     in_force: bool

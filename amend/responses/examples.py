@@ -43,6 +43,7 @@ class Example(Answer, frozen=True):
     y: int | float | str
     split: str
     position: int
+    weight: float = 1.0
 
 
 class Removed(Answer, frozen=True):

@@ -43,6 +43,8 @@ class Model(Answer, frozen=True):
     """Changes that the champion does not stand for yet."""
     created_at: datetime
     held: Held | None = None
+    class_weight: dict[str, float] | None = None
+    """What examples of each class count more in training."""
 
 
 class Resumed(Model, frozen=True):

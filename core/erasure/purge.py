@@ -75,7 +75,7 @@ def purge_removed(session: Session, model: Model) -> int:
         Version.position < Example.removed,
     )
     kept = (unneeded, Example.subject.is_not(None), known)
-    blank = update(Example).where(*kept, HAS_CONTENT).values(x=b"", y=0.0, id="")
+    blank = update(Example).where(*kept, HAS_CONTENT).values(x=b"", y=0.0, id="", weight=None)
     rest = delete(Example).where(unneeded, sa.or_(Example.subject.is_(None), ~known))
     return rows_changed(session, blank) + rows_changed(session, rest)
 

@@ -134,22 +134,31 @@ def add_locked(session: Session, model_id: int, share: float, batch: Batch) -> A
 
 def find_new(session: Session, model_id: int, share: float, batch: Batch) -> list[int]:
     """Which examples are neither in force nor earlier in the batch; the others must say the same again."""
-    columns = (Example.id, Example.x, Example.y, Example.subject, Example.holdout, Example.position)
+    columns = (
+        Example.id,
+        Example.x,
+        Example.y,
+        Example.subject,
+        Example.weight,
+        Example.holdout,
+        Example.position,
+    )
     ids = batch.ids.to_pylist()
     found = look_up_in_force(session, model_id, Example.id, ids, columns)
     layout = layout_at(session, model_id, batch.layout)
     seen: dict[str, tuple[Any, ...]] = {}
-    for id_, x, y, subject, held_out, position in found:
+    for id_, x, y, subject, weight, held_out, position in found:
         y, x = layout.content(position, y, x)
-        seen[id_] = (x, y, subject, held_out)
+        seen[id_] = (x, y, subject, 1.0 if weight is None else weight, held_out)
     new = []
-    contents = zip(batch.features, batch.y.tolist(), batch.subjects, batch.splits, strict=True)
+    weights = batch.weights_or([None] * len(batch))
+    contents = zip(batch.features, batch.y.tolist(), batch.subjects, weights, batch.splits, strict=True)
     holdout = batch.holdouts(share).tolist()
     for i, (id_, content) in enumerate(zip(ids, contents, strict=True)):
         before = seen.get(id_)
         if before is None:
-            seen[id_] = (*content[:3], holdout[i])
+            seen[id_] = (*content[:4], holdout[i])
             new.append(i)
-        elif before[:3] != content[:3] or (None not in (before[3], content[3]) and before[3] != content[3]):
+        elif before[:4] != content[:4] or (None not in (before[4], content[4]) and before[4] != content[4]):
             raise Conflict.at(("examples", i), "example_conflict", "the id is taken by an example with other content")
     return new

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import math
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ class Batch:
     splits: Sequence[Split]
     layout: int = 0
     """Where the input or the target changed last, as far as the parser knew."""
+    weights: NDArray[np.float64] | None = None
+    """How many times each counts, NaN where that is not said; None: it is said of none."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -44,7 +47,22 @@ class Batch:
             self.y[index],
             [self.splits[i] for i in index],
             self.layout,
+            None if self.weights is None else self.weights[index],
         )
+
+    @cached_property
+    def stored_weights(self) -> NDArray[np.float64] | None:
+        """What is stored of them; None where every example counts once."""
+        if self.weights is None:
+            return None
+        found = np.where(np.isnan(self.weights), 1.0, self.weights)
+        return found if (found != 1).any() else None
+
+    def weights_or(self, otherwise: Sequence[float | None]) -> list[float]:
+        """The weight of each example, another where it is not said; one where that is not, either."""
+        given = [None] * len(self) if self.weights is None else self.weights.tolist()
+        made = [other if own is None or math.isnan(own) else own for own, other in zip(given, otherwise, strict=True)]
+        return [1.0 if weight is None else weight for weight in made]
 
     @cached_property
     def features(self) -> list[bytes]:

@@ -28,7 +28,7 @@ from core.ledger.batch import Batch
 Parameters = Mapping[str, int | float | str | bytes | datetime | Sequence[int] | None]
 """Values of a statement of ours, by name."""
 COLUMNS = "model_id, position, holdout, y, x, id, subject"
-COPY = f"COPY examples ({COLUMNS}) FROM STDIN (FORMAT BINARY)"
+"""Of an example that counts once; `weight` comes before them where others are in the batch."""
 SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 NULL = b"\xff\xff\xff\xff"
 END = b"\xff\xff"
@@ -42,12 +42,25 @@ def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: N
     driver: Any = connection.connection.driver_connection
     with sqlalchemy_errors(connection):
         if connection.dialect.name == "sqlite":
+            weights = batch.stored_weights
             ours = (repeat(model_id, len(batch)), range(first, first + len(batch)), holdout.tolist())
-            rows = zip(*ours, batch.y.tolist(), batch.features, batch.ids.to_pylist(), batch.subjects, strict=True)
-            driver.executemany(f"INSERT INTO examples ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            theirs = (batch.y.tolist(), batch.features, batch.ids.to_pylist(), batch.subjects)
+            rows = zip(*([] if weights is None else [weights.tolist()]), *ours, *theirs, strict=True)
+            marks = ", ".join("?" * (len(ours) + len(theirs) + (weights is not None)))
+            driver.executemany(f"INSERT INTO examples ({columns_of(batch)}) VALUES ({marks})", rows)
         else:
-            with driver.cursor() as cursor, cursor.copy(COPY) as copy:
+            with driver.cursor() as cursor, cursor.copy(copy_of(batch)) as copy:
                 write_rows(copy.write, lay_out(model_id, batch, holdout), first)
+
+
+def columns_of(batch: Batch) -> str:
+    """The columns that a batch fills: no byte of a weight is sent, or stored, of examples that all count once."""
+    return COLUMNS if batch.stored_weights is None else f"weight, {COLUMNS}"
+
+
+def copy_of(batch: Batch) -> str:
+    """The COPY that takes a batch."""
+    return f"COPY examples ({columns_of(batch)}) FROM STDIN (FORMAT BINARY)"
 
 
 def run(connection: Connection, query: str, values: Parameters) -> Any:
@@ -65,7 +78,7 @@ def to_psycopg(query: str) -> str:
 
 def prepare(batch: Batch, sqlite: bool) -> None:
     """Do what can be done for `insert` before a lock is taken."""
-    _ = batch.draws, batch.features if sqlite else None
+    _ = batch.draws, batch.stored_weights, batch.features if sqlite else None
 
 
 @dataclass(frozen=True)
@@ -77,11 +90,13 @@ class CopyChunk:
     """Where each row begins."""
     before: int
     """Rows of the batch before these."""
+    place: NDArray[np.int64]
+    """Of the bytes of a position in its row."""
 
     def from_position(self, first: int) -> memoryview:
         """The bytes, if the batch begins at position `first`."""
         positions = np.arange(first + self.before, first + self.before + len(self.starts)).astype(">i8")
-        self.data[self.starts[:, None] + POSITION_BYTES] = positions.view("u1").reshape(-1, 8)
+        self.data[self.starts[:, None] + self.place] = positions.view("u1").reshape(-1, 8)
         return self.data.data
 
 
@@ -101,13 +116,15 @@ def write_rows(write: Callable[[Any], None], chunks: Iterable[CopyChunk], first:
 
 def lay_out_chunk(model_id: int, batch: Batch, holdout: NDArray[np.bool_], which: slice) -> CopyChunk:
     """Fields of fixed size come first and are laid out for all rows at once; Arrow puts the others behind them."""
-    size = batch.x.shape[1] * batch.x.itemsize
+    size, weights = batch.x.shape[1] * batch.x.itemsize, batch.stored_weights
     y, ids = batch.y[which], batch.ids[which].cast(pa.binary())
-    kind, sizes = row_dtype(size)
+    kind, sizes = row_dtype(size, weights is not None)
     rows = np.empty(len(y), kind)
     for name, value in sizes.items():
         rows[name] = value
     rows["model_id"], rows["holdout"], rows["y"] = model_id, holdout[which], y
+    if weights is not None:
+        rows["weight"] = weights[which]
     rows["x"] = batch.x[which].view(f"V{size}")[:, 0]
     rows["size of id"] = pc.binary_length(ids)
     ends = np.arange(0, (len(rows) + 1) * rows.itemsize, rows.itemsize, dtype=np.int32)
@@ -115,20 +132,18 @@ def lay_out_chunk(model_id: int, batch: Batch, holdout: NDArray[np.bool_], which
     joined = pc.binary_join_element_wise(heads, ids, subject_fields(batch, which), b"")
     _, starts, data = joined.buffers()
     size = joined.total_values_length
-    return CopyChunk(np.frombuffer(data, "u1")[:size], np.frombuffer(starts, "i4")[: len(y)], which.start)
+    place = np.arange(8) + cast("Any", kind.fields)["position"][1]
+    return CopyChunk(np.frombuffer(data, "u1")[:size], np.frombuffer(starts, "i4")[: len(y)], which.start, place)
 
 
 @lru_cache
-def row_dtype(size: int) -> tuple[np.dtype[np.void], dict[str, int]]:
+def row_dtype(size: int, weighted: bool) -> tuple[np.dtype[np.void], dict[str, int]]:
     """The beginning of a row whose x has `size` bytes, and what is the same in all rows."""
-    fields = [("model_id", ">i4"), ("position", ">i8"), ("holdout", "u1"), ("y", ">f8"), ("x", f"V{size}")]
+    fields = [("weight", ">f8")] if weighted else []
+    fields += [("model_id", ">i4"), ("position", ">i8"), ("holdout", "u1"), ("y", ">f8"), ("x", f"V{size}")]
     sized = [part for name, kind in fields for part in ((f"size of {name}", ">i4"), (name, kind))]
     same = {f"size of {name}": np.dtype(kind).itemsize for name, kind in fields}
     return np.dtype([("fields", ">i2"), *sized, ("size of id", ">i4")]), {"fields": len(fields) + 2, **same}
-
-
-POSITION_BYTES = np.arange(8) + cast("Any", row_dtype(0)[0].fields)["position"][1]
-"""Of a position in its row."""
 
 
 def subject_fields(batch: Batch, which: slice) -> pa.Scalar | pa.Array:
@@ -141,18 +156,20 @@ def subject_fields(batch: Batch, which: slice) -> pa.Scalar | pa.Array:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows as arrays: positions (n,), targets (n,), inputs (n, numbers of one input)."""
+    """Rows as arrays: positions (n,), targets (n,), inputs (n, numbers of one input), weights (n,)."""
 
     position: NDArray[np.int64]
     y: NDArray[np.float64]
     x: NDArray[Any]
+    weight: NDArray[np.float64] | None = None
+    """None: each counts once."""
 
     def __len__(self) -> int:
         return len(self.position)
 
 
-def to_rows(rows: list[tuple[int, float, bytes]], dtype: str | None) -> Rows:
-    """Arrays from rows of position, y and the bytes of x; without a dtype these stay bytes, of whatever sizes."""
+def to_rows(rows: list[tuple[int, float, bytes, float | None]], dtype: str | None) -> Rows:
+    """Arrays from rows of position, y, the bytes of x, weight; without a dtype x stays bytes, of whatever sizes."""
     position = np.fromiter((row[0] for row in rows), np.int64, len(rows))
     y = np.fromiter((row[1] for row in rows), np.float64, len(rows))
     if dtype is None:
@@ -161,17 +178,21 @@ def to_rows(rows: list[tuple[int, float, bytes]], dtype: str | None) -> Rows:
         # a bytearray, since torch wants arrays it could write to
         x = np.frombuffer(bytearray().join([row[2] for row in rows]), dtype)
         x = x.reshape(len(rows), -1) if rows else x.reshape(0, 1)
+    given, weight = [row[3] for row in rows], None
+    if given.count(None) < len(given):
+        weight = np.array([1.0 if one is None else one for one in given])
     if (np.diff(position) < 0).any():
         order = np.argsort(position)
         position, y, x = position[order], y[order], x[order]
-    return Rows(position, y, x)
+        weight = None if weight is None else weight[order]
+    return Rows(position, y, x, weight)
 
 
 def select(session: Session, where: str, parameters: Parameters, dtype: str | None) -> Rows:
     """The rows that meet a condition, in the order of their positions."""
     connection = session.connection()
     # sorted here: asked to, PostgreSQL may sort the whole table as long as it has no statistics of it
-    query = f"SELECT position, y, x FROM examples WHERE {where}"
+    query = f"SELECT position, y, x, weight FROM examples WHERE {where}"
     with sqlalchemy_errors(connection):
         return to_rows(run(connection, query, parameters).fetchall(), dtype)
 
@@ -185,7 +206,7 @@ def select_at(
     """
     connection = session.connection()
     values: dict[str, Any] = {**parameters, "model": model_id}
-    query = f"SELECT position, y, x FROM examples WHERE model_id = :model AND {where} AND position"
+    query = f"SELECT position, y, x, weight FROM examples WHERE model_id = :model AND {where} AND position"
     if connection.dialect.name == "sqlite":
         listed = ", ".join(str(int(position)) for position in positions)
         query = f"{query} IN ({listed})"

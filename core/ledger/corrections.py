@@ -39,7 +39,7 @@ class Replaced:
 def replace_examples(session: Session, model: Model, batch: Batch) -> Replaced:
     """Put the examples of a batch in the place of those in force with the same ids, each at a position of its own.
 
-    What is not given stays: the person whom an example is about, and whether it is held out.
+    What is not given stays: the person whom an example is about, how many times it counts, whether it is held out.
 
     Raises
     ------
@@ -54,8 +54,9 @@ def replace_examples(session: Session, model: Model, batch: Batch) -> Replaced:
     layout = layout_at(session, model.id, model.head)
     subjects = [row.subject if given is None else given for row, given in zip(old, batch.subjects, strict=True)]
     splits = [row.holdout if given is None else given for row, given in zip(old, batch.splits, strict=True)]
-    new = replace(batch, subjects=subjects, splits=splits)
-    contents = zip(new.features, new.y.tolist(), subjects, splits, strict=True)
+    weights = batch.weights_or([row.weight for row in old])
+    new = replace(batch, subjects=subjects, splits=splits, weights=np.array(weights))
+    contents = zip(new.features, new.y.tolist(), subjects, weights, splits, strict=True)
     changed = [
         i for i, (row, content) in enumerate(zip(old, contents, strict=True)) if content_of(row, layout) != content
     ]
@@ -66,7 +67,8 @@ def replace_examples(session: Session, model: Model, batch: Batch) -> Replaced:
 
 def find_old(session: Session, model: Model, ids: Sequence[str]) -> list[Any]:
     """The examples in force with these ids, in their order."""
-    columns = (Example.id, Example.position, Example.x, Example.y, Example.subject, Example.holdout)
+    content = (Example.x, Example.y, Example.subject, Example.weight, Example.holdout)
+    columns = (Example.id, Example.position, *content)
     found = {row.id: row for row in look_up_in_force(session, model.id, Example.id, ids, columns)}
     seen = set[str]()
     for i, id_ in enumerate(ids):
@@ -78,10 +80,10 @@ def find_old(session: Session, model: Model, ids: Sequence[str]) -> list[Any]:
     return [found[id_] for id_ in ids]
 
 
-def content_of(row: Any, layout: Layout) -> tuple[bytes, float, bytes | None, bool]:
+def content_of(row: Any, layout: Layout) -> tuple[bytes, float, bytes | None, float, bool]:
     """All that a correction can change of an example."""
     y, x = layout.content(row.position, row.y, row.x)
-    return x, y, row.subject, row.holdout
+    return x, y, row.subject, 1.0 if row.weight is None else row.weight, row.holdout
 
 
 def store(session: Session, model: Model, old: Sequence[Any], new: Batch) -> None:

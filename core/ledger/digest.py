@@ -9,6 +9,7 @@ Keyed, because the difference of two digests is the hash of what was removed: wi
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -33,19 +34,20 @@ def update_digest(secret: bytes, digest: str, added: Data = (), removed: Data = 
 
 
 def sum_hashes(secret: bytes, examples: Examples) -> int:
-    """The sum over examples: each is its position, target and input."""
+    """The sum over examples: each is its position, target, input and, if that is not one, its weight."""
     if isinstance(examples, ConvertedExamples):
         return sum_stored(secret, examples)
     y = examples.y.argmax(1).double() if examples.y.shape[1] > 1 else examples.y[:, 0].double()
     head = np.empty(len(examples), [("position", "<i8"), ("y", "<f8")])
     head["position"], head["y"] = examples.key.numpy(), y.numpy()
     heads, x = head.tobytes(), np.ascontiguousarray(examples.x.numpy()).tobytes()
-    width = len(x) // max(1, len(examples))
+    width, weights = len(x) // max(1, len(examples)), weight_bytes(examples)
     empty, total = hashlib.blake2b(key=hashlib.sha512(b"dataset:" + secret).digest(), digest_size=32), 0
     for i in range(len(examples)):
         one = empty.copy()
         one.update(heads[16 * i : 16 * i + 16])
         one.update(x[width * i : width * (i + 1)])
+        one.update(weights[i])
         total += int.from_bytes(one.digest(), "little")
     return total
 
@@ -55,14 +57,21 @@ def sum_stored(secret: bytes, examples: ConvertedExamples) -> int:
     assert examples.stored is not None
     assert examples.sizes is not None
     empty, total = hashlib.blake2b(key=hashlib.sha512(b"dataset:" + secret).digest(), digest_size=32), 0
-    for position, stored, size in zip(
-        examples.key.tolist(), examples.stored.numpy(), examples.sizes.tolist(), strict=True
-    ):
+    rows = zip(examples.key.tolist(), examples.stored.numpy(), examples.sizes.tolist(), strict=True)
+    for (position, stored, size), weight in zip(rows, weight_bytes(examples), strict=True):
         one = empty.copy()
         one.update(position.to_bytes(8, "little"))
         one.update(stored[:size].tobytes())
+        one.update(weight)
         total += int.from_bytes(one.digest(), "little")
     return total
+
+
+def weight_bytes(examples: Examples) -> Sequence[bytes]:
+    """What of each example's weight is hashed: nothing, where it counts once."""
+    if examples.weight is None:
+        return [b""] * len(examples)
+    return [b"" if weight == 1 else struct.pack("<d", weight) for weight in examples.weight.tolist()]
 
 
 class Digest(Accumulator):

@@ -119,17 +119,16 @@ class Layout:
     def examples(self, rows: bulk.Rows) -> Examples:
         """Tensors of some rows: inputs in their shape, targets in the family's mean space."""
         if not self.steps:
-            return self._examples(rows.position, rows.y, rows.x)
-        y, x = self.convert(rows.position, rows.y, rows.x)
-        made = self._examples(rows.position, y, x)
+            return self._examples(rows, rows.y, rows.x)
+        made = self._examples(rows, *self.convert(rows.position, rows.y, rows.x))
         data = [head.tobytes() + body for head, body in zip(rows.y, rows.x, strict=True)]
         longest = max(map(len, data), default=0)
         filled = np.frombuffer(bytearray().join([d.ljust(longest, b"\0") for d in data]), np.uint8)
         sizes = torch.tensor([len(d) for d in data], dtype=torch.long)
         stored = torch.from_numpy(filled).reshape(len(data), longest)
-        return ConvertedExamples(made.key, made.x, made.y, stored=stored, sizes=sizes)
+        return ConvertedExamples(made.key, made.x, made.y, made.weight, stored=stored, sizes=sizes)
 
-    def _examples(self, position: NDArray[np.int64], y: NDArray[np.float64], x: NDArray[Any]) -> Examples:
+    def _examples(self, rows: bulk.Rows, y: NDArray[np.float64], x: NDArray[Any]) -> Examples:
         target = torch.from_numpy(y)
         if self.classes:
             if np.isnan(y).any():
@@ -137,7 +136,8 @@ class Layout:
             target = torch.nn.functional.one_hot(target.long(), self.classes).double()
         else:
             target = target[:, None]
-        return Examples(torch.from_numpy(position), torch.from_numpy(x).reshape(-1, *self.shape), target)
+        weight = None if rows.weight is None else torch.from_numpy(rows.weight)
+        return Examples(torch.from_numpy(rows.position), torch.from_numpy(x).reshape(-1, *self.shape), target, weight)
 
     def convert(
         self, position: NDArray[np.int64], y: NDArray[np.float64], x: Sequence[bytes] | NDArray[Any]

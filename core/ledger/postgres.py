@@ -40,7 +40,7 @@ def append(connection: Connection, model_id: int, share: float, batch: Batch, ho
     advance = ClientCursor(driver).mogrify(bulk.to_psycopg(ADVANCE_IF_SAME), values)
     with bulk.sqlalchemy_errors(connection):
         # the server stops at COPY, with the answers so far, until it has the rows
-        driver.pgconn.send_query(f"BEGIN; {advance}; {bulk.COPY}; {SETTLE}".encode())
+        driver.pgconn.send_query(f"BEGIN; {advance}; {bulk.copy_of(batch)}; {SETTLE}".encode())
         _, moved, _ = read_results(driver)
         if moved.ntuples == 0:
             driver.pgconn.put_copy_end(b"there is no such model")  # fails the COPY; the pool undoes the rest

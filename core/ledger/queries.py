@@ -25,11 +25,12 @@ class StoredExample(NamedTuple):
     id: str
     x: bytes
     y: float
+    weight: float | None
     holdout: bool
     position: int
 
 
-COLUMNS = (Example.id, Example.x, Example.y, Example.holdout, Example.position)
+COLUMNS = (Example.id, Example.x, Example.y, Example.weight, Example.holdout, Example.position)
 
 
 def find_example(session: Session, model: Model, id: str) -> StoredExample:

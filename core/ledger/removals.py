@@ -95,7 +95,8 @@ def restore(session: Session, model: Model, removed: Sequence[int]) -> list[int]
             at, given = np.array([row.position for row in back]), np.array([row.y for row in back])
             y, x = layout.convert(at, given, [row.x for row in back])
             ids, subjects = pa.array(list(rows), pa.string()), [row.subject for row in back]
-            batch = Batch(ids, subjects, x, y, [row.holdout for row in back], model.layout)
+            weights = np.array([1.0 if row.weight is None else row.weight for row in back])
+            batch = Batch(ids, subjects, x, y, [row.holdout for row in back], model.layout, weights)
             session.flush()
             add_locked(session, model.id, policy_of(model).holdout, batch)
             returned += [row.position for row in back]

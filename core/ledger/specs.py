@@ -98,9 +98,11 @@ def change_spec(session: Session, model: Model, kind: ChangeKind, value: SpecPar
     Invalid
         If examples that are in force could not be read any more.
     """
-    before = part_of(spec_at(session, model.id, model.spec, model.head), kind)
+    spec = spec_at(session, model.id, model.spec, model.head)
     if kind in (ChangeKind.INPUT, ChangeKind.TARGET):
-        check_change(session, model, kind, before, value)
+        check_change(session, model, kind, part_of(spec, kind), value)
+    if kind is ChangeKind.TARGET:
+        check_class_weights(spec, cast("Target", value))
     last = positions.take(session, model, kind, 1, Counts(), value)
     if kind in (ChangeKind.INPUT, ChangeKind.TARGET):
         model.layout = last
@@ -124,6 +126,25 @@ def check_change(session: Session, model: Model, kind: ChangeKind, before: SpecP
         named = ", ".join(repr(values_of(cast("Target", before))[code]) for code in gone[:3])
         message = f"there are examples of {named}: remove them before, or say in `merge` what they are now"
         raise Invalid.at((kind.value, "values"), "class_in_use", message)
+
+
+def check_class_weights(spec: Spec, target: Target) -> None:
+    """Invalid, if examples of a class would count more or less under its new name: all sums over them would change."""
+    from core.kprior.data.conversion import target_conversion
+    from core.kprior.model.spec import class_weights, values_of
+
+    classes = target_conversion(spec["target"], target)
+    if classes is None or "class_weight" not in spec:
+        return
+    old, new = values_of(spec["target"]), values_of(target)
+    before, after = (class_weights(each, spec["class_weight"]) for each in (spec["target"], target))
+    for code, now in enumerate(classes):
+        if not math.isnan(now) and before[code] != after[int(now)]:
+            message = (
+                f"examples of {old[code]!r} count {before[code]:g} times by class_weight, those of {new[int(now)]!r} "
+                f"{after[int(now)]:g} times"
+            )
+            raise Invalid.at(("target", "values"), "class_weight_incompatible", message)
 
 
 def has_classes(session: Session, model: Model, gone: Sequence[int]) -> bool:

@@ -6,7 +6,7 @@ import torch
 
 from core.errors import Invalid
 from core.kprior import Predictor
-from core.kprior.model.spec import Spec, column_names
+from core.kprior.model.spec import Spec, column_names, values_of
 
 
 def build_shapes(spec: Spec) -> Predictor:
@@ -26,6 +26,18 @@ def check_buildable(spec: Spec, max_parameters: int) -> None:
         message = f"{size} weights; {max_parameters} are allowed here"
         raise Invalid.at(("architecture",), "model_too_large", message)
     check_regularizer(spec, size)
+
+
+def check_class_weight(spec: Spec) -> None:
+    """Invalid, if classes have weights that the target has not."""
+    given, target = spec.get("class_weight"), spec["target"]
+    if given is None:
+        return
+    if target["kind"] not in ("binary", "classes"):
+        message = f"the target is a {target['kind']}: only classes have weights, and each example its own"
+        raise Invalid.at(("class_weight",), "class_weight_invalid", message)
+    for label in sorted(given.keys() - set(map(str, values_of(target)))):
+        raise Invalid.at(("class_weight", label), "class_weight_invalid", "is none of the target's classes")
 
 
 def check_regularizer(spec: Spec, size: int) -> None:

@@ -22,7 +22,7 @@ from pydantic import (
 if TYPE_CHECKING:  # the engine brings torch, which checking does not need
     from core.kprior.model.spec import Spec
 
-RESERVED = {"id", "subject", "y", "split", "x"}
+RESERVED = {"id", "subject", "y", "weight", "split", "x"}
 """Columns of an example that are not features, in CSV, Arrow and Parquet."""
 
 NAME = r"^[a-z0-9_-]{1,63}$"
@@ -238,6 +238,10 @@ ArchitectureSchema = Annotated[
     Field(discriminator="kind"),
 ]
 RegularizerSchema = L2RegularizerSchema
+ClassWeightSchema = Annotated[
+    dict[Annotated[str, Field(max_length=200)], Annotated[float, Field(gt=0, le=1e6)]],
+    Field(min_length=1, max_length=10_000),
+]
 
 
 class SpecSchema(Strict):
@@ -247,6 +251,12 @@ class SpecSchema(Strict):
     target: TargetSchema
     architecture: ArchitectureSchema = LinearArchitectureSchema(kind="linear", degree=1)
     regularizer: RegularizerSchema = L2RegularizerSchema(kind="l2")
+    class_weight: ClassWeightSchema | None = Field(
+        None,
+        description="What the weight of an example is multiplied by in training, for classes by their text (0 and 1 of"
+        " a binary target); 1 for those that are not named. Figures do not count by it.",
+        exclude_if=is_none,
+    )
 
     @model_validator(mode="after")
     def fits(self) -> SpecSchema:

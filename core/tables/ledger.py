@@ -113,6 +113,8 @@ class Example(Base):
     """The caller's."""
     subject: Mapped[bytes | None] = mapped_column(LargeBinary)
     """Keyed hash of the person it is about."""
+    weight: Mapped[float | None]
+    """How many times it counts; null: once."""
     x: Mapped[bytes] = mapped_column(LargeBinary)
     """The input's numbers: float32, or uint8 for images of bytes, in the machine's (little-endian) order."""
 

@@ -11,7 +11,7 @@ from core.kprior import Data, Examples, State
 from core.kprior.data.codec import Tensors, join_groups, take_group
 from core.kprior.data.partitioned import accumulate
 from core.kprior.passes.accumulator import Combined
-from core.versions.evaluation import Evaluation, Mean, choices
+from core.versions.evaluation import Evaluation, Mean, choices, weights_of
 
 SIGMAS = 2.0
 """Standard errors of a difference beyond which it is not put down to chance."""
@@ -35,17 +35,17 @@ class PairedEvaluation(Combined):
         return type(self)(self.one.state, self.other.state)
 
     def add(self, chunk: Examples) -> None:
-        x, y = chunk.x, chunk.y
+        x, y, v = chunk.x, chunk.y, weights_of(chunk)
         (f, a), (g, b) = self.one.predict(x), self.other.predict(x)
-        left, right = self.one.add_predictions(f, a, y), self.other.add_predictions(g, b, y)
+        left, right = self.one.add_predictions(f, a, y, v), self.other.add_predictions(g, b, y, v)
         for name, mean in self._differences.items():
-            mean.add(left[name].double() - right[name].double())
+            mean.add(left[name].double() - right[name].double(), v)
         self._raise_to(float((a - b).abs().max()))
         if self.one.classifies:
-            self._apart.add(torch.from_numpy(choices(a) != choices(b)))
+            self._apart.add(torch.from_numpy(choices(a) != choices(b)), v)
         else:
-            self._apart.add(((a - b).double() ** 2).sum(1))
-            self._y.add(y[:, 0])
+            self._apart.add(((a - b).double() ** 2).sum(1).cpu(), v)
+            self._y.add(y[:, 0].cpu(), v)
 
     def _raise_to(self, largest: float) -> None:
         self._largest = largest if math.isnan(largest) else max(self._largest, largest)

@@ -24,42 +24,71 @@ MOST_CLASSES = 50
 
 
 class Mean:
-    """A mean of numbers that come chunk by chunk, and its standard error."""
+    """A mean of numbers that come chunk by chunk, each by its weight, and its standard error."""
 
     def __init__(self) -> None:
-        self.count, self.value, self._squares = 0, 0.0, 0.0
+        self.count = 0
+        self._mean, self._error = Moments(), Moments()
 
-    def add(self, values: Tensor) -> None:
-        """Take the next numbers (Chan, Golub & LeVeque 1979: squares of large numbers would leave no digits)."""
-        values = values.double()
-        mean = float(values.mean())
-        self._add(len(values), mean, float(((values - mean) ** 2).sum()))
-
-    def _add(self, many: int, mean: float, squares: float) -> None:
-        if many == 0:
-            return
-        apart, count = mean - self.value, self.count + many
-        self._squares += squares + apart**2 * self.count * many / count
-        self.value += apart * many / count
-        self.count = count
+    def add(self, values: Tensor, weight: Tensor) -> None:
+        """Take the next numbers."""
+        self.count += len(values)
+        self._mean.add(values.double(), weight)
+        self._error.add(values.double(), weight**2)
 
     def sums(self) -> Tensor:
-        """(3,): all of it, for `merge`."""
-        return torch.tensor([self.count, self.value, self._squares], dtype=torch.float64)
+        """(7,): all of it, for `merge`."""
+        return torch.tensor([self.count, *self._mean.sums, *self._error.sums], dtype=torch.float64)
 
     def merge(self, sums: Tensor) -> None:
         """Take the numbers that came elsewhere."""
-        many, mean, squares = sums.tolist()
-        self._add(int(many), mean, squares)
+        many, *others = sums.tolist()
+        self.count += int(many)
+        self._mean.merge(*others[:3])
+        self._error.merge(*others[3:])
+
+    @property
+    def value(self) -> float:
+        return self._mean.mean
 
     @property
     def variance(self) -> float:
-        return self._squares / self.count if self.count else math.nan
+        return self._mean.squares / self._mean.weight if self.count else math.nan
 
     @property
     def error(self) -> float:
-        """The standard error: how far, by chance, it may be from the mean of all that could have come."""
-        return math.sqrt(self.variance / self.count) if self.count else math.nan
+        """The standard error: how far, by chance, it may be from the mean of all that could have come.
+
+        sqrt(sum v^2 (x - mean)^2) / sum v: no less than what any one of them adds to the mean.
+        """
+        if not self.count:
+            return math.nan
+        squares = self._error.squares + self._error.weight * (self._error.mean - self.value) ** 2
+        return math.sqrt(squares) / self._mean.weight
+
+
+class Moments:
+    """Weight, mean and squares around it (Chan, Golub & LeVeque 1979: squares of large numbers leave no digits)."""
+
+    def __init__(self) -> None:
+        self.weight = self.mean = self.squares = 0.0
+
+    def add(self, values: Tensor, weight: Tensor) -> None:
+        if len(values):
+            total = float(weight.sum())
+            mean = float((weight * values).sum()) / total
+            self.merge(total, mean, float((weight * (values - mean) ** 2).sum()))
+
+    @property
+    def sums(self) -> tuple[float, float, float]:
+        return self.weight, self.mean, self.squares
+
+    def merge(self, weight: float, mean: float, squares: float) -> None:
+        if weight:
+            apart, total = mean - self.mean, self.weight + weight
+            self.squares += squares + apart**2 * self.weight * weight / total
+            self.mean += apart * weight / total
+            self.weight = total
 
 
 class Evaluation(Accumulator):
@@ -73,15 +102,14 @@ class Evaluation(Accumulator):
         self.classifies = self.target in ("binary", "classes")
         self.work = 2.0 * state.predictor.size
         classes = max(2, state.predictor.family.outputs)
-        self._loss, self._square = Mean(), Mean()
-        self._right = 0
-        self._classes = np.zeros((3, classes), np.int64)
-        """Of each class: how often it was predicted rightly, how often it was predicted, how often it was there."""
+        self._loss, self._square, self._right = Mean(), Mean(), Mean()
+        self._classes = np.zeros((4, classes))
+        """Of each class: how often it was predicted rightly, was predicted, was there; and the weight of those."""
         self._rows: list[Tensor] = []
-        """(n, 2) each: predicted mean and truth, of targets that are one number. There are some 20 000 rows."""
+        """(n, 3) each: predicted mean, truth and weight, of targets that are one number. There are some 20 000 rows."""
         self._confusion = np.zeros((classes, classes), np.int64) if classes <= MOST_CLASSES else None
-        self._bins = np.zeros((BINS, 3))
-        """Of each bin: sum of confidences, how often they were right, how many."""
+        self._bins = np.zeros((BINS, 4))
+        """Of each bin: sums of confidences, of those that were right, of all, by their weights; how many there are."""
 
     @property
     def count(self) -> int:
@@ -94,24 +122,27 @@ class Evaluation(Accumulator):
             return f, self.state.predictor.family.mean(f)
 
     def add(self, chunk: Examples) -> None:
-        self.add_predictions(*self.predict(chunk.x), chunk.y)
+        self.add_predictions(*self.predict(chunk.x), chunk.y, weights_of(chunk))
 
-    def add_predictions(self, f: Tensor, mean: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def add_predictions(self, f: Tensor, mean: Tensor, y: Tensor, weight: Tensor) -> dict[str, Tensor]:
         """Take the predictions for a chunk of examples; what each example adds to the means among the metrics."""
         y = y.to(f)
         loss = self.state.predictor.family.loss(y, f).double()
         if self.target == "count":  # the least that a count of y can cost; of the others it is 0
             loss = loss - (y - torch.xlogy(y, y)).double().sum(1)
-        self._loss.add(loss)
+        loss = loss.cpu()
+        self._loss.add(loss, weight)
         if self.target != "classes":
-            self._rows.append(torch.stack([mean[:, 0].double(), y[:, 0].double()], 1).cpu())
+            self._rows.append(torch.stack([mean[:, 0].double().cpu(), y[:, 0].double().cpu(), weight], 1))
         if not self.classifies:
-            self._square.add(((mean - y).double() ** 2).sum(1))
+            self._square.add(((mean - y).double() ** 2).sum(1).cpu(), weight)
             return {"loss": loss}
         guess, truth = choices(mean), choices(y)
-        self._right += int((truth == guess).sum())
-        for row, classes in zip(self._classes, (truth[truth == guess], guess, truth), strict=True):
+        hits = torch.from_numpy(truth == guess)
+        self._right.add(hits, weight)
+        for row, classes in zip(self._classes, (truth[truth == guess], guess, truth), strict=False):
             row += np.bincount(classes, minlength=len(row))
+        self._classes[3] += np.bincount(truth, weight.numpy(), minlength=self._classes.shape[1])
         if self._confusion is not None:
             np.add.at(self._confusion, (truth, guess), 1)
         # of two classes: how often it is the second; of more: how often the likeliest is right
@@ -121,14 +152,15 @@ class Evaluation(Accumulator):
             confidence, right = mean.max(1).values.double().cpu().numpy(), truth == guess
         confidence = np.nan_to_num(confidence)  # an input so extreme that the model has no answer
         place = np.minimum((confidence * BINS).astype(int), BINS - 1)
-        np.add.at(self._bins, place, np.stack([confidence, right, np.ones(len(y))], 1))
-        return {"loss": loss, "accuracy": torch.from_numpy(truth == guess)}
+        v = weight.numpy()
+        np.add.at(self._bins, place, np.stack([confidence * v, right * v, v, np.ones(len(y))], 1))
+        return {"loss": loss, "accuracy": hits}
 
     def empty(self) -> Self:
         return type(self)(self.state)
 
     def sums(self) -> Tensors:
-        found = {"loss": self._loss.sums(), "square": self._square.sums(), "right": torch.tensor(self._right)}
+        found = {"loss": self._loss.sums(), "square": self._square.sums(), "right": self._right.sums()}
         found |= {"bins": torch.from_numpy(self._bins), "classes": torch.from_numpy(self._classes)}
         found["rows"] = self.rows()
         return found if self._confusion is None else {**found, "confusion": torch.from_numpy(self._confusion)}
@@ -136,7 +168,7 @@ class Evaluation(Accumulator):
     def merge(self, sums: Tensors) -> None:
         self._loss.merge(sums["loss"])
         self._square.merge(sums["square"])
-        self._right += int(sums["right"])
+        self._right.merge(sums["right"])
         self._bins += sums["bins"].numpy()
         self._classes += sums["classes"].numpy()
         self._rows.append(sums["rows"])
@@ -144,8 +176,8 @@ class Evaluation(Accumulator):
             self._confusion += sums["confusion"].numpy()
 
     def rows(self) -> Tensor:
-        """(n, 2): predicted mean and truth of all rows."""
-        return torch.cat(self._rows) if self._rows else torch.zeros(0, 2, dtype=torch.float64)
+        """(n, 3): predicted mean, truth and weight of all rows."""
+        return torch.cat(self._rows) if self._rows else torch.zeros(0, 3, dtype=torch.float64)
 
     def to_config(self) -> tuple[dict[str, Any], Tensors]:
         return {}, {"state": torch.frombuffer(bytearray(self.state.to_bytes()), dtype=torch.uint8)}
@@ -162,36 +194,41 @@ class Evaluation(Accumulator):
         The loss is the log loss of classes, half the squared error of numbers, half the deviance of counts;
         calibration is the expected calibration error; f1 is that of yes, or the mean over the classes. What begins
         with `baseline_` is what the best constant answer would get on the same rows: the commonest class, or the mean.
-        `rows` is on how many it is measured, and what ends in `_se` the standard error of a figure.
+        Rows count by their weights, as scikit-learn's `sample_weight` has it, but for auc and f1; the weights of
+        classes count in none. `rows` is on how many it is measured, and what ends in `_se` the standard error.
         """
         if self.count == 0:
             return {}
         found: dict[str, float] = {"rows": self.count, "loss": self._loss.value, "loss_se": self._loss.error}
         if self.classifies:
-            right = self._right / self.count
-            found |= {"accuracy": right, "accuracy_se": math.sqrt(right * (1 - right) / self.count)}
-            found["calibration"] = float(np.abs(self._bins[:, 0] - self._bins[:, 1]).sum()) / self.count
-            matched, predicted, actual = self._classes[:, 1:] if self.target == "binary" else self._classes
+            found |= {"accuracy": self._right.value, "accuracy_se": self._right.error}
+            found["calibration"] = float(np.abs(self._bins[:, 0] - self._bins[:, 1]).sum() / self._bins[:, 2].sum())
+            matched, predicted, actual = self._classes[:3, 1:] if self.target == "binary" else self._classes[:3]
             found |= f1_score(matched, predicted, actual, None if self.target == "binary" else self._confusion)
-            found["baseline_accuracy"] = int(self._classes[2].max()) / self.count
+            found["baseline_accuracy"] = float(self._classes[3].max() / self._classes[3].sum())
         else:
             root = math.sqrt(self._square.value)
             found |= {"rmse": root, "rmse_se": self._square.error / (2 * root) if root else 0.0}
         if self.target != "classes":
-            mean, y = np.nan_to_num(self.rows().numpy()).T
-            found |= area_under_curve(mean, y > 0.5) if self.classifies else explained(mean, y)
+            mean, y, weight = np.nan_to_num(self.rows().numpy()).T
+            found |= area_under_curve(mean, y > 0.5) if self.classifies else explained(mean, y, weight)
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def drawn(self) -> EvaluationFigures:
-        """What a picture of the predictions needs: confusion by class, reliability by confidence."""
+        """What a picture of the predictions needs: confusion by class, in rows; reliability by confidence."""
         if not self.classifies or self.count == 0:
             return {}
         sums = self._bins[self._bins[:, 2] > 0]
         reliability: list[ReliabilityBin] = [
-            {"confidence": c / n, "accuracy": r / n, "count": int(n)} for c, r, n in sums.tolist()
+            {"confidence": c / v, "accuracy": r / v, "count": int(n)} for c, r, v, n in sums.tolist()
         ]
         confusion = None if self._confusion is None else self._confusion.tolist()
         return {"confusion": confusion, "reliability": reliability}
+
+
+def weights_of(chunk: Examples) -> Tensor:
+    """(n,) how many times each row counts."""
+    return torch.ones(len(chunk), dtype=torch.float64) if chunk.weight is None else chunk.weight.double().cpu()
 
 
 def choices(mean: Tensor) -> NDArray[np.int64]:

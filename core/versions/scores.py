@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Numbers = NDArray[np.float64]
-Counts = NDArray[np.int64]
+Counts = NDArray[np.int64] | NDArray[np.float64]
 
 
 def area_under_curve(score: Numbers, truth: NDArray[np.bool_]) -> dict[str, float]:
@@ -60,12 +60,14 @@ def f1_score(matched: Counts, predicted: Counts, actual: Counts, confusion: Coun
     return {"f1": float(f1.mean()), "f1_se": math.sqrt(squares) / max(1, len(m) - bool(few.any()))}
 
 
-def explained(predicted: Numbers, y: Numbers) -> dict[str, float]:
-    """R2, and the error of whoever always says the mean, with its standard error."""
-    squares = (y - y.mean()) ** 2
-    root = math.sqrt(squares.mean())
+def explained(predicted: Numbers, y: Numbers, weight: Numbers) -> dict[str, float]:
+    """R2, and the error of whoever always says the mean, with its standard error; rows count by their weights."""
+    share = weight / weight.sum()
+    squares = (y - share @ y) ** 2
+    mean = float(share @ squares)
+    root = math.sqrt(mean)
     found = {"baseline_rmse": root, "baseline_rmse_se": 0.0}
     if root:
-        found["baseline_rmse_se"] = float(squares.std()) / math.sqrt(len(y)) / (2 * root)
-        found["r2"] = 1 - float(((predicted - y) ** 2).mean()) / root**2
+        found["baseline_rmse_se"] = math.sqrt(float(share**2 @ (squares - mean) ** 2)) / (2 * root)
+        found["r2"] = 1 - float(share @ (predicted - y) ** 2) / mean
     return found

@@ -37,6 +37,7 @@ def upgrade() -> None:
         sa.Column("holdout", sa.Boolean(), nullable=False),
         sa.Column("id", sa.String().with_variant(sa.String(collation="C"), "postgresql"), nullable=False),
         sa.Column("subject", sa.LargeBinary(), nullable=True),
+        sa.Column("weight", sa.Double(), nullable=True),
         sa.Column("x", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("model_id", "position", name="pk_examples"),
         sqlite_with_rowid=False,

@@ -41,8 +41,8 @@ router = APIRouter(prefix="/v1/models/{name}/examples", tags=["Examples"], route
     "", status_code=201, response_model=AddedAnswer, responses=documented(404, 409, 413, 415), openapi_extra=BODY
 )
 async def add_examples(request: Request, name: Name, caller: Ingester, context: ContextDep, write: Write) -> Response:
-    """Add a batch of examples: JSON, NDJSON, CSV (header; columns id, subject, y, split and the features), an Arrow
-    stream or Parquet (the same columns, or `x` as a list).
+    """Add a batch of examples: JSON, NDJSON, CSV (header; columns id, subject, y, weight, split and the features), an
+    Arrow stream or Parquet (the same columns, or `x` as a list).
 
     The same id with the same content again is counted under `duplicates`; with other content it is a conflict, and
     nothing of the batch is stored. Without a `split` the id decides, by its hash and the policy's holdout share.
@@ -153,8 +153,8 @@ async def replace_examples(
 ) -> Response:
     """Correct a batch of examples in force, in any form in which they can be added: all of them, or none.
 
-    Each is replaced by the one with its id, at a position of its own; what is so already stays. Without a `subject` or
-    a `split` it keeps its own.
+    Each is replaced by the one with its id, at a position of its own; what is so already stays. Without a `subject`, a
+    `weight` or a `split` it keeps its own.
     """
     kind, body = request.headers.get("content-type", ""), await request.body()
 
@@ -176,7 +176,8 @@ async def replace_example(
 ) -> Response:
     """Correct an example in force: it is replaced by this one, which has its id, at one position of the ledger.
 
-    The model is adapted to it. The same content again does nothing. Without a `subject` or a `split` it keeps its own.
+    The model is adapted to it. The same content again does nothing. Without a `subject`, a `weight` or a `split` it
+    keeps its own.
     """
     kind, body = request.headers.get("content-type", ""), await request.body()
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from core.errors import AmendError, Invalid, Malformed
 from core.ledger.batch import Batch
 from service.examples.reader import WHERE, Reader, check_text
-from service.parsing import json_items
+from service.parsing import json_items, weights
 from service.parsing.targets import Targets
 
 LIFTED = secrets.randbelow(2**62)
@@ -39,6 +39,7 @@ def decoders(x: Any) -> Decoders:
         ("y", bool | int | float | str),
         ("subject", str | None, None),
         ("split", Literal["train", "holdout"] | None, None),
+        ("weight", float | None, None),
     ]
     example = msgspec.defstruct("Example", [("id", str), *content], forbid_unknown_fields=True, gc=False)
     one = msgspec.defstruct("Content", content, forbid_unknown_fields=True)
@@ -100,7 +101,15 @@ def read_parts(reader: Reader, parts: Iterator[bytes], decode: Callable[[Any, by
         np.concatenate([batch.x for batch in batches]),
         np.concatenate([batch.y for batch in batches]),
         [split for batch in batches for split in batch.splits],
+        weights=join_weights(batches),
     )
+
+
+def join_weights(batches: Sequence[Batch]) -> NDArray[np.float64] | None:
+    """Those of several batches; None where none of them says any."""
+    if all(batch.weights is None for batch in batches):
+        return None
+    return np.concatenate([np.full(len(b), np.nan) if b.weights is None else b.weights for b in batches])
 
 
 def decode_or_refuse(decode: Callable[[], Any], *where: str | int, code: str = "example_invalid") -> Any:
@@ -111,6 +120,8 @@ def decode_or_refuse(decode: Callable[[], Any], *where: str | int, code: str = "
         message, _, path = str(error).partition(" - at ")
         place = place_of(path.strip("`"))
         words = "must be 'train' or 'holdout'" if place[-1:] == ("split",) else in_words(message)
+        if place[-1:] == ("weight",) and "x" not in place:
+            code, words = weights.CODE, weights.SENTENCE
         raise Invalid.at((*where, *place), code, words) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed("body_malformed", f"The body is not valid JSON: {error}") from None
@@ -170,13 +181,15 @@ def from_objects(reader: Reader, body: bytes, decode: Callable[[Any, bytes], lis
 def assemble(reader: Reader, examples: Sequence[Any], x: NDArray[Any]) -> Batch:
     """The batch of decoded objects whose inputs are read."""
     y = Targets(reader.spec["target"]).from_json([e.y for e in examples], WHERE)
+    given_weights = weights.from_json([e.weight for e in examples], WHERE)
     ids = [e.id for e in examples]
     try:
         given = pa.array(ids, pa.string())
     except UnicodeEncodeError:  # half characters, which are not printable
         check_text(ids, "id", "id_invalid")
         raise
-    return reader.batch(given, [e.subject for e in examples], [e.split for e in examples], x, y)
+    subjects, splits = [e.subject for e in examples], [e.split for e in examples]
+    return reader.batch(given, subjects, splits, x, y, given_weights)
 
 
 def lift_inputs(

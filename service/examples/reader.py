@@ -42,15 +42,17 @@ class Reader:
         """Examples in one request: as stored, they take no more bytes than a body may have."""
         return max(1, min(self.max_batch, self.max_bytes // (self.inputs.width * np.dtype(self.inputs.dtype).itemsize)))
 
-    def batch(self, ids: pa.StringArray, subjects: Sequence[Any], splits: Sequence[Any], x: Any, y: Any) -> Batch:
-        """The batch of columns whose inputs and targets are checked already."""
+    def batch(
+        self, ids: pa.StringArray, subjects: Sequence[Any], splits: Sequence[Any], x: Any, y: Any, weights: Any
+    ) -> Batch:
+        """The batch of columns whose inputs, targets and weights are checked already."""
         check_ids(ids)
         given = subjects if any(subjects) or "" in subjects else None
         if given is not None:
             check_text([s if s is not None else "-" for s in given], "subject", "subject_invalid")
         hashes = subject_hashes(subjects, self.secret, self.caseless) if given is not None else [None] * len(ids)
         chosen = splits if splits.count(None) == len(splits) else [SPLITS[s] for s in splits]
-        return Batch(ids, hashes, x, y, chosen)
+        return Batch(ids, hashes, x, y, chosen, weights=weights)
 
     def check_size(self, size: int, exactly: bool = True) -> None:
         if size == 0:

@@ -14,6 +14,7 @@ from service.examples.formats import FORMATS, JSON
 from service.http.bodies import Schema, describe_body
 from service.parsing.inputs import inputs_of
 from service.parsing.targets import Targets
+from service.parsing.weights import LARGEST
 
 EXAMPLE: Schema = {
     "type": "object",
@@ -33,6 +34,12 @@ EXAMPLE: Schema = {
         },
         "y": {"type": ["integer", "number", "string", "boolean"]},
         "split": {"enum": ["train", "holdout", None]},
+        "weight": {
+            "type": ["number", "null"],
+            "exclusiveMinimum": 0,
+            "maximum": LARGEST,
+            "description": "How many times it counts, in training and in figures; null: once.",
+        },
     },
 }
 SAMPLE: Schema = {
@@ -101,6 +108,7 @@ class ExampleAnswer(BaseModel):
     x: Any
     y: int | float | str
     split: Literal["train", "holdout"]
+    weight: float = Field(description="How many times it counts.")
     position: int
 
 
@@ -112,5 +120,6 @@ def of_example(row: Example | StoredExample, layout: Layout) -> ExampleAnswer:
         x=inputs.to_json(np.frombuffer(x, inputs.dtype)),
         y=Targets(layout.spec["target"]).to_json(y),
         split="holdout" if row.holdout else "train",
+        weight=1.0 if row.weight is None else row.weight,
         position=row.position,
     )

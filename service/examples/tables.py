@@ -16,7 +16,7 @@ from core.errors import Invalid, Malformed
 from core.ledger.batch import Batch
 from service.examples import arrow_sizes, parquet_sizes
 from service.examples.reader import SPLITS, WHERE, Reader
-from service.parsing import columns
+from service.parsing import columns, weights
 from service.parsing.targets import Targets
 
 FRAGMENTS = 100_000
@@ -169,4 +169,5 @@ def from_table(reader: Reader, table: pa.Table) -> Batch:
         raise Invalid.at((WHERE, i, "split"), "example_invalid", "must be 'train', 'holdout' or missing")
     x = reader.inputs.from_columns(table, WHERE)
     y = Targets(reader.spec["target"]).from_column(table.column("y"), WHERE)
-    return reader.batch(ids, subjects, splits, x, y)
+    given = weights.from_column(table.column("weight"), WHERE) if "weight" in names else None
+    return reader.batch(ids, subjects, splits, x, y, given)

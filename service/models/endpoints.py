@@ -13,7 +13,7 @@ from core.erasure import deleted_models
 from core.jobs import holds, queue
 from core.ledger.specs import page_changes, spec_at, value_before, with_part
 from core.models import catalog
-from core.models.building import check_buildable
+from core.models.building import check_buildable, check_class_weight
 from core.models.policy import patch, policy_of
 from core.models.training import check_removal, training_of
 from core.tables.models import Model
@@ -71,6 +71,7 @@ def model_answer(session: Session, model: Model) -> ModelAnswer:
 def create_model(body: NewModel, caller: Admin, context: ContextDep, write: Write) -> Response:
     """Create a model. It is trained by its first adaptation."""
     spec = body.plain()
+    check_class_weight(spec)
     check_buildable(spec, context.settings.max_parameters)
     check_removal(spec, body.training)
 

@@ -10,7 +10,16 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 from core.kprior.model.spec import SpecPart
 from core.models.policy import Policy
 from core.models.schema_changes import ChangedTableSchema, ChangedTargetSchema
-from core.models.spec import NAME, ArchitectureSchema, InputSchema, RegularizerSchema, SpecSchema, Strict, TargetSchema
+from core.models.spec import (
+    NAME,
+    ArchitectureSchema,
+    InputSchema,
+    RegularizerSchema,
+    SpecSchema,
+    Strict,
+    TargetSchema,
+    is_none,
+)
 from core.models.training import TrainingSchema
 from core.tables.ledger import Change, ChangeKind
 
@@ -64,6 +73,9 @@ class ModelAnswer(BaseModel):
     target: TargetSchema
     architecture: ArchitectureSchema
     regularizer: RegularizerSchema
+    class_weight: dict[str, float] | None = Field(
+        None, description="What examples of each class count more in training.", exclude_if=is_none
+    )
     training: TrainingSchema
     policy: Policy
     counts: Counts

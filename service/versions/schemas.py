@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.kprior.model.spec import Spec
+from core.models.spec import is_none
 from core.tables.versions import Comparison, Promotion, Version, VersionKind, VersionState
 from core.versions.coefficients import Coefficient, NamedCoefficient
 from core.versions.comparison import PairedEvaluation
@@ -86,6 +87,7 @@ class SpecAnswer(BaseModel):
     target: dict[str, object]
     architecture: dict[str, object]
     regularizer: dict[str, object]
+    class_weight: dict[str, float] | None = Field(None, exclude_if=is_none)
 
 
 class VersionAnswer(BaseModel):

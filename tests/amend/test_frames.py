@@ -75,7 +75,7 @@ def test_dates_and_booleans_go_out_as_json_has_them() -> None:
 
 
 def test_the_columns_of_a_vector_are_taken_in_their_order() -> None:
-    frame = pd.DataFrame({"id": ["a"], "weight": [1.5], "y": [0], "a": [2]})
+    frame = pd.DataFrame({"id": ["a"], "height": [1.5], "y": [0], "weight": [3.0], "a": [2]})
     assert rows(frame, VECTOR) == [(1.5, 2)]
     assert rows(pd.DataFrame(np.eye(2)), VECTOR) == [(1.0, 0.0), (0.0, 1.0)]
     assert rows(pd.DataFrame({"x": [[1.5, 2.0]], "y": [1]}), VECTOR) == [[1.5, 2.0]]

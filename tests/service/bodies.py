@@ -48,6 +48,8 @@ def table(rows: Rows) -> pa.Table:
         for name in ("id", "subject", "split")
         if any(name in row for row in rows)
     }
+    if any("weight" in row for row in rows):
+        columns["weight"] = pa.array([row.get("weight") for row in rows])
     ys = [row["y"] for row in rows]
     columns["y"] = pa.array(ys if len({type(y) for y in ys}) == 1 else [str(y) for y in ys])
     if isinstance(rows[0]["x"], dict):

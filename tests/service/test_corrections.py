@@ -51,7 +51,7 @@ def test_one_goes_and_the_other_comes_at_one_position(stack: Stack, api: httpx.C
     name = filled(stack, api)
     assert correct(api, name, "e1", **CORRECT) == {"replaced": 1, "unchanged": 0, "position": 7, "job": None}
     shown = api.get(f"/v1/models/{name}/examples/e1").json()
-    assert shown == {"id": "e1", "x": [9.0, 9.0], "y": 1, "split": "train", "position": 7}
+    assert shown == {"id": "e1", "x": [9.0, 9.0], "y": 1, "split": "train", "weight": 1, "position": 7}
     assert [row["id"] for row in listed(api, name)] == ["e0", "e2", "e3", "e4", "e5", "e1"]
     assert (model_of(api, name)["counts"], model_of(api, name)["head"]) == ({"train": 6, "holdout": 0, "removed": 1}, 7)
     assert [(row.position, row.removed) for row in stored(stack, name, "e1")] == [(2, 7), (7, None)]

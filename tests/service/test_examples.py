@@ -108,7 +108,7 @@ def test_any_printable_id_is_found_again(stack: Stack, api: httpx.Client, id_: s
     name = stack.model()
     add(api, name, [{**FIRST, "id": id_}])
     path = "".join(f"%{byte:02x}" for byte in id_.encode())
-    shown = {"id": id_, "x": [1, 2], "y": 1, "split": "train", "position": 1}
+    shown = {"id": id_, "x": [1, 2], "y": 1, "split": "train", "weight": 1, "position": 1}
     assert api.get(f"/v1/models/{name}/examples/{path}").json() == shown
 
 
@@ -163,7 +163,13 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "huge label": ({"y": 10**400}, "y", "label_invalid"),
     "no label": ({"y": None}, "y", "example_invalid"),
     "another split": ({"split": "test"}, "split", "example_invalid"),
-    "an unknown field": ({"weight": 2}, "", "example_invalid"),
+    "an unknown field": ({"importance": 2}, "", "example_invalid"),
+    "a weight of nothing": ({"weight": 0}, "weight", "weight_invalid"),
+    "a weight below nothing": ({"weight": -1.5}, "weight", "weight_invalid"),
+    "a weight above all": ({"weight": 1e7}, "weight", "weight_invalid"),
+    "a weight beyond numbers": ({"weight": 10**400}, "weight", "weight_invalid"),
+    "text as a weight": ({"weight": "2"}, "weight", "weight_invalid"),
+    "true as a weight": ({"weight": True}, "weight", "weight_invalid"),
 }
 
 

@@ -61,7 +61,7 @@ def send(api: httpx.Client, name: str, body: bytes | str, kind: str) -> httpx.Re
 def test_all_formats_store_the_same_rows(stack: Stack, api: httpx.Client, spec: Any, xs: Any, ys: Any) -> None:
     given = [
         {"id": "a/1", "subject": "user-7", "x": xs[0], "y": ys[0], "split": "train"},
-        {"id": "ü, \"b\" 'c'", "x": xs[1], "y": ys[1], "split": "holdout"},
+        {"id": "ü, \"b\" 'c'", "x": xs[1], "y": ys[1], "split": "holdout", "weight": 2.5},
         {"id": "0012", "subject": "", "x": xs[2], "y": ys[2]},
     ]
     del given[2]["subject"]
@@ -79,6 +79,7 @@ def test_all_formats_store_the_same_rows(stack: Stack, api: httpx.Client, spec: 
     assert [row["id"] for row in first] == ["a/1", "ü, \"b\" 'c'", "0012"]
     assert [row["y"] for row in first] == ys
     assert [row["split"] for row in first[:2]] == ["train", "holdout"]
+    assert [row["weight"] for row in first] == [1, 2.5, 1]
     for row, x in zip(first, xs, strict=True):
         assert row["x"] == (x if isinstance(x, dict) else np.float32(x).tolist() if _is_exact(x) else row["x"])
     assert all(rows == first for rows in stored.values())

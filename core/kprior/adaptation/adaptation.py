@@ -25,7 +25,7 @@ from core.kprior.data.drawing import Draw
 from core.kprior.data.examples import Data, Examples, chunks_of
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.memory.selection import MemorySelection, select_again
-from core.kprior.objective.build import Problem, build_objective
+from core.kprior.objective.build import Problem, build_objective, weights_of
 from core.kprior.objective.methods import OURS, Method
 from core.kprior.objective.surrogate import Surrogate
 from core.kprior.objective.tasks import Change, Task
@@ -172,14 +172,15 @@ def next_state(
     gradient = next_gradient(state, problem, w, gradient, method)
     surrogate = problem.surrogate if same else Surrogate.zeros(predictor)
     if surrogate is not None:
+        counted = weights_of(predictor, problem.kept, problem.importance)
         if same:
-            surrogate.replace(predictor, state.w, w, problem.kept.x, problem.importance)
+            surrogate.replace(predictor, state.w, w, problem.kept.x, counted)
         else:
-            surrogate.add(predictor, w, problem.kept.x, problem.importance)
+            surrogate.add(predictor, w, problem.kept.x, counted)
             if problem.surrogate is not None:  # the inputs are the same, whatever reads them
                 surrogate.moment = problem.surrogate.moment.clone()
         for chunk in chunks_of(problem.change.added):
-            surrogate.add(predictor, w, chunk.x)
+            surrogate.add(predictor, w, chunk.x, predictor.weigh(chunk))
     generation = state.memory.generation + 1
     size = policy.size(problem.count)
     dense = predictor.linear and isinstance(curvature, Full)
@@ -217,7 +218,7 @@ def carry_curvature(problem: Problem, w: Tensor, empty: Curvature) -> Curvature:
     elif problem.past_curvature is not None and problem.past_curvature.kind == empty.kind:
         curvature, weight = problem.past_curvature.copy(predictor), torch.zeros_like(problem.importance)
     if bool((weight != 0).any()):
-        curvature.add(predictor, w, problem.kept.x, weight)
+        curvature.add(predictor, w, problem.kept.x, weights_of(predictor, problem.kept, weight))
     for chunk in chunks_of(problem.change.added):
-        curvature.add(predictor, w, chunk.x)
+        curvature.add(predictor, w, chunk.x, predictor.weigh(chunk))
     return curvature

@@ -105,6 +105,7 @@ class AnchoredModel:
         between both, did better on retained rows than either: a small memory estimates the ratio roughly.
         """
         family, rows, v = self.predictor.family, self.exact[0], self.memory.weight
+        v = v if rows.weight is None else v * rows.weight
         step = rows.outputs(w) - rows.f0
         tangent = float((v * (step * rows.tangent(family, step)).sum(1)).sum())
         secant = float((v * ((family.mean(rows.f0 + step) - family.mean(rows.f0)) * step).sum(1)).sum())
@@ -122,8 +123,8 @@ class AnchoredModel:
         objective = Objective(self.predictor, delta, linear, centre=self.anchor.w)
         for rows in self.exact:
             if len(rows.phi):
-                outside -= glm_hessian(rows.phi, family, rows.f0)
-                objective.terms.append(Term.of_features(self.predictor, rows.phi, family.mean(rows.f0)))
+                outside -= glm_hessian(rows.phi, family, rows.f0, rows.weight)
+                objective.terms.append(Term.of_features(self.predictor, rows.phi, family.mean(rows.f0), rows.weight))
         objective.curvature = Full(scale * outside)
         objective.curvature.clip()
         return objective
@@ -139,7 +140,7 @@ def hessian_of(predictor: Predictor, regularizer: L2, anchor: Anchor) -> Tensor:
 def exact_rows(predictor: Predictor, w: Tensor, rows: Examples) -> ExactRows:
     """Examples at hand, as the anchor sees them."""
     phi = predictor.features(rows.x)
-    return ExactRows(phi, phi @ w.view(predictor.family.outputs, -1).T)
+    return ExactRows(phi, phi @ w.view(predictor.family.outputs, -1).T, predictor.weigh(rows))
 
 
 def recentre(state: State, memory: Examples) -> State:
@@ -153,8 +154,8 @@ def recentre(state: State, memory: Examples) -> State:
     gradient = known_gradient(predictor, anchor, state.regularizer, here.exact, state.w)
     G = anchor.curvature.matrix.clone()
     for rows in here.exact:
-        G += glm_hessian(rows.phi, predictor.family, rows.outputs(state.w))
-        G -= glm_hessian(rows.phi, predictor.family, rows.f0)
+        G += glm_hessian(rows.phi, predictor.family, rows.outputs(state.w), rows.weight)
+        G -= glm_hessian(rows.phi, predictor.family, rows.f0, rows.weight)
     curvature = Full(G)
     curvature.clip()
     return move_anchor(state, Anchor(state.w, gradient - state.regularizer.gradient(state.w), curvature), here.rows)

@@ -160,18 +160,18 @@ def step_loss_of(survey: Survey, cost: Cost) -> tuple[Callable[[Tensor], tuple[T
     tilt = 0.0 if survey.tilt is None else survey.tilt.to(rows.weight)
 
     def step_loss(w: Tensor) -> tuple[Tensor, int]:
-        z, y = rows.take()
+        z, y, weight = rows.take()
         if pushed and short is not None and z_removed is not None:
             chosen = torch.multinomial(short, pushed, replacement=True, generator=generator)
             z = torch.cat([z, z_removed[chosen]])
         f = predictor.outputs_of_encoded(w, z, training=True)
-        loss = (rows.weight * family.loss(y, f[:size])).mean()
+        loss = (weight * family.loss(y, f[:size])).mean()
         if kept and predictor is state.predictor:
             with torch.no_grad():
                 taught = state.predictor.outputs_of_encoded(state.w, z[:kept].to(state.w)).to(z)
                 soft = family.mean((taught + tilt) / TEMPERATURE)
             drift = family.loss(soft, f[:kept] / TEMPERATURE)
-            loss = loss + SOFT * TEMPERATURE**2 * (rows.weight[:kept] * drift).sum() / size
+            loss = loss + SOFT * TEMPERATURE**2 * (weight[:kept] * drift).sum() / size
             cost.forward_passes += kept
         if pushed and y_removed is not None and level is not None:
             loss = loss + PUSH * push_away(family, y_removed[chosen], f[size:], level[chosen]).sum() / size

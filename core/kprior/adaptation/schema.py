@@ -219,7 +219,7 @@ def change_input(
     G = torch.einsum("ad,kdle,be->kalb", M, anchor.curvature.matrix.view(K, M.shape[1], K, -1), M)
     moved = Anchor(w0, gradient.reshape(-1), Full(G.reshape(new.size, new.size)))
     kept = align(state, memory)
-    remembered = replace(rows, key=kept.key, x=torch.from_numpy(task.conversion(kept.x.cpu().numpy())), y=kept.y)
+    remembered = replace(kept, x=torch.from_numpy(task.conversion(kept.x.cpu().numpy())))
     if follows or isinstance(old.family, Gaussian):
         if anchor.exact:
             moved = carry_figures(state, moved, new, regularizer, M)
@@ -262,10 +262,11 @@ def correct(anchor: Anchor, new: Predictor, rows: Examples, f0: Tensor) -> Ancho
     here, family = exact_rows(new, anchor.w, rows), new.family
     old = replace(here, f0=f0)
     bend = family.mean(here.f0) - family.mean(f0) - old.tangent(family, here.f0 - f0)
-    G = anchor.curvature.matrix + glm_hessian(here.phi, family, here.f0) - glm_hessian(here.phi, family, f0)
+    v = here.weight
+    G = anchor.curvature.matrix + glm_hessian(here.phi, family, here.f0, v) - glm_hessian(here.phi, family, f0, v)
     curvature = Full(G)
     curvature.clip()
-    return Anchor(anchor.w, anchor.gradient + (bend.T @ here.phi).reshape(-1), curvature)
+    return Anchor(anchor.w, anchor.gradient + (here.weighted(bend).T @ here.phi).reshape(-1), curvature)
 
 
 def map_surrogate(surrogate: Surrogate | None, A: Tensor) -> Surrogate | None:
@@ -316,7 +317,8 @@ def change_target(
         surrogate = Surrogate.zeros(new)
         made = transplant_network(state, rows, new, regularizer, surrogate, classes=C, shift=shift)
         if surrogate is not None:
-            surrogate.add(new, made.w, rows.x, torch.full((len(rows),), state.count / max(1, len(rows))))
+            share, own = state.count / max(1, len(rows)), new.weigh(rows)
+            surrogate.add(new, made.w, rows.x, torch.full((len(rows),), share) if own is None else share * own)
         return made, rows
     state = recentre(state, memory)
     kept = align(state, memory)
@@ -327,6 +329,7 @@ def change_target(
     W[:, -1] += shift
     w = W.reshape(-1)
     before, after = exact_rows(old, anchor.w, kept), exact_rows(new, w, rows)
+    v = v if before.weight is None else v * before.weight
     E = C.sign()  # from old means, less a constant, to new ones
     h0 = old.family.mean(before.f0) @ E.T
     if K == 1:

@@ -14,6 +14,7 @@ from core.kprior.anchor import Anchor
 from core.kprior.certificate.anchored_bound import ExactRows
 from core.kprior.cost import Cost
 from core.kprior.curvature import Full, cholesky, ggn_rows
+from core.kprior.curvature.base import per_row
 from core.kprior.data.examples import Data, Examples, chunks_of, require_rereadable
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.memory.renewal import renew_memory
@@ -70,7 +71,9 @@ def change_sums(
     exact = [exact_rows(predictor, anchor.w, rows)]
     if added.phi is not None:
         left = ~torch.isin(added.keys, kept.key)
-        exact.append(ExactRows(added.phi[left], added.phi[left] @ anchor.w.view(predictor.family.outputs, -1).T))
+        weight = None if added.weight is None else added.weight[left]
+        f0 = added.phi[left] @ anchor.w.view(predictor.family.outputs, -1).T
+        exact.append(ExactRows(added.phi[left], f0, weight))
     moved = replace(moved, reach=round_up(reach), peak=round_up(peak), smallest=smallest)
     surrogate = change_surrogate(state.surrogate, predictor, anchor.w, removed.examples(), added.examples())
     return AnchoredModel(predictor, regularizer, moved, factor, tuple(exact), kept, rows, count, surrogate)
@@ -84,22 +87,29 @@ class RowSums:
     loss: Loss
     phi: Tensor | None
     """(n, D); None for too many."""
+    weight: Tensor | None
+    """(n,) what each of them counts; None: one, or too many."""
     chunks: tuple[Data, ...]
 
     @classmethod
     def of(cls, predictor: Predictor, w: Tensor, data: Sequence[Data]) -> RowSums:
-        keys, features, numbers = [torch.zeros(0, dtype=torch.long)], [], 0
+        keys, features, weights, numbers = [torch.zeros(0, dtype=torch.long)], [], [], 0
         loss = Loss(predictor, w, with_hessian=True, careful=True)
         for chunk in (c for some in data for c in require_rereadable(some) if len(c)):
             predictor.check(chunk)
             keys.append(chunk.key.cpu())
-            phi = predictor.features(chunk.x)
-            loss.add_encoded(phi, chunk.y.to(phi))
+            phi, weight = predictor.features(chunk.x), predictor.weigh(chunk)
+            loss.add_encoded(phi, chunk.y.to(phi), weight)
             numbers += phi.numel()
             if numbers <= EXACT_NUMBERS:
                 features.append(phi)
-        kept = torch.cat(features) if features and numbers <= EXACT_NUMBERS else None
-        return cls(torch.cat(keys), loss, kept, tuple(data))
+                weights.append(torch.ones_like(phi[:, 0]) if weight is None else weight)
+        if not features or numbers > EXACT_NUMBERS:
+            return cls(torch.cat(keys), loss, None, None, tuple(data))
+        weight = torch.cat(weights)
+        return cls(
+            torch.cat(keys), loss, torch.cat(features), weight if bool((weight != 1).any()) else None, tuple(data)
+        )
 
     @property
     def mass(self) -> float:
@@ -135,6 +145,8 @@ def shrinkage(state: State, regularizer: L2, removed: RowSums, H: Tensor, factor
     small = removed.phi is not None and len(removed.keys) * predictor.family.outputs <= len(H) // 2
     if same and small:
         taken = torch.cat([ggn_rows(predictor, anchor.w, chunk.x) for chunk in removed.examples()])
+        if removed.weight is not None:
+            taken = taken * per_row(removed.weight.sqrt(), taken)
         white = torch.linalg.solve_triangular(factor, taken.T, upper=False)
         return 1 + float(torch.linalg.eigvalsh(white.T @ white)[-1])
     before = hessian_of(predictor, state.regularizer, anchor)

@@ -144,7 +144,7 @@ def survey_change(
             if rows is not None:
                 predictor.check(rows)
         first = draw(size, seed)
-        kept, came = class_counts(old.family, first), class_counts(old.family, added)
+        kept, came = class_counts(old, first), class_counts(old, added)
         unseen = sample_rows([holdout], UNSEEN, seed)
         if unseen is not None and kept is not None and came is not None:
             # rows of a class that has no row left must not count against forgetting it
@@ -182,7 +182,7 @@ def survey_change(
                 max(1.0, state.count / (retained + new)),
             ),
             reserved,
-            tilt_of(old.family, kept, class_counts(old.family, removed)),
+            tilt_of(old.family, kept, class_counts(old, removed)),
             seed,
             draw,
             cost,
@@ -202,9 +202,9 @@ def add_judgement(survey: Survey, lost: Tensor | None, training: Training, watch
     rows = survey.minibatches(judge, order=1)
 
     def step_loss(w: Tensor) -> tuple[Tensor, int]:
-        z, y = rows.take()
+        z, y, weight = rows.take()
         f = judge.outputs_of_encoded(w, z, training=True)
-        return (rows.weight * judge.family.loss(y, f)).mean(), len(z)
+        return (weight * judge.family.loss(y, f)).mean(), len(z)
 
     assert survey.removed is not None
     steps, w = max(1, min(JUDGE, survey.budget // 4) // len(rows)), judge.initial_weights()

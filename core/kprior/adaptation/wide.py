@@ -50,7 +50,10 @@ def adapt_wide(
             keys[sign].append(chunk.key.cpu())
             if isinstance(curvature, Blocks):
                 phi = predictor.features(chunk.x)
-                curvature.forget(chunk.key, phi) if sign < 0 else curvature.learn(predictor, anchor.w, chunk.key, phi)
+                if sign < 0:
+                    curvature.forget(chunk.key, phi)
+                else:
+                    curvature.learn(predictor, anchor.w, chunk.key, phi, predictor.weigh(chunk))
     removed_keys, added_keys = torch.cat(keys[-1.0]), torch.cat(keys[1.0])
     count = count_after(state, removed_keys, added_keys)
     kept, rows = renew_sample(state, memory, removed_keys, change, policy, training, count)
@@ -59,7 +62,9 @@ def adapt_wide(
         assert isinstance(curvature, Kronecker | Diagonal)
         curvature = type(curvature).zeros(predictor)
         if len(rows):
-            curvature.add_features(predictor, anchor.w, predictor.features(rows.x), count / len(rows))
+            own, share = predictor.weigh(rows), count / len(rows)
+            weight = share if own is None else own * share
+            curvature.add_features(predictor, anchor.w, predictor.features(rows.x), weight)
     w = anchor.w
     if curvature is not None and anchor.exact:
         objective = WideObjective(predictor, regularizer, EncodedData(predictor, []), cost)

@@ -49,6 +49,12 @@ class ExactRows:
     """(n, D)."""
     f0: Tensor
     """(n, K)."""
+    weight: Tensor | None = None
+    """(n,) what each counts; None: one."""
+
+    def weighted(self, values: Tensor) -> Tensor:
+        """Values of each row (n, K), as often as it counts."""
+        return values if self.weight is None else values * self.weight[:, None]
 
     def outputs(self, w: Tensor) -> Tensor:
         """f at other weights: (n, K)."""
@@ -72,7 +78,7 @@ def known_gradient(
     for rows in exact:
         f = rows.outputs(w)
         bend = family.mean(f) - family.mean(rows.f0) - rows.tangent(family, f - rows.f0)
-        gradient = gradient + (bend.T @ rows.phi).reshape(-1)
+        gradient = gradient + (rows.weighted(bend).T @ rows.phi).reshape(-1)
     return gradient
 
 
@@ -102,7 +108,7 @@ def anchored_bound(
     outside, widest = curved, 0.0
     for rows in exact:
         change = rows.outputs(w) - rows.f0
-        outside -= float((change * rows.tangent(family, change)).sum())
+        outside -= float(rows.weighted(change * rows.tangent(family, change)).sum())
         widest = max(widest, float(family.spread(change).max()) if len(change) else 0.0)
     outside = math.sqrt(max(0.0, outside) + 4 * EPSILON * anchor.mass * float(d @ d))
     whole = math.sqrt(curved + float((delta * d * d).sum()))

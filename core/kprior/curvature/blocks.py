@@ -49,7 +49,7 @@ class Blocks(Curvature):
     def estimate(
         cls, predictor: Predictor, w: Tensor, sample: Examples, count: float, most: int, generator: torch.Generator
     ) -> Self:
-        """The blocks of `count` rows from a random sample of them, whose x are features (n, D) float32.
+        """The blocks of `count` rows from a random sample of them: x features (n, D) float32, weight what each counts.
 
         For each output `most` rows are drawn by how unsure it is of them, at even distances along their sum: each
         stands for the same share of it, and where rows are few none is missed.
@@ -58,6 +58,8 @@ class Blocks(Curvature):
         K, D = blocks.matrices.shape[:2]
         f = sample.x @ w.view(K, D).to(sample.x).T
         variance = predictor.family.variance(f).double()
+        if sample.weight is not None:
+            variance = variance * sample.weight.to(variance)[:, None]
         scale = count / max(1, len(sample))
         blocks.drawn, blocks.weight = torch.full((K, most), -1), torch.zeros(K, most).to(blocks.matrices)
         blocks.count = torch.tensor(float(count), dtype=torch.float64)
@@ -93,11 +95,13 @@ class Blocks(Curvature):
                 self.drawn[k][here] = -1
                 self.weight[k][here.to(self.weight.device)] = 0
 
-    def learn(self, predictor: Predictor, w: Tensor, key: Tensor, phi: Tensor) -> None:
+    def learn(self, predictor: Predictor, w: Tensor, key: Tensor, phi: Tensor, weight: Tensor | None = None) -> None:
         """Add examples that have come, in place: those of many that have most to say."""
         K = len(self.matrices)
         self.count += len(key)
         variance = predictor.family.variance(phi @ w.view(K, -1).T).to(self.matrices)
+        if weight is not None:
+            variance = variance * weight.to(variance)[:, None]
         chosen = (variance.sum(1) * (phi**2).sum(1).to(variance)).topk(min(len(key), LEARNT)).indices
         rows, variance = phi[chosen].to(self.matrices), variance[chosen]
         for k in range(K):

@@ -26,7 +26,7 @@ class Diagonal(Curvature):
 
     def add(self, predictor: Predictor, w: Tensor, x: Tensor, weight: Tensor | None = None) -> None:
         if predictor.linear:
-            self.add_features(predictor, w, predictor.features(x), 1.0 if weight is None else weight[:, None])
+            self.add_features(predictor, w, predictor.features(x), 1.0 if weight is None else weight)
             return
         step = row_chunks(predictor, len(x)).step
         for i in range(0, len(x), step):
@@ -35,7 +35,8 @@ class Diagonal(Curvature):
 
     def add_features(self, predictor: Predictor, w: Tensor, phi: Tensor, weight: Tensor | float) -> None:
         """Rows of a GLM by their features: those of its Jacobian are mostly zeros, and need not be made."""
-        variance = predictor.family.variance(phi @ w.view(predictor.family.outputs, -1).T) * weight
+        variance = predictor.family.variance(phi @ w.view(predictor.family.outputs, -1).T)
+        variance = variance * (weight if isinstance(weight, float) else weight[:, None])
         step = max(16, 2**22 // phi.shape[1])  # the squares of all would be as much again
         for i in range(0, len(phi), step):
             self.diagonal += (variance[i : i + step].T @ phi[i : i + step] ** 2).reshape(-1)

@@ -31,5 +31,7 @@ def estimate_curvature(
         return Blocks.estimate(predictor, w, rows, count, max(1_000, 2 * D), generator)
     curvature = Kronecker.zeros(predictor) if kind == "kronecker" else Diagonal.zeros(predictor)
     taken = rows.take(torch.arange(min(len(rows), max(2_000, 2 * D) if kind == "kronecker" else 2_000)))
-    curvature.add_features(predictor, w, taken.x.to(predictor.dtype), count / max(1, len(taken)))
+    share = count / max(1, len(taken))
+    weight = share if taken.weight is None else taken.weight.to(predictor.dtype) * share
+    curvature.add_features(predictor, w, taken.x.to(predictor.dtype), weight)
     return curvature

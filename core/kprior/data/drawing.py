@@ -100,18 +100,18 @@ class RowStream:
         row = 4 * math.prod(predictor.encoder.raw_shape)
         return max(64, min(CHUNK_ROWS, CHUNK_BYTES // row))
 
-    def take(self, count: int) -> tuple[Tensor, Tensor]:
-        """The next rows: encoded inputs and targets."""
+    def take(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The next rows: encoded inputs, targets, and what each counts."""
         batches = []
         while count > 0:
             index = self._order[self._at : self._at + count]
-            batches.append((self._z[index], self._y[index]))
+            batches.append((self._z[index], self._y[index], self._v[index]))
             count, self._at = count - len(index), self._at + len(index)
             if self._at >= len(self._order):
                 if not self._all:
                     self.rows = self._draw_chunk()
                 self._encode()
-        return torch.cat([z for z, _ in batches]), torch.cat([y for _, y in batches])
+        return join_batches(batches)
 
     def _draw_chunk(self) -> Examples:
         rows = self.draw(self.size, self.seed)
@@ -127,6 +127,8 @@ class RowStream:
         """The chunk in a new order."""
         self._z = self.predictor.encode(self.rows.x)
         self._y = self.rows.y.to(self._z)
+        weight = self.predictor.weigh(self.rows)
+        self._v = torch.ones(len(self.rows)).to(self._z) if weight is None else weight.to(self._z)
         self._order = torch.randperm(len(self.rows), generator=self.generator)
         self._at = 0
 
@@ -151,14 +153,21 @@ class Minibatches:
         weight = [torch.full((self.kept,), (1 - natural) * len(self) / max(1, self.kept))]
         weight.append(torch.full((self.added,), natural * len(self) / max(1, self.added)))
         self.weight = torch.cat(weight).to(kept.predictor.device)
-        """Of each row; one on average."""
+        """Of each row, beside its own; one on average."""
 
     def __len__(self) -> int:
         return self.kept + self.added
 
-    def take(self) -> tuple[Tensor, Tensor]:
-        """The next minibatch: encoded inputs and targets."""
+    def take(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The next minibatch: encoded inputs, targets, and what each row counts."""
         batches = [self._kept.take(self.kept)] if self.kept else []
         if self._added is not None:
             batches.append(self._added.take(self.added))
-        return torch.cat([z for z, _ in batches]), torch.cat([y for _, y in batches])
+        z, y, own = join_batches(batches)
+        return z, y, self.weight * own
+
+
+def join_batches(batches: Sequence[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
+    """Several batches as one."""
+    z, y, v = (torch.cat([batch[i] for batch in batches]) for i in range(3))
+    return z, y, v

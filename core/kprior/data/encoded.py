@@ -107,4 +107,4 @@ class EncodedData(PartitionedData):
         phi = self.predictor.features(chunk.x)
         short = phi.float()
         exact = self._exact and bool((short.double() == phi).all())
-        return EncodedExamples(chunk.key, short, chunk.y), exact
+        return EncodedExamples(chunk.key, short, chunk.y, self.predictor.weigh(chunk)), exact

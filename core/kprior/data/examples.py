@@ -40,6 +40,8 @@ class Examples:
     """(n, ...) raw inputs, before the encoder."""
     y: Tensor
     """(n, K) targets in the family's mean space: 0/1, one-hot rows, numbers or counts."""
+    weight: Tensor | None = None
+    """(n,) how many times each row counts, above 0; None: once, all of them. `Predictor.weigh` has its class's, too."""
 
     def __post_init__(self) -> None:
         n = self.key.shape[0]
@@ -48,6 +50,8 @@ class Examples:
                 f"key {tuple(self.key.shape)}, x {tuple(self.x.shape)} and y {tuple(self.y.shape)} "
                 "must be (n,), (n, ...) and (n, K)"
             )
+        if self.weight is not None and self.weight.shape != (n,):
+            raise ValueError(f"weight {tuple(self.weight.shape)} must be (n,), as key {tuple(self.key.shape)} is")
 
     def __len__(self) -> int:
         return self.key.shape[0]
@@ -76,10 +80,10 @@ class Examples:
 
 @dataclass(frozen=True)
 class EncodedExamples(Examples):
-    """Examples whose x is what a predictor makes of its inputs: a GLM's features, or a network's encoded inputs."""
+    """Examples whose x is what a predictor makes of its inputs: a GLM's features, or a network's encoded inputs.
 
-    weight: Tensor | None = None
-    """(n,) what each row counts; None: one."""
+    Their weight is all that a row counts, its class's part and what it stands for included.
+    """
 
 
 Data = Iterable[Examples]
@@ -122,4 +126,8 @@ def concatenate(chunks: Sequence[Examples]) -> Examples:
     Examples
         Their rows, in order: (sum of n, ...).
     """
-    return Examples(*(torch.cat([getattr(chunk, name) for chunk in chunks]) for name in ("key", "x", "y")))
+    key, x, y = (torch.cat([getattr(chunk, name) for chunk in chunks]) for name in ("key", "x", "y"))
+    if all(chunk.weight is None for chunk in chunks):
+        return Examples(key, x, y)
+    weights = [torch.ones(len(c), dtype=torch.float64) if c.weight is None else c.weight.double() for c in chunks]
+    return Examples(key, x, y, torch.cat([weight.to(x.device) for weight in weights]))

@@ -66,11 +66,12 @@ class PrioritySampler:
             "weight": self._weight,
             "total": torch.tensor(self._total, dtype=torch.float64),
         }
-        return {**vars(self._rows), **kept}
+        own = {} if self._rows.weight is None else {"own": self._rows.weight}
+        return {"key": self._rows.key, "x": self._rows.x, "y": self._rows.y, **own, **kept}
 
     def with_sums(self, sums: Tensors) -> Self:
         """The inverse of `sums`."""
-        self._rows = Examples(sums["key"], sums["x"], sums["y"])
+        self._rows = Examples(sums["key"], sums["x"], sums["y"], sums.get("own"))
         self._priority, self._weight, self._total = sums["priority"], sums["weight"], float(sums["total"])
         return self
 

@@ -123,7 +123,9 @@ class MemorySelection(Accumulator):
 
     def _score(self, examples: Examples) -> Tensor:
         if self.select is Select.CURVATURE:
-            return self.predictor.family.variance(self.predictor.outputs(self.w, examples.x)).sum(1).cpu()
+            score = self.predictor.family.variance(self.predictor.outputs(self.w, examples.x)).sum(1)
+            weight = self.predictor.weigh(examples)
+            return (score if weight is None else score * weight).cpu()
         return torch.ones(len(examples), dtype=torch.float64)
 
     def take(self, generation: int = 0, rows_of: Callable[[Tensor], Examples] | None = None) -> tuple[Memory, Examples]:

@@ -16,7 +16,7 @@ from torch.func import functional_call, jacrev, vmap
 from .architectures import Linear, architecture_of
 from .encoders import encoder_of
 from .families import family_of
-from .spec import PredictorSpec
+from .spec import PredictorSpec, class_weights
 
 if TYPE_CHECKING:  # predicting needs no rows of ours
     from core.kprior.data.examples import Examples
@@ -58,9 +58,15 @@ class Predictor:
             "target": copy.deepcopy(spec["target"]),
             "architecture": copy.deepcopy(spec["architecture"]),
         }
+        if "class_weight" in spec:
+            self.spec["class_weight"] = dict(spec["class_weight"])
         self.device = torch.device(device)
         self.family = family_of(spec["target"])
         self.encoder = encoder_of(spec["input"]).to(self.device)
+        weights = class_weights(spec["target"], spec.get("class_weight", {}))
+        self._class_weight: Tensor | None = None
+        if any(weight != 1 for weight in weights):
+            self._class_weight = torch.tensor(weights, dtype=torch.float64, device=self.device)
         with torch.random.fork_rng(devices=[]):
             # not torch.manual_seed, which notes the stack for each kind of GPU that may come: more work than all else
             torch.default_generator.manual_seed(seed)
@@ -119,6 +125,22 @@ class Predictor:
             raise ValueError(
                 f"inputs have shape {tuple(examples.x.shape[1:])}; this model reads {self.encoder.raw_shape}"
             )
+
+    def weigh(self, examples: Examples) -> Tensor | None:
+        """What each row counts in sums over rows: its own weight times that of its class; None: one, all of them.
+
+        Returns
+        -------
+        Tensor or None
+            (n,) in the predictor's precision, on its device.
+        """
+        weight = None if examples.weight is None else examples.weight.to(self.device, self.dtype)
+        if self._class_weight is None:
+            return weight
+        y = examples.y.to(self.device)
+        code = y.argmax(1) if y.shape[1] > 1 else (y[:, 0] > 0.5).long()
+        ours = self._class_weight[code].to(self.dtype)
+        return ours if weight is None else ours * weight
 
     def features(self, x: Tensor) -> Tensor:
         """phi(x) of a GLM: (n, D), the last column 1."""

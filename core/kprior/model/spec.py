@@ -159,6 +159,8 @@ class PredictorSpec(TypedDict):
     input: Input
     target: Target
     architecture: Architecture
+    class_weight: NotRequired[dict[str, float]]
+    """Of classes, by their text: what a row of each is multiplied by in the loss; 1 where it is not named."""
 
 
 class Spec(PredictorSpec):
@@ -192,6 +194,15 @@ def column_names(given: Input) -> list[str]:
 def dtype_of(given: Input) -> Literal["float32", "uint8"]:
     """The type of its numbers, as examples are stored."""
     return given.get("dtype", "float32") if given["kind"] == "image" else "float32"
+
+
+def class_weights(target: Target, given: dict[str, float]) -> list[float]:
+    """The weight of each class, in the order of the target's values.
+
+    >>> class_weights({"kind": "binary"}, {"1": 5.0})
+    [1.0, 5.0]
+    """
+    return [float(given.get(str(value), 1.0)) for value in values_of(target)]
 
 
 def values_of(target: Target) -> list[int | str]:

@@ -29,7 +29,7 @@ from core.kprior.objective.methods import Method, Weighting
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.surrogate import Surrogate
 from core.kprior.objective.tasks import Change, Task
-from core.kprior.objective.terms import InputMixer, Term
+from core.kprior.objective.terms import InputMixer, Term, row_weights
 from core.kprior.objective.transfer import new_predictor, new_regularizer, shared_parameters
 from core.kprior.passes.loss import Loss
 from core.kprior.solvers import Training
@@ -50,7 +50,7 @@ class Problem:
     importance: Tensor
     """What each of them stands for."""
     memory_weight: Tensor
-    """What each of them counts in the objective, v."""
+    """As how many rows each of them enters the objective, v."""
     count: int
     past_curvature: Curvature | None
     """G without the removed examples, where the model stays the same."""
@@ -147,7 +147,7 @@ def linear_term(
         # a small one only guesses, which did far more harm than to leave them where they are until a pass measures it.
         fresh = torch.ones(new.size, dtype=torch.bool, device=new.device)
         fresh[mine] = False
-        residual = (new.family.mean(f_star) - kept.y.to(f_star)) * importance[:, None]
+        residual = (new.family.mean(f_star) - kept.y.to(f_star)) * weights_of(new, kept, importance)[:, None]
         linear[fresh] += (residual.T @ new.features(kept.x)).reshape(-1)[fresh]
     return linear
 
@@ -177,7 +177,7 @@ def memory_terms(
 
 
 def memory_weights(method: Method, importance: Tensor, space: CurvatureSpace) -> Tensor:
-    """v: what each memory example counts."""
+    """v: as how many rows each memory example counts, each with its own weight."""
     weighting = method.weighting
     if weighting is Weighting.AUTO:
         known = space.total is not None or space.surrogate is not None
@@ -191,9 +191,16 @@ def memory_weights(method: Method, importance: Tensor, space: CurvatureSpace) ->
     return space.balance(importance)
 
 
-def data_gradient(predictor: Predictor, w: Tensor, examples: Examples, weight: Tensor | None = None) -> Tensor:
+def weights_of(predictor: Predictor, rows: Examples, importance: Tensor) -> Tensor:
+    """(n,) what rows count that stand for so many: as often as that, times their own weight."""
+    made = row_weights(importance, predictor.weigh(rows))
+    assert made is not None
+    return made
+
+
+def data_gradient(predictor: Predictor, w: Tensor, examples: Examples, importance: Tensor | None = None) -> Tensor:
     """sum_i v_i J_i' (h(f_i) - y_i): (P,)   (paper, Eq. 5, summed)."""
     seen = Loss(predictor, w)
     z = predictor.features(examples.x) if predictor.linear else predictor.encode(examples.x)
-    seen.add_encoded(z, examples.y.to(z), weight)
+    seen.add_encoded(z, examples.y.to(z), row_weights(importance, predictor.weigh(examples)))
     return seen.gradient

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from core.kprior.data.examples import Examples
 from core.kprior.model.families import Family
+from core.kprior.model.predictor import Predictor
 
 
 def percentiles(losses: Tensor, unseen: Tensor) -> Tensor:
@@ -57,21 +58,23 @@ def uninformed_loss(family: Family, y: Tensor) -> float:
     return float(family.excess(y.double(), f.expand_as(y)).mean())
 
 
-def class_counts(family: Family, rows: Examples | None) -> Tensor | None:
-    """How many rows each class has, two for a yes or no; None where there are no classes."""
+def class_counts(predictor: Predictor, rows: Examples | None) -> Tensor | None:
+    """How much the rows of each class count, two for a yes or no; None where there are no classes."""
+    family = predictor.family
     if family.name not in ("categorical", "bernoulli"):
         return None
     if rows is None or len(rows) == 0:
         return torch.zeros(max(2, family.outputs), dtype=torch.float64)
-    y = rows.y.double().cpu()
-    return y.sum(0) if family.name == "categorical" else torch.stack([(1 - y).sum(), y.sum()])
+    y, weight = rows.y.double().cpu(), predictor.weigh(rows)
+    v = torch.ones(len(y), 1, dtype=torch.float64) if weight is None else weight.double().cpu()[:, None]
+    return (y * v).sum(0) if family.name == "categorical" else torch.stack([((1 - y) * v).sum(), (y * v).sum()])
 
 
 def tilt_of(family: Family, kept: Tensor | None, removed: Tensor | None) -> Tensor | None:
     """What to add to the old network's outputs so that it speaks of the classes as they are now.
 
     Its probabilities are multiplied by the share of each class that is retained: one that is gone is not taught.
-    `kept` and `removed` are rows of each class.
+    `kept` and `removed` are what the rows of each class count.
     """
     if kept is None or removed is None:
         return None

@@ -41,8 +41,10 @@ class RetainedPast:
             predictor.check(chunk)
             keys.append(chunk.key.cpu())
             away = torch.full((len(chunk),), -1.0, dtype=predictor.dtype, device=predictor.device)
-            z = predictor.encode(chunk.x)
+            weight, z = predictor.weigh(chunk), predictor.encode(chunk.x)
             coefficient = chunk.y.to(z) - predictor.family.mean(predictor.outputs_of_encoded(w, z))
+            if weight is not None:
+                away, coefficient = away * weight, coefficient * weight[:, None]
             if predictor.linear:
                 pull += (coefficient.T @ predictor.features(chunk.x)).reshape(-1)
             else:
@@ -113,9 +115,15 @@ class CurvatureSpace:
                 space.f_star = f_star
         return space
 
+    def weights(self, v: Tensor) -> Tensor:
+        """What memory rows that stand for v count: as often as that, times their own weight."""
+        own = self.new.weigh(self.kept)
+        return v if own is None else v * own.to(v)
+
     def memory_curvature(self, v: Tensor) -> tuple[Tensor, Tensor | None]:
-        """What a memory with weights v has of a dense total, and of its offset."""
+        """What a memory whose rows stand for v has of a dense total, and of its offset."""
         new, kept = self.new, self.kept
+        v = self.weights(v)
         if self.surrogate is not None:
             assert self.f_star is not None
             f = self.f_star.double()
@@ -174,6 +182,6 @@ class CurvatureSpace:
             return Full(self.total.matrix - own), self.centre, offset
         left = self.total.copy(self.new)
         if len(v):
-            left.add(self.new, self.centre, self.kept.x, -v)
+            left.add(self.new, self.centre, self.kept.x, -self.weights(v))
         left.clip()
         return left, self.centre, zero

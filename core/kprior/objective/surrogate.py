@@ -97,7 +97,7 @@ class Surrogate:
 
     def input_root(self) -> Tensor:
         """L with L L' the covariance of the encoded inputs: (D - 1, D - 1)."""
-        count = self.moment[-1, -1].clamp(min=1)
+        count = self.moment[-1, -1].clamp(min=1e-30)  # rows may weigh less than one
         mean = self.moment[-1, :-1] / count
         covariance = self.moment[:-1, :-1] / count - mean[:, None] * mean
         # constant inputs, and examples taken away again, leave eigenvalues around zero on either side
@@ -115,16 +115,19 @@ def change_surrogate(
     changed = surrogate.copy()
     for sign, examples in ((-1.0, removed), (1.0, added)):
         for chunk in examples:
-            changed.add(predictor, w, chunk.x, torch.full((len(chunk),), sign, device=predictor.device))
+            weight = predictor.weigh(chunk)
+            signs = torch.full((len(chunk),), sign, device=predictor.device)
+            changed.add(predictor, w, chunk.x, signs if weight is None else sign * weight)
     return changed
 
 
 def move_surrogate(
-    surrogate: Surrogate | None, predictor: Predictor, old: Tensor, new: Tensor, rows: Examples, weight: Tensor
+    surrogate: Surrogate | None, predictor: Predictor, old: Tensor, new: Tensor, rows: Examples, importance: Tensor
 ) -> Surrogate | None:
-    """The sums at other weights, as far as the rows of a memory can tell."""
+    """The sums at other weights, as far as the rows of a memory, and how many each stands for, can tell."""
     if surrogate is None:
         return None
     moved = surrogate.copy()
-    moved.replace(predictor, old, new, rows.x, weight)
+    own = predictor.weigh(rows)
+    moved.replace(predictor, old, new, rows.x, importance if own is None else importance * own)
     return moved

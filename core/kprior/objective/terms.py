@@ -50,7 +50,8 @@ class Term:
         targets
             (n, K), in the order of `data`, in the place of its labels.
         weight
-            (n,), in the order of `data`: what each row counts; without it, one.
+            (n,), in the order of `data`: how many rows each stands for; without it, one. Each counts as often as that,
+            times its own weight.
         past
             Whether the rows are past data, whose passes are counted.
         scale
@@ -66,10 +67,10 @@ class Term:
         self.count: int | None = None
 
     @classmethod
-    def of_features(cls, predictor: Predictor, phi: Tensor, targets: Tensor) -> Term:
+    def of_features(cls, predictor: Predictor, phi: Tensor, targets: Tensor, weight: Tensor | None = None) -> Term:
         """A GLM's rows that are encoded already."""
         term = cls(predictor, [], targets)
-        term._cache, term.count = [[EncodedExamples(torch.arange(len(phi)), phi, targets)]], len(phi)
+        term._cache, term.count = [[EncodedExamples(torch.arange(len(phi)), phi, targets, weight)]], len(phi)
         return term
 
     def shards(self) -> Sequence[Iterable[EncodedExamples]]:
@@ -88,7 +89,9 @@ class Term:
                 z = self.predictor.features(chunk.x) if self.predictor.linear else self.predictor.encode(chunk.x)
                 here = slice(start, start + len(chunk))
                 targets = chunk.y if self._targets is None else self._targets[here]
-                weight = None if self._weight is None else self._weight[here].to(z)
+                weight = row_weights(
+                    None if self._weight is None else self._weight[here].to(z), self.predictor.weigh(chunk)
+                )
                 start += len(chunk)
                 rows = EncodedExamples(chunk.key, z, targets.to(z), weight)
                 size += z.numel() * z.element_size()
@@ -202,8 +205,15 @@ class Term:
 
 def join_rows(chunks: list[EncodedExamples]) -> EncodedExamples:
     """Several chunks as one."""
-    rows, weights = concatenate(chunks), [chunk.weight for chunk in chunks if chunk.weight is not None]
-    return EncodedExamples(rows.key, rows.x, rows.y, torch.cat(weights) if weights else None)
+    rows = concatenate(chunks)
+    return EncodedExamples(rows.key, rows.x, rows.y, None if rows.weight is None else rows.weight.to(rows.x))
+
+
+def row_weights(importance: Tensor | None, weight: Tensor | None) -> Tensor | None:
+    """What rows count in a sum: how many each stands for, times its own weight; None: one, all of them."""
+    if importance is None or weight is None:
+        return weight if importance is None else importance
+    return importance * weight.to(importance)
 
 
 def batch_of(rows: EncodedExamples) -> Batch:

@@ -61,27 +61,33 @@ class Gradient(ModelAccumulator):
     def _add(self, chunk: Examples) -> None:
         family, W = self.predictor.family, self.w.view(self.gradient.shape).to(self.dtype)
         if isinstance(chunk, EncodedExamples):
-            phi = chunk.x.to(self.dtype)
+            phi, weight = chunk.x.to(self.dtype), chunk.weight
         else:
             self.predictor.check(chunk)
-            phi = self.predictor.features(chunk.x).to(self.dtype)
+            phi, weight = self.predictor.features(chunk.x).to(self.dtype), self.predictor.weigh(chunk)
         y = chunk.y.to(phi)
         f = phi @ W.T
         mean = family.mean(f)
-        residual = mean - y
+        residual, loss = mean - y, family.loss(y, f)
+        # a column that multiplies rows of sums, or nothing to multiply by
+        v = None if weight is None else weight.to(phi)[:, None]
         self.count += len(phi)
-        self.value += float(family.loss(y, f).sum(dtype=torch.float64))
-        self.gradient += (residual.T @ phi).double()
+        self.value += float((loss if v is None else loss * v[:, 0]).sum(dtype=torch.float64))
+        self.gradient += ((residual if v is None else residual * v).T @ phi).double()
         if not self.careful:
             return
         square = (phi**2).sum(1)
-        self.rounding += pass_rounding(family, mean, residual, square, float(self.w.norm()), phi.shape[1])
+        rounding = pass_rounding(family, mean, residual, square, float(self.w.norm()), phi.shape[1])
+        self.rounding += float((rounding if v is None else rounding * v[:, 0]).sum())
         if self.centre is None:
             return
         offset = phi[:, :-1] - self.centre
         far, variance = (offset**2).sum(1), family.variance(f)
+        if v is not None:
+            variance = variance * v
         if isinstance(family, Categorical):
-            self.bias += torch.diag(mean.sum(0)) - mean.T @ mean
+            scaled = mean if v is None else mean * v
+            self.bias += torch.diag(scaled.sum(0)) - scaled.T @ mean
         else:
             self.bias += torch.diag(variance.sum(0))
         self.scatter += far @ variance
@@ -91,6 +97,8 @@ class Gradient(ModelAccumulator):
             q = mean.float()
             first, second = torch.triu_indices(q.shape[1], q.shape[1], 1, device=q.device)
             terms = q[:, first] * q[:, second] if isinstance(family, Categorical) else variance.float()
+            if v is not None and isinstance(family, Categorical):
+                terms = terms * v.float()
             self.coupled += (terms.T @ offset.float()).double()
             lost = far.sqrt() * (len(phi) + 16) + 4 * float(self.centre.norm())
             self.blur += 2 * torch.finfo(torch.float32).eps * float(lost @ variance.sum(1))
@@ -132,8 +140,8 @@ class Gradient(ModelAccumulator):
             setattr(self, name, mine + sums[name].to(mine))
 
 
-def pass_rounding(family: Family, mean: Tensor, residual: Tensor, square: Tensor, length: float, size: int) -> float:
-    """What rounding in float64 can do to a chunk's gradient at the most: sums of lengths, by Cauchy and Schwarz.
+def pass_rounding(family: Family, mean: Tensor, residual: Tensor, square: Tensor, length: float, size: int) -> Tensor:
+    """What rounding in float64 can do to each row's part of a gradient at the most: lengths, by Cauchy and Schwarz.
 
     An output is off by (D + 3) u |phi| |w|, a mean by that times the largest slope of h (counts: by their own size),
     and a sum of products by as many units as it has terms, each times |phi_i|.
@@ -146,4 +154,5 @@ def pass_rounding(family: Family, mean: Tensor, residual: Tensor, square: Tensor
     scale = mean.norm(dim=1) + 1 + left if not isinstance(family, Gaussian) else 2 * mean.norm(dim=1) + 1 + left
     means = steep * outputs + (K + 16) * UNIT * scale
     summed = (2 * len(norm) + 4096) * UNIT * left
-    return float((norm * (means + summed)).sum())
+    each: Tensor = norm * (means + summed)
+    return each

@@ -52,7 +52,7 @@ class Loss(ModelAccumulator):
             return
         self.predictor.check(chunk)
         z = self.predictor.features(chunk.x) if self.predictor.linear else self.predictor.encode(chunk.x)
-        self.add_encoded(z, chunk.y.to(z))
+        self.add_encoded(z, chunk.y.to(z), self.predictor.weigh(chunk))
 
     def add_encoded(self, z: Tensor, targets: Tensor, weight: Tensor | None = None) -> None:
         """Add rows that are encoded already (GLM: features); `weight` is what each of them counts.
@@ -78,7 +78,7 @@ class Loss(ModelAccumulator):
         if self.with_hessian:
             self.hessian += glm_hessian(z, family, f / T, weight)
         if self.careful:
-            self.rounding += gradient_rounding(self.predictor, z, f, targets, self.w)
+            self.rounding += gradient_rounding(self.predictor, z, f, targets, self.w, weight)
         if self.origin is not None:
             change = z @ (self.w - self.origin).view(family.outputs, -1).T
             self.spread = max(self.spread, float(family.spread(change).max()))

@@ -13,9 +13,12 @@ from core.kprior.data.partitioned import accumulate
 from core.kprior.model.encoders import Encoder, TableEncoder
 from core.kprior.passes.accumulator import Accumulator
 
+LEAST = 1e-300
+"""In the place of no rows, which nothing is divided by."""
+
 
 class Moments(Accumulator):
-    """How many values some columns have, their mean, and the sum of the squares around it."""
+    """How many values some columns have, their mean, and the sum of the squares around it; each by its row's weight."""
 
     kind = "moments"
 
@@ -29,9 +32,10 @@ class Moments(Accumulator):
     def add(self, chunk: Examples) -> None:
         x = chunk.x[:, self.columns].double().cpu()
         there = ~x.isnan()
-        n = there.sum(0)
-        m = torch.where(there, x, 0.0).sum(0) / n.clamp(min=1)
-        self.merge({"count": n, "mean": m, "square": torch.where(there, (x - m) ** 2, 0.0).sum(0)})
+        v = there.double() if chunk.weight is None else there * chunk.weight.double().cpu()[:, None]
+        n = v.sum(0)
+        m = torch.where(there, x * v, 0.0).sum(0) / n.clamp(min=LEAST)
+        self.merge({"count": n, "mean": m, "square": torch.where(there, (x - m) ** 2 * v, 0.0).sum(0)})
 
     def sums(self) -> Tensors:
         return {"count": self.count, "mean": self.mean, "square": self.square}
@@ -39,7 +43,7 @@ class Moments(Accumulator):
     def merge(self, sums: Tensors) -> None:
         # Chan's pairwise update: a plain sum of squares loses all digits of a column like 1e9 + noise
         n, m = sums["count"], sums["mean"]
-        total = (self.count + n).clamp(min=1)
+        total = (self.count + n).clamp(min=LEAST)
         self.square = self.square + sums["square"] + (m - self.mean) ** 2 * self.count * n / total
         self.mean = self.mean + (m - self.mean) * n / total
         self.count = self.count + n
@@ -56,7 +60,7 @@ def fit_encoder(encoder: Encoder, data: Data) -> None:
     """Learn an encoder's buffers in one pass; for encoders without buffers nothing is read."""
     if isinstance(encoder, TableEncoder):
         seen = accumulate(data, Moments(encoder.numbers))
-        encoder.set_units(seen.mean, (seen.square / seen.count.clamp(min=1)).sqrt())
+        encoder.set_units(seen.mean, (seen.square / seen.count.clamp(min=LEAST)).sqrt())
 
 
 def encoder_fits(encoder: Encoder, data: Data) -> bool:

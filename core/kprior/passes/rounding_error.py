@@ -29,12 +29,16 @@ def round_up(value: float) -> float:
     return math.ldexp(math.ceil(mantissa * 1024) / 1024, exponent)
 
 
-def gradient_rounding(predictor: Predictor, phi: Tensor, f: Tensor, y: Tensor, w: Tensor) -> float:
+def gradient_rounding(
+    predictor: Predictor, phi: Tensor, f: Tensor, y: Tensor, w: Tensor, weight: Tensor | None = None
+) -> float:
     """What rounding can do to a chunk's gradient, in units of the last place: |phi|' (|h| + |y| + h' |phi| |w|).
 
     h - y cancels where the model is sure, and f = phi' w where large weights meet: both lose digits that the small
-    residual does not show.
+    residual does not show. A weight multiplies it, and costs one more rounding of the residual.
     """
-    family = predictor.family
-    lost = family.mean(f).abs() + y.abs() + family.variance(f) * (phi.abs() @ w.view(family.outputs, -1).abs().T)
+    family, mean = predictor.family, predictor.family.mean(f)
+    lost = mean.abs() + y.abs() + family.variance(f) * (phi.abs() @ w.view(family.outputs, -1).abs().T)
+    if weight is not None:
+        lost = (lost + (mean - y).abs()) * weight[:, None]
     return float((lost.T @ phi.abs()).norm())

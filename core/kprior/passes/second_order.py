@@ -27,7 +27,7 @@ class CurvatureSum(ModelAccumulator):
         self.work = predictor.size**2 / 2 if predictor.linear else 1000.0 * predictor.size
 
     def add(self, chunk: Examples) -> None:
-        self.curvature.add(self.predictor, self.w, chunk.x)
+        self.curvature.add(self.predictor, self.w, chunk.x, self.predictor.weigh(chunk))
 
     def sums(self) -> Tensors:
         return self.curvature.tensors()
@@ -49,7 +49,7 @@ class SurrogateSum(ModelAccumulator):
 
     def add(self, chunk: Examples) -> None:
         if self.surrogate is not None:
-            self.surrogate.add(self.predictor, self.w, chunk.x)
+            self.surrogate.add(self.predictor, self.w, chunk.x, self.predictor.weigh(chunk))
 
     def sums(self) -> Tensors:
         return {} if self.surrogate is None else vars(self.surrogate)

@@ -113,9 +113,9 @@ def descend_warm(
     stream = batches()
 
     def step_loss(w: Tensor) -> tuple[Tensor, int]:
-        z, targets, _ = next(stream)
-        f = objective.predictor.outputs_of_encoded(w, z, training=True)
-        return objective.predictor.family.loss(targets, f).mean(), len(z)
+        z, targets, weight = next(stream)
+        loss = objective.predictor.family.loss(targets, objective.predictor.outputs_of_encoded(w, z, training=True))
+        return (loss if weight is None else loss * weight).mean(), len(z)
 
     def report(share: float) -> None:
         if progress is not None:

@@ -15,6 +15,7 @@ from core.kprior.cost import Cost
 from core.kprior.curvature import Curvature, glm_hessian, is_wide
 from core.kprior.curvature.estimate import estimate_curvature, sample_fraction
 from core.kprior.data.encoded import EncodedData
+from core.kprior.data.examples import concatenate
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
@@ -66,9 +67,10 @@ def train_by_gradients(
         bound = (found.gradient_norm, 0, found.bound, found.relative)
         return Result(state, rows, cost, found.relative <= TOLERANCE, Certificate("bound", *bound))
     sample = encoded.sample(sample_fraction(predictor, count), training.seed)
-    phi = torch.cat([chunk.x for chunk in sample]).to(predictor.dtype)
+    some = concatenate(sample)
+    phi = some.x.to(predictor.dtype)
     f = phi @ found.w.view(predictor.family.outputs, -1).T
-    near = glm_hessian(phi, predictor.family, f) * (count / len(phi)) + torch.diag(regularizer.delta)
+    near = glm_hessian(phi, predictor.family, f, some.weight) * (count / len(phi)) + torch.diag(regularizer.delta)
     arguments = (predictor, regularizer, found.w, data, size, policy, "full", cost)
     measured = measure(*arguments, seed=training.seed, near=near)
     parts = (measured.anchor, measured.memory, count, measured.surrogate)

@@ -40,6 +40,8 @@ class IllConditionedProblem:
     collinear: float | None = None
     """The last feature is the first plus noise of this power of ten."""
     offset: float = 0.0
+    weights: float | None = None
+    """Rows count between this power of ten and one over it, and classes up to 3; none: all the same."""
     soft: bool = False
     away: float = -2.0
     """How far the weights are from the optimum, as a power of ten; in units of their size, or of H's norm."""
@@ -55,7 +57,10 @@ class IllConditionedProblem:
         if self.toward is not None:
             rng, size = np.random.default_rng(self.seed + 3), outputs_of(self.kind) * (self.dim + 1)
             regularizer["toward"] = (10.0**self.toward * rng.normal(size=size)).tolist()
-        return spec_of(self.kind, self.dim, LINEAR, regularizer)
+        spec = spec_of(self.kind, self.dim, LINEAR, regularizer)
+        if self.weights is not None and self.kind in ("binary", "classes"):
+            spec["class_weight"] = {"0": 0.5, "1": 3.0}
+        return spec
 
     @cached_property
     def data(self) -> Examples:
@@ -76,7 +81,8 @@ class IllConditionedProblem:
             y[0, 0], y[1, 0] = 0, 1
         for column, power in enumerate(self.scales[: self.dim]):
             x[:, column] *= 10.0**power
-        return Examples(torch.arange(self.n), torch.from_numpy(x), y)
+        weight = None if self.weights is None else 10.0 ** (self.weights * rng.uniform(-1, 1, self.n))
+        return Examples(torch.arange(self.n), torch.from_numpy(x), y, None if weight is None else torch.tensor(weight))
 
     @cached_property
     def phi(self) -> oracles.Array:
@@ -93,14 +99,24 @@ class IllConditionedProblem:
     @cached_property
     def optimum(self) -> oracles.Array:
         """The retrain in long double."""
-        return oracles.newton(self.kind, self.phi, self.data.y.numpy(), self.deltas, self.mean)
+        return oracles.newton(self.kind, self.phi, self.data.y.numpy(), self.deltas, self.mean, weight=self.row_weights)
 
-    def weights(self) -> Tensor:
+    @cached_property
+    def row_weights(self) -> oracles.Array | None:
+        return oracles.row_weights(self.spec, self.data)
+
+    def away_from_optimum(self) -> Tensor:
         rng = np.random.default_rng(self.seed + 1)
         step = 10.0**self.away * rng.normal(size=len(self.optimum))
         if self.by_curvature:
             _, H = oracles.derivatives(
-                self.kind, self.phi, self.data.y.numpy(), self.deltas, self.optimum.astype(float), self.mean
+                self.kind,
+                self.phi,
+                self.data.y.numpy(),
+                self.deltas,
+                self.optimum.astype(float),
+                self.mean,
+                self.row_weights,
             )
             values, vectors = np.linalg.eigh(H)
             step = vectors @ (step / np.sqrt(np.maximum(values, 1e-12 * values[-1])))
@@ -124,7 +140,7 @@ class IllConditionedProblem:
         """A state at the weights, and the rows of its memory."""
         predictor = Predictor(self.spec)
         regularizer = regularizer_of(self.spec["regularizer"], predictor)
-        w = self.weights()
+        w = self.away_from_optimum()
         policy = MemoryPolicy(fraction=0.3, select=Select.RANDOM)
         chunks = self.data.chunks(7)
         found = measure(predictor, regularizer, w, chunks, policy.size(self.n), policy, None, Cost())
@@ -173,6 +189,7 @@ def ill_conditioned_problems(kinds: tuple[str, ...] = FAMILIES) -> st.SearchStra
         toward=st.one_of(st.none(), powers(-3, 1)),
         scales=st.one_of(st.just(()), st.lists(powers(-3, 3), min_size=4, max_size=4).map(tuple)),
         collinear=st.one_of(st.none(), powers(-7, 0)),
+        weights=st.one_of(st.none(), powers(0, 3)),
         offset=st.sampled_from((0.0, 0.0, 10.0)),
         soft=st.booleans(),
         away=powers(-16, 0.5),

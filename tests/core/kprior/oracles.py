@@ -50,6 +50,17 @@ def mean_of(spec: dict[str, Any], size: int) -> Array:
     return np.asarray(spec["regularizer"].get("toward", np.zeros(size)))
 
 
+def row_weights(spec: dict[str, Any], data: Examples) -> Array | None:
+    """What each row counts: its weight times its class's; None: one, all of them."""
+    weight = None if data.weight is None else data.weight.double().numpy()
+    if "class_weight" not in spec:
+        return weight
+    y = data.y.numpy()
+    code = y.argmax(1) if y.shape[1] > 1 else np.round(y[:, 0])
+    ours = np.array([spec["class_weight"].get(str(int(c)), 1.0) for c in code])
+    return ours if weight is None else ours * weight
+
+
 def retrain(spec: dict[str, Any], data: Examples) -> Tensor:
     """The weights of a fit to all of `data`: scikit-learn's if one delta holds for all, toward 0; else the Newton's."""
     phi = design_matrix(data.x, spec["architecture"])
@@ -60,25 +71,40 @@ def retrain(spec: dict[str, Any], data: Examples) -> Tensor:
     hard = spec["target"]["kind"] not in ("binary", "classes") or bool(np.isin(y, (0, 1)).all())
     mean = mean_of(spec, K * D)
     if own.min() != own.max() or own.min() <= 0 or not hard or mean.any():
-        return torch.from_numpy(newton(spec["target"]["kind"], phi, y, delta, mean).astype(np.float64))
-    return torch.from_numpy(sklearn_fit(spec["target"]["kind"], phi, y, float(own.min()), bool(delta[D - 1] > 0)))
+        found = newton(spec["target"]["kind"], phi, y, delta, mean, weight=row_weights(spec, data))
+        return torch.from_numpy(found.astype(np.float64))
+    # weights of classes are scikit-learn's own to multiply
+    weight = None if data.weight is None else data.weight.double().numpy()
+    classes = {int(label): value for label, value in spec.get("class_weight", {}).items()} or None
+    options = (float(own.min()), bool(delta[D - 1] > 0), weight, classes)
+    return torch.from_numpy(sklearn_fit(spec["target"]["kind"], phi, y, *options))
 
 
-def sklearn_fit(kind: str, phi: Array, y: Array, delta: float, penalize_bias: bool) -> Array:
+def sklearn_fit(
+    kind: str,
+    phi: Array,
+    y: Array,
+    delta: float,
+    penalize_bias: bool,
+    weight: Array | None = None,
+    classes: dict[int, float] | None = None,
+) -> Array:
     """The fit of the estimator that minimises the same sum."""
     options: dict[str, Any] = {"fit_intercept": not penalize_bias}
     x = phi if penalize_bias else phi[:, :-1]
     if kind == "number":
         # a singular value decomposition, as the default's normal equations keep half the digits
-        model = Ridge(alpha=delta, solver="svd", **options).fit(x, y[:, 0])
+        model = Ridge(alpha=delta, solver="svd", **options).fit(x, y[:, 0], sample_weight=weight)
     elif kind == "count":
         # its loss is a mean, ours a sum
-        model = PoissonRegressor(alpha=delta / len(y), solver="newton-cholesky", tol=1e-14, max_iter=1000, **options)
-        model.fit(x, y[:, 0])
+        total = len(y) if weight is None else weight.sum()
+        model = PoissonRegressor(alpha=delta / total, solver="newton-cholesky", tol=1e-14, max_iter=1000, **options)
+        model.fit(x, y[:, 0], sample_weight=weight)
     else:
         label = y[:, 0] if kind == "binary" else y.argmax(1)
+        options |= {"class_weight": classes}
         model = LogisticRegression(C=1 / delta, solver="newton-cholesky", tol=1e-13, max_iter=1000, **options)
-        model.fit(x, label)
+        model.fit(x, label, sample_weight=weight)
     coefficients = np.atleast_2d(model.coef_)
     if penalize_bias:
         return coefficients.reshape(-1)
@@ -86,18 +112,25 @@ def sklearn_fit(kind: str, phi: Array, y: Array, delta: float, penalize_bias: bo
 
 
 def newton(
-    kind: str, phi: Array, y: Array, delta: Array, mean: Array | None = None, start: Array | None = None
+    kind: str,
+    phi: Array,
+    y: Array,
+    delta: Array,
+    mean: Array | None = None,
+    start: Array | None = None,
+    weight: Array | None = None,
 ) -> Array:
-    """The minimiser of sum_i l(y_i, phi_i' w) + 1/2 sum_j delta_j (w_j - m_j)^2 in 64-bit mantissas; small problems."""
+    """The minimiser of sum_i v_i l(y_i, phi_i' w) + 1/2 sum_j delta_j (w_j - m_j)^2 in 64-bit mantissas; small ones."""
     phi, y, delta = phi.astype(LONG), y.astype(LONG), delta.astype(LONG)
+    v = np.ones(len(y), LONG) if weight is None else weight.astype(LONG)
     K, D = y.shape[1], phi.shape[1]
     mean = np.zeros(K * D, LONG) if mean is None else mean.astype(LONG)
     shifts = flat_directions(kind, delta.reshape(K, D))
     w = np.zeros(K * D, LONG) if start is None else start.astype(LONG)
-    value = objective(kind, phi, y, delta, w, mean)
+    value = objective(kind, phi, y, delta, w, mean, v)
     left = 4
     for _ in range(200):
-        gradient, H = derivatives(kind, phi, y, delta, w, mean)
+        gradient, H = derivatives(kind, phi, y, delta, w, mean, v)
         step = -solve(H + shifts.T @ shifts * np.diag(H).mean(), gradient)
         decrement = -gradient @ step
         if decrement < 1e-14 * (1 + abs(value)):
@@ -107,7 +140,10 @@ def newton(
                 return w
             continue
         t = LONG(1)
-        while not (there := objective(kind, phi, y, delta, w + t * step, mean)) <= value - LONG(1e-4) * t * decrement:
+        while True:
+            there = objective(kind, phi, y, delta, w + t * step, mean, v)
+            if there <= value - LONG(1e-4) * t * decrement:
+                break
             t /= 2
             if t < 1e-18:
                 raise ArithmeticError("the oracle found no descent")
@@ -138,8 +174,10 @@ def means(kind: str, f: Array) -> Array:
         return f if kind == "number" else np.exp(f)
 
 
-def objective(kind: str, phi: Array, y: Array, delta: Array, w: Array, mean: Array | float = 0.0) -> Any:
-    """sum_i l(y_i, f_i) + R(w)."""
+def objective(
+    kind: str, phi: Array, y: Array, delta: Array, w: Array, mean: Array | float = 0.0, v: Array | float = 1.0
+) -> Any:
+    """sum_i v_i l(y_i, f_i) + R(w)."""
     f = phi @ w.reshape(y.shape[1], -1).T
     with np.errstate(over="ignore"):
         if kind == "binary":
@@ -151,16 +189,23 @@ def objective(kind: str, phi: Array, y: Array, delta: Array, w: Array, mean: Arr
             total = (f - y) ** 2 / 2
         else:
             total = np.exp(f) - y * f
-    return total.sum() + (delta * (w - mean) ** 2).sum() / 2
+    return (v * total.sum(1)).sum() + (delta * (w - mean) ** 2).sum() / 2
 
 
 def derivatives(
-    kind: str, phi: Array, y: Array, delta: Array, w: Array, mean: Array | float = 0.0
+    kind: str,
+    phi: Array,
+    y: Array,
+    delta: Array,
+    w: Array,
+    mean: Array | float = 0.0,
+    weight: Array | None = None,
 ) -> tuple[Array, Array]:
     """Gradient and Hessian of `objective`."""
     K, D = y.shape[1], phi.shape[1]
     h = means(kind, phi @ w.reshape(K, D).T)
-    gradient = ((h - y).T @ phi).reshape(-1) + delta * (w - mean)
+    each = np.ones(len(y)) if weight is None else weight
+    gradient = (((h - y) * each[:, None]).T @ phi).reshape(-1) + delta * (w - mean)
     H = np.zeros((K, D, K, D), phi.dtype)
     for k in range(K):
         for j in range(K):
@@ -170,7 +215,7 @@ def derivatives(
                 v = h[:, k] * (1 - h[:, k])
             else:
                 v = np.ones(len(phi), phi.dtype) if kind == "number" else h[:, k]
-            H[k, :, j] = (phi * v[:, None]).T @ phi
+            H[k, :, j] = (phi * (v * each)[:, None]).T @ phi
     return gradient, H.reshape(K * D, K * D) + np.diag(delta)
 
 

@@ -75,6 +75,12 @@ def examples_of(kind: str, n: int, dim: int, seed: int = 0, first_key: int = 0) 
     return Examples(torch.arange(first_key, first_key + n), x, labels_for(kind, f, generator))
 
 
+def with_weights(examples: Examples, seed: int = 0, most: float = 5.0) -> Examples:
+    """The same rows, each counting between once over `most` and `most` times."""
+    drawn = torch.rand(len(examples), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return replace(examples, weight=most ** (2 * drawn - 1))
+
+
 class ShardedExamples(PartitionedData):
     """Chunks of examples that are cut into shards."""
 

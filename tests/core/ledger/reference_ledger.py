@@ -38,6 +38,7 @@ class Row:
     y: float = 0.0
     subject: str | None = None
     split: bool | None = None
+    weight: float | None = None
 
     @property
     def holdout(self) -> bool:
@@ -51,7 +52,11 @@ class Row:
 
     def agrees(self, other: Row) -> bool:
         split = None in (self.split, other.split) or self.split == other.split
-        return split and (self.x, self.y, self.subject) == (other.x, other.y, other.subject)
+        return split and (self.x, self.y, self.subject, self.times) == (other.x, other.y, other.subject, other.times)
+
+    @property
+    def times(self) -> float:
+        return 1.0 if self.weight is None else self.weight
 
 
 @dataclass
@@ -87,6 +92,7 @@ def batch(rows: Sequence[Row], dtype: str = "float32") -> Batch:
         np.array([row.x for row in rows], dtype).reshape(len(rows), -1),
         np.array([row.y for row in rows], np.float64),
         [row.split for row in rows],
+        weights=np.array([row.weight for row in rows], np.float64) if any(row.weight for row in rows) else None,
     )
 
 
@@ -157,12 +163,13 @@ def gap_free(spans: Sequence[tuple[int, ...]], head: int) -> bool:
     return [span[0] for span in spans] == [end + 1 for end in ends[:-1]] and ends[-1] == head
 
 
-def contents(found: Pass) -> dict[int, tuple[tuple[float, ...], float]]:
-    """What a pass reads: x and y by position."""
+def contents(found: Pass) -> dict[int, tuple[tuple[float, ...], float, float]]:
+    """What a pass reads: x, y and weight by position."""
     rows = {}
     for chunk in found:
-        for position, x, y in zip(chunk.key.tolist(), chunk.x.tolist(), chunk.y.tolist(), strict=True):
+        weights = [1.0] * len(chunk) if chunk.weight is None else chunk.weight.tolist()
+        for position, x, y, weight in zip(chunk.key.tolist(), chunk.x.tolist(), chunk.y.tolist(), weights, strict=True):
             assert position not in rows
-            rows[position] = (tuple(x), y[0])
+            rows[position] = (tuple(x), y[0], weight)
     assert list(rows) == sorted(rows)
     return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,6 +42,7 @@ ROWS = st.builds(
     y=st.just(1.0),
     subject=st.none() | SUBJECTS,
     split=st.sampled_from([None, None, None, False, True]),
+    weight=st.sampled_from([None, None, None, 1.0, 2.5]),
 )
 
 
@@ -100,8 +102,9 @@ class LedgerMachine(RuleBasedStateMachine):
         for row in rows:
             old, before = known[row.id]
             split = before.split if row.split is None else row.split
-            after = Row(row.id, row.x, row.y, row.subject or before.subject, split)
-            if after != before:
+            weight = before.weight if row.weight is None else row.weight
+            after = Row(row.id, row.x, row.y, row.subject or before.subject, split, weight)
+            if replace(after, weight=after.times) != replace(before, weight=before.times):
                 changed.append(("replaced", (old, after)))
         assert correct(self.database, self.model, rows) == Replaced(len(changed), len(rows) - len(changed))
         self.plain.changes += changed
@@ -136,11 +139,11 @@ class LedgerMachine(RuleBasedStateMachine):
 
 def settled(row: Row, stored: bool) -> Row:
     """A stored example has a split, whether it came with one or not."""
-    return Row(row.id, row.x, row.y, row.subject, row.holdout) if stored else row
+    return replace(row, split=row.holdout) if stored else row
 
 
 def pairs(rows: dict[int, Row], but: dict[int, Row] | None = None) -> dict[int, Any]:
-    return {position: (row.x, row.y) for position, row in rows.items() if position not in (but or {})}
+    return {position: (row.x, row.y, row.times) for position, row in rows.items() if position not in (but or {})}
 
 
 def test_any_history_reads_as_a_plain_list_would(database: Database) -> None:

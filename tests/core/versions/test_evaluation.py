@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -74,29 +75,35 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_metrics_are_those_of_scikit_learn(kind: str) -> None:
+@pytest.mark.parametrize("weighted", [False, True])
+def test_metrics_are_those_of_scikit_learn(kind: str, weighted: bool) -> None:
     state, holdout = trained(kind, problem(kind)), problem(kind, seed=1)
+    weight = np.random.default_rng(2).uniform(0.1, 9.0, len(holdout)) if weighted else None
+    if weight is not None:
+        holdout = replace(holdout, weight=torch.from_numpy(weight))
     [found] = evaluate([state], halves(holdout))
-    mean, y = predicted(state, holdout), holdout.y.numpy()
+    mean, y, v = predicted(state, holdout), holdout.y.numpy(), {"sample_weight": weight}
     expected = {
         "binary": lambda: {
-            "loss": log_loss(y[:, 0], mean[:, 0]),
-            "accuracy": accuracy_score(y[:, 0], mean[:, 0] > 0.5),
+            "loss": log_loss(y[:, 0], mean[:, 0], **v),
+            "accuracy": accuracy_score(y[:, 0], mean[:, 0] > 0.5, **v),
             "auc": roc_auc_score(y[:, 0], mean[:, 0]),
             "f1": f1_score(y[:, 0], mean[:, 0] > 0.5),
-            "baseline_accuracy": max(y.mean(), 1 - y.mean()),
+            "baseline_accuracy": accuracy_score(y[:, 0], np.full(len(y), y.mean() > 0.5), **v),
         },
         "classes": lambda: {
-            "loss": log_loss(y.argmax(1), mean, labels=[0, 1, 2]),
-            "accuracy": accuracy_score(y.argmax(1), mean.argmax(1)),
+            "loss": log_loss(y.argmax(1), mean, labels=[0, 1, 2], **v),
+            "accuracy": accuracy_score(y.argmax(1), mean.argmax(1), **v),
             "f1": f1_score(y.argmax(1), mean.argmax(1), average="macro"),
-            "baseline_accuracy": y.mean(0).max(),
+            "baseline_accuracy": max(accuracy_score(y.argmax(1), np.full(len(y), k), **v) for k in range(3)),
         },
-        "number": lambda: {"loss": mean_squared_error(y, mean) / 2},
-        "count": lambda: {"loss": mean_poisson_deviance(y, mean) / 2},
+        "number": lambda: {"loss": mean_squared_error(y, mean, **v) / 2},
+        "count": lambda: {"loss": mean_poisson_deviance(y, mean, **v) / 2},
     }[kind]()
     if kind in ("number", "count"):
-        expected |= {"rmse": root_mean_squared_error(y, mean), "r2": r2_score(y, mean), "baseline_rmse": y.std()}
+        baseline = np.full_like(y, np.average(y, weights=None if weight is None else weight[:, None]))
+        expected |= {"rmse": root_mean_squared_error(y, mean, **v), "r2": r2_score(y, mean, **v)}
+        expected["baseline_rmse"] = root_mean_squared_error(y, baseline, **v)
     assert {name: found.metrics[name] for name in expected} == pytest.approx(expected)
     errors = {f"{name}_se" for name in expected.keys() - {"r2", "baseline_accuracy"}}
     assert set(found.metrics) - set(expected) - {"calibration"} == {"rows"} | errors
@@ -121,8 +128,8 @@ def test_a_mean_of_large_numbers_keeps_the_digits_of_its_error() -> None:
     values = torch.randn(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     near, far = Mean(), Mean()
     for part in values.split(300):
-        near.add(part)
-        far.add(part + 1e9)
+        near.add(part, torch.ones(len(part)))
+        far.add(part + 1e9, torch.ones(len(part)))
     assert near.value == pytest.approx(float(values.mean()))
     assert near.error == pytest.approx(float(values.std(correction=0)) / 1000**0.5)
     assert far.error == pytest.approx(near.error, rel=1e-6)
@@ -160,7 +167,7 @@ def test_a_certain_and_right_model_costs_nothing(kind: str) -> None:
     [found] = evaluate([trained(kind, data)], [])
     f = {"binary": 80 * (2 * data.y - 1), "classes": 80 * data.y, "number": data.y, "count": data.y.log()}[kind]
     f = f.clamp(min=-80)
-    found.add_predictions(f, found.state.predictor.family.mean(f), data.y)
+    found.add_predictions(f, found.state.predictor.family.mean(f), data.y, torch.ones(len(data)))
     assert found.metrics["loss"] == pytest.approx(0, abs=1e-9)
     assert found.metrics.get("accuracy", 1.0) == 1.0
     assert found.metrics.get("rmse", 0.0) == pytest.approx(0, abs=1e-9)
@@ -184,7 +191,7 @@ def test_predictions_that_are_no_numbers_are_no_errors(kind: str) -> None:
     data = problem(kind, 20)
     [found] = evaluate([trained(kind, data)], [data])
     f = torch.full_like(data.y, math.nan)
-    found.add_predictions(f, f, data.y)
+    found.add_predictions(f, f, data.y, torch.ones(len(data)))
     assert all(math.isfinite(value) for value in found.metrics.values())
     assert found.count == 40
 
@@ -208,7 +215,26 @@ def test_figures_are_there_for_one_class_alone_and_for_ties() -> None:
     assert area_under_curve(np.array([0.1, 0.9]), np.array([True, True])) == {}
     tied = area_under_curve(np.array([0.5, 0.5, 0.5, 0.9]), np.array([True, False, False, True]))
     assert tied["auc"] == roc_auc_score([1, 0, 0, 1], [0.5, 0.5, 0.5, 0.9])
-    assert explained(np.array([1.0, 2.0]), np.array([3.0, 3.0])) == {"baseline_rmse": 0.0, "baseline_rmse_se": 0.0}
+    assert explained(np.array([1.0, 2.0]), np.array([3.0, 3.0]), np.ones(2)) == {
+        "baseline_rmse": 0.0,
+        "baseline_rmse_se": 0.0,
+    }
+
+
+@given(st.lists(st.tuples(st.floats(-9, 9), st.floats(0.01, 100.0)), min_size=2, max_size=20), st.data())
+def test_a_mean_moves_by_little_more_than_its_error_when_a_row_goes(
+    rows: list[tuple[float, float]], data: st.DataObject
+) -> None:
+    def mean(some: list[tuple[float, float]]) -> Mean:
+        made, (values, weight) = Mean(), torch.tensor(some, dtype=torch.float64).T
+        made.add(values, weight)
+        return made
+
+    gone = data.draw(st.integers(0, len(rows) - 1))
+    before, rest = mean(rows), rows[:gone] + rows[gone + 1 :]
+    left = sum(v for _, v in rest)
+    moved = abs(before.value - mean(rest).value)
+    assert moved <= before.error * (left + rows[gone][1]) / left + 1e-9
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=4, max_size=40), st.data())

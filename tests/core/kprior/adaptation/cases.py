@@ -22,6 +22,7 @@ from tests.core.kprior.problems import (
     rows,
     spec_of,
     stop_early,
+    with_weights,
     without,
 )
 
@@ -65,12 +66,13 @@ def toward_weights(kind: str, architecture: dict[str, Any], delta: float, scale:
     return {**l2(delta), "toward": [scale * (((5 * j) % 11) / 11 - 0.4) for j in range(size)]}
 
 
-def everything_of(kind: str) -> Examples:
-    return examples_of(kind, 150, DIM, seed=3)
+def everything_of(kind: str, weighted: bool = False) -> Examples:
+    data = examples_of(kind, 150, DIM, seed=3)
+    return with_weights(data) if weighted else data
 
 
-def base_of(kind: str) -> Examples:
-    return rows(everything_of(kind), 0, 120)
+def base_of(kind: str, weighted: bool = False) -> Examples:
+    return rows(everything_of(kind, weighted), 0, 120)
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ class AdaptationCase:
     model: str
     penalty: str
     data: str
+    weighted: bool = False
+    """Whether rows count from 1/5 to 5, and those of a class 2.5 times as much."""
 
     @property
     def regularizers(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -98,11 +102,11 @@ class AdaptationCase:
 
     @property
     def everything(self) -> Examples:
-        return everything_of(self.kind)
+        return everything_of(self.kind, self.weighted)
 
     @property
     def base(self) -> Examples:
-        return base_of(self.kind)
+        return base_of(self.kind, self.weighted)
 
     @property
     def retained(self) -> Examples:
@@ -112,11 +116,15 @@ class AdaptationCase:
 
     @property
     def base_spec(self) -> dict[str, Any]:
-        return spec_of(self.kind, DIM, MODELS[self.model][0], self.regularizers[0])
+        return self._with_classes(spec_of(self.kind, DIM, MODELS[self.model][0], self.regularizers[0]))
 
     @property
     def spec(self) -> dict[str, Any]:
-        return spec_of(self.kind, DIM, MODELS[self.model][1], self.regularizers[1])
+        return self._with_classes(spec_of(self.kind, DIM, MODELS[self.model][1], self.regularizers[1]))
+
+    def _with_classes(self, spec: dict[str, Any]) -> dict[str, Any]:
+        classes = self.weighted and self.kind in ("binary", "classes")
+        return {**spec, "class_weight": {"1": 2.5}} if classes else spec
 
     def tasks(self) -> list[Task]:
         tasks: list[Task] = []
@@ -132,7 +140,7 @@ class AdaptationCase:
 
     def start(self, early: bool) -> tuple[State, Examples]:
         """The base with full memory, converged or not."""
-        return start(json.dumps(self.base_spec), self.kind, early)
+        return start(json.dumps(self.base_spec), self.kind, early, self.weighted)
 
     @cached_property
     def retrained(self) -> Tensor:
@@ -140,8 +148,8 @@ class AdaptationCase:
 
 
 @cache  # many cases begin with the same base
-def start(spec: str, kind: str, early: bool) -> tuple[State, Examples]:
-    data = base_of(kind)
+def start(spec: str, kind: str, early: bool, weighted: bool) -> tuple[State, Examples]:
+    data = base_of(kind, weighted)
     if early:
         return stop_early(json.loads(spec), data)
     trained = train(json.loads(spec), data.chunks(37), policy=EVERYTHING)
@@ -152,4 +160,5 @@ def all_cases(kind: str) -> list[AdaptationCase]:
     """Every model with every penalty while data come and go, and every model with every change of data."""
     every = [AdaptationCase(kind, *options) for options in product(MODELS, REGULARIZERS, DATA)]
     chosen = [c for c in every if c.data == "add and remove" or c.penalty in ("same penalty", "other delta")]
-    return [c for c in chosen if c.tasks()]
+    weighted = [AdaptationCase(kind, model, "other delta", "add and remove", True) for model in MODELS]
+    return [c for c in (*chosen, *weighted) if c.tasks()]

@@ -14,7 +14,10 @@ from tests.core.kprior.adaptation.cases import AdaptationCase, all_cases
 from tests.core.kprior.problems import EVERYTHING, FAMILIES, relative_distance
 
 CASES = [
-    pytest.param(case, id="-".join((case.kind, case.model, case.penalty, case.data)).replace(" ", "_"))
+    pytest.param(
+        case,
+        id="-".join((case.kind, case.model, case.penalty, case.data + " weighted" * case.weighted)).replace(" ", "_"),
+    )
     for kind in FAMILIES
     for case in all_cases(kind)
 ]
@@ -51,13 +54,15 @@ def autograd_of_retained(case: AdaptationCase, w: Tensor) -> Tensor:
     K = data.y.shape[1]
     f = phi @ w.view(K, -1).T
     if case.kind == "binary":
-        loss = functional.binary_cross_entropy_with_logits(f, data.y, reduction="sum")
+        each = functional.binary_cross_entropy_with_logits(f, data.y, reduction="none")[:, 0]
     elif case.kind == "classes":
-        loss = functional.cross_entropy(f, data.y, reduction="sum")
+        each = functional.cross_entropy(f, data.y, reduction="none")
     elif case.kind == "number":
-        loss = functional.mse_loss(f, data.y, reduction="sum") / 2
+        each = functional.mse_loss(f, data.y, reduction="none")[:, 0] / 2
     else:
-        loss = functional.poisson_nll_loss(f, data.y, log_input=True, full=False, reduction="sum")
+        each = functional.poisson_nll_loss(f, data.y, log_input=True, full=False, reduction="none")[:, 0]
+    weight = oracles.row_weights(case.spec, data)
+    loss = each.sum() if weight is None else (torch.from_numpy(weight) * each).sum()
     delta = torch.from_numpy(oracles.deltas_of(case.spec, K, phi.shape[1]))
     mean = torch.from_numpy(oracles.mean_of(case.spec, len(w)))
     (gradient,) = torch.autograd.grad(loss + (delta * (w - mean) ** 2).sum() / 2, w)

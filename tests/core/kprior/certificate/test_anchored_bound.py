@@ -46,9 +46,8 @@ def truth_of(state: State, data: Examples) -> Tensor | None:
     if kind == "binary" and bool((y == 1).all()):
         return None
     try:
-        return torch.from_numpy(
-            oracles.newton(kind, phi, y, deltas, oracles.mean_of(state.spec, len(deltas))).astype(np.float64)
-        )
+        mean, weight = oracles.mean_of(state.spec, len(deltas)), oracles.row_weights(state.spec, data)
+        return torch.from_numpy(oracles.newton(kind, phi, y, deltas, mean, weight=weight).astype(np.float64))
     except ArithmeticError:
         return None
 
