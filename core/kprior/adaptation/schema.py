@@ -347,10 +347,12 @@ def change_target(
         h0 = h0 + (E.T < 0)
     D = after.phi.shape[1]
     gradient = E @ anchor.gradient.view(K, -1) + (v[:, None] * (new.family.mean(after.f0) - h0)).T @ after.phi
-    known = anchor.curvature.matrix - glm_hessian(before.phi, old.family, before.f0, v)
-    G = torch.einsum("ak,kdle,bl->adbe", E, known.view(K, D, K, D), E).reshape(new.size, new.size)
+    # a few rows that stand for many may have more curvature in some direction than all have; what the memory says of
+    # new classes counts in full all the same
+    known = Full(anchor.curvature.matrix - glm_hessian(before.phi, old.family, before.f0, v))
+    known.clip()
+    G = torch.einsum("ak,kdle,bl->adbe", E, known.matrix.view(K, D, K, D), E).reshape(new.size, new.size)
     curvature = Full(G + glm_hessian(after.phi, new.family, after.f0, v))
-    curvature.clip()
     remembered = remember(new, w, rows, state.memory.weight, state.memory.generation)
     surrogate = Surrogate.zeros(new)
     if surrogate is not None:

@@ -67,9 +67,10 @@ def change_sums(
     reach, peak, smallest = anchor.reach * ratio, anchor.peak * ratio, anchor.smallest / ratio
     K, before = predictor.family.outputs, state.regularizer.delta
     space = InformedSpace.of(moved, regularizer.delta, K)
-    grown = not InformedSpace.of(anchor, before, K).holds(space)
+    past_space = InformedSpace.of(anchor, before, K)
+    grown = not past_space.holds(space)
     if grown:  # the first examples that have a say in some weight: before, it had the penalty alone
-        smallest = min([anchor.smallest, *before[before > 0].tolist()]) / ratio
+        smallest = min(anchor.smallest, past_space.least_penalty(before)) / ratio
     if regularizer is not state.regularizer or (grown and len(H) <= EIGENVALUE_SIZE):
         smallest = max(smallest, smallest_eigenvalue(H, space))
     if int(failed):  # the factor is that of another matrix: nothing follows from it

@@ -215,8 +215,8 @@ def bound_from(
         return AnchoredBound(math.inf, math.inf, step, math.inf, factor)
     shrink = spread - math.log1p(-blur)
     # where no example has a say the step is exact, but for rounding
-    apart = InformedSpace.of(anchor, delta, family.outputs).apart(step)
-    least = min([anchor.smallest, *delta[delta > 0].tolist()])
+    space = InformedSpace.of(anchor, delta, family.outputs)
+    apart, least = space.apart(step), min(anchor.smallest, space.least_penalty(delta))
     plain = rest + error / math.sqrt(least)
     size = math.sqrt(max(0.0, -float(k @ step)))
     ridge = float(delta.min())

@@ -7,6 +7,7 @@ penalty. So what examples leave uncertain, and the curvature that limits it, is 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,11 @@ class InformedSpace:
             some = torch.einsum("ka,kdle,lb->adbe", basis, some, basis)
         size = some.shape[0] * some.shape[1]
         return some.reshape(size, size)
+
+    def least_penalty(self, delta: Tensor) -> float:
+        """Of all that is not in the space; infinite if nothing is. The flat directions of a softmax do not count."""
+        left = delta > 0 if self.differences else ~self.features.repeat(self.outputs)
+        return float(delta[left].min()) if bool(left.any()) else math.inf
 
     def apart(self, v: Tensor) -> float:
         """The length of what is not in the space of a vector (P,)."""
