@@ -14,7 +14,8 @@ app = typer.Typer(name="amend bench", no_args_is_help=True, add_completion=False
 def engine(
     data: Annotated[Path | None, typer.Option(help="folder with mnist.npz (x, y, tx, ty); else generated data")] = None,
     only: Annotated[
-        str, typer.Option(help="part of a name: anchored, dense, wide, million, networks-mlp, -lenet5 or -overfitted")
+        str,
+        typer.Option(help="part of a name: anchored, dense, schema, wide, million, networks-mlp, -lenet5, -overfitted"),
     ] = "",
     rows: Annotated[int, typer.Option(help="rows of the largest anchored model; 10^7 need 4 GB")] = 1_000_000,
     seeds: Annotated[int, typer.Option(help="random seeds of the networks")] = 3,

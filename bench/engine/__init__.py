@@ -1,6 +1,6 @@
 """`amend bench engine`: what an adaptation costs and how good it is, beside everything that could be done instead.
 
-Each part is one table of issue 14 with its yardsticks (design 3.4), and ends by saying which targets are met.
+Each part is one table with its yardsticks, and ends by saying which targets are met.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Options:
 
 def parts() -> dict[str, Callable[[Options], Iterator[Report]]]:
     """The parts by name."""
-    from bench.engine import anchored, dense, networks, wide
+    from bench.engine import anchored, dense, networks, schema, wide
     from bench.engine.overfitted import run as forget
 
     def small(options: Options) -> Iterator[Report]:
@@ -42,6 +42,7 @@ def parts() -> dict[str, Callable[[Options], Iterator[Report]]]:
     return {
         "anchored": small,
         "dense": lambda o: iter([dense.run(o.data, o.quick)]),
+        "schema": lambda o: iter([schema.run(o.quick)]),
         "wide": lambda o: wide.run(o.data, o.quick),
         "million": lambda o: iter([wide.million(o.quick)]),
         "networks-mlp": lambda o: networks.run("mlp", o.data, o.seeds, o.quick),

@@ -104,12 +104,10 @@ def gradient(rows: Rows, delta: float, penalize_bias: bool, w: Array) -> Array:
     for start in range(0, len(rows), PIECE):
         part = rows[start : start + PIECE]
         phi = np.hstack([part.x.astype(np.float64), np.ones((len(part), 1))])
-        f = phi @ w.T
-        if rows.classes == 2:
-            residual = 1 / (1 + np.exp(-f)) - part.y[:, None]
+        residual = means(phi @ w.T)
+        if len(w) == 1:
+            residual -= part.y[:, None]
         else:
-            residual = np.exp(f - f.max(1, keepdims=True))
-            residual /= residual.sum(1, keepdims=True)
             residual[np.arange(len(part)), part.y] -= 1
         total += residual.T @ phi
     return total + penalty_of(w.shape[1], delta, penalize_bias) * w
@@ -129,21 +127,34 @@ def relative_bound(rows: Rows, delta: float, w: Array) -> float:
 
 
 def exact_optimum(rows: Rows, delta: float, penalize_bias: bool, start: Array) -> Array:
-    """The optimum of a binary model by Newton's method in double precision: (1, D + 1). The truth of all distances."""
+    """The optimum by Newton's method in double precision: (K, D + 1), one row if binary. The truth of all distances."""
     w = start.astype(np.float64).copy()
-    penalty = penalty_of(w.shape[1], delta, penalize_bias)
+    K, D = w.shape
+    penalty = np.tile(penalty_of(D, delta, penalize_bias), K)
     for _ in range(30):
-        H = np.diag(penalty)
+        H = np.zeros((K, D, K, D))
         for begin in range(0, len(rows), PIECE // 4):
             part = rows[begin : begin + PIECE // 4]
             phi = np.hstack([part.x.astype(np.float64), np.ones((len(part), 1))])
-            p = 1 / (1 + np.exp(-(phi @ w[0])))
-            H += phi.T @ (phi * (p * (1 - p))[:, None])
-        step = np.linalg.solve(H, gradient(rows, delta, penalize_bias, w)[0])
-        w -= step
+            p = means(phi @ w.T)
+            for k in range(K):
+                for j in range(K):
+                    H[k, :, j] += phi.T @ (phi * (p[:, k] * ((k == j) - p[:, j]))[:, None])
+        whole = H.reshape(K * D, K * D) + np.diag(penalty)
+        # a constant that is added to all biases changes nothing: the shortest step leaves it alone
+        step = np.linalg.lstsq(whole, gradient(rows, delta, penalize_bias, w).reshape(-1), rcond=None)[0]
+        w -= step.reshape(K, D)
         if np.linalg.norm(step) <= 1e-6 * np.linalg.norm(w):  # its square is left
             break
     return w
+
+
+def means(f: Array) -> Array:
+    """What outputs (n, K) say: the chance of the second class where there is one output, else of each class."""
+    if f.shape[1] == 1:
+        return 1 / (1 + np.exp(-f))
+    odds = np.exp(f - f.max(1, keepdims=True))
+    return odds / odds.sum(1, keepdims=True)
 
 
 def distance(w: Array, truth: Array) -> float:

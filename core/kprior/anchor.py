@@ -37,7 +37,7 @@ class Anchor:
     peak: float = math.inf
     """Nor has any example at all a larger one than this."""
     smallest: float = 0.0
-    """G + delta has no smaller eigenvalue."""
+    """G + delta has no smaller eigenvalue, in the `InformedSpace`."""
     rounding: float = 0.0
     """What rounding can have done to the gradient, in units of the last place."""
     mass: float = 0.0

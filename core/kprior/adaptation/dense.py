@@ -14,7 +14,13 @@ import torch
 from torch import Tensor
 
 from core.kprior.anchor import Anchor
-from core.kprior.certificate.anchored_bound import AnchoredBound, ExactRows, anchored_bound, known_gradient
+from core.kprior.certificate.anchored_bound import (
+    AnchoredBound,
+    ExactRows,
+    anchored_bound,
+    closer_bound,
+    known_gradient,
+)
 from core.kprior.cost import Cost
 from core.kprior.curvature import Full, cholesky, glm_hessian
 from core.kprior.data.examples import Examples
@@ -26,9 +32,34 @@ from core.kprior.model.spec import Regularizer
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.surrogate import Surrogate
 from core.kprior.objective.terms import Term
+from core.kprior.passes.rounding_error import EPSILON
 from core.kprior.solvers import Training, solve
 from core.kprior.solvers.newton import newton
 from core.kprior.state import State, align, move_anchor
+
+BOUND_SIZE = 500
+"""Weights up to which a bound that is not small is looked at more closely."""
+SMALL = 1e-3
+"""A bound of so little, relative to the weights, is."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """The sums before a change, if all that came with it is at hand: its reach speaks of all other examples."""
+
+    anchor: Anchor
+    regularizer: L2
+
+    def spread(self, predictor: Predictor, w: Tensor) -> float:
+        """How far the outputs of any example that is not at hand can be from where they were at the anchor.
+
+        In the norm of the old Hessian: what came, and may have moved the weights far, is not in it.
+        """
+        assert isinstance(self.anchor.curvature, Full)
+        d = w - self.anchor.w
+        whole = float(d @ self.anchor.curvature.product(d)) + float((self.regularizer.delta * d * d).sum())
+        blur = 4 * EPSILON * self.anchor.mass * float(d @ d)
+        return predictor.family.self_concordance * math.sqrt(self.anchor.reach * max(0.0, whole + blur))
 
 
 @dataclass(frozen=True)
@@ -46,6 +77,7 @@ class AnchoredModel:
     """Those that the memory refers to."""
     count: int
     surrogate: Surrogate | None
+    past: Past | None = None
 
     @classmethod
     def of(cls, state: State, memory: Examples) -> AnchoredModel:
@@ -87,7 +119,13 @@ class AnchoredModel:
 
     def bound(self, w: Tensor) -> AnchoredBound:
         """How far from the retrain the weights w can be."""
-        return anchored_bound(self.predictor, self.anchor, self.regularizer, self.exact, w, self.factor)
+        limit = math.inf if self.past is None else self.past.spread(self.predictor, w)
+        given = (self.predictor, self.anchor, self.regularizer, self.exact, w)
+        plain = anchored_bound(*given, self.factor, limit)
+        if plain.distance <= SMALL * float(w.norm()) or self.predictor.size > BOUND_SIZE or not self.anchor.exact:
+            return plain
+        close = closer_bound(*given, self.factor, limit)
+        return close if close is not None and close.distance < plain.distance else plain
 
     def state(self, w: Tensor, spec: Regularizer) -> State:
         """The next state, with the weights w."""

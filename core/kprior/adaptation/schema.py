@@ -25,6 +25,7 @@ from torch import Tensor
 from core.kprior.adaptation.dense import exact_rows, hessian_of, recentre
 from core.kprior.anchor import Anchor
 from core.kprior.curvature import Full, cholesky, glm_hessian, is_wide
+from core.kprior.curvature.informed_space import InformedSpace
 from core.kprior.data.conversion import Conversion, recode
 from core.kprior.data.examples import Examples, chunks_of
 from core.kprior.memory.memory import remember
@@ -240,9 +241,7 @@ def carry_figures(state: State, moved: Anchor, new: Predictor, regularizer: L2, 
     factor, failed = torch.linalg.cholesky_ex(H)
     if int(failed):
         return moved
-    mapped = torch.einsum("ad,kdp->kap", M, before.view(K, M.shape[1], -1)).reshape(new.size, -1)
-    white = torch.linalg.solve_triangular(factor, mapped, upper=False)
-    ratio = max(0.0, float(torch.linalg.eigvalsh(white.T @ white)[-1])) + 1e-12
+    ratio = growth(before, factor, M, K)
     norm = float(torch.linalg.matrix_norm(M, 2))
     lost = float((anchor.gradient.abs().view(K, -1) @ M.abs().T).norm())
     return replace(
@@ -250,10 +249,25 @@ def carry_figures(state: State, moved: Anchor, new: Predictor, regularizer: L2, 
         exact=True,
         reach=round_up(anchor.reach * ratio),
         peak=round_up(anchor.peak * ratio),
-        smallest=smallest_eigenvalue(H),
+        smallest=smallest_eigenvalue(H, InformedSpace.of(moved, regularizer.delta, K)),
         rounding=round_up(norm * anchor.rounding + M.shape[1] * lost),
         mass=round_up(norm * norm * anchor.mass),
     )
+
+
+def growth(before: Tensor, after: Tensor, M: Tensor, K: int) -> float:
+    """By how much a leverage can have grown, given the factors of both Hessians.
+
+    What moves a softmax's curvature are differences of classes: (e_k - e_l) phi_i. A constant that is added to all
+    of them has nothing to do with it, and may be free in one model and penalised in the other.
+    """
+    D = M.shape[1]
+    classes = torch.eye(K).to(M) if K == 1 else torch.linalg.qr(torch.eye(K).to(M)[:, 1:] - 1 / K)[0].contiguous()
+    old = torch.linalg.solve_triangular(before, torch.kron(classes, torch.eye(D).to(M)), upper=False)
+    new = torch.linalg.solve_triangular(after, torch.kron(classes, M.contiguous()), upper=False)
+    R = torch.linalg.qr(old, mode="r")[1]
+    white = torch.linalg.solve_triangular(R, new, upper=True, left=False)
+    return max(0.0, float(torch.linalg.eigvalsh(white.T @ white)[-1])) * (1 + 1e-6)
 
 
 def correct(anchor: Anchor, new: Predictor, rows: Examples, f0: Tensor) -> Anchor:
@@ -336,10 +350,12 @@ def change_target(
         h0 = h0 + (E.T < 0)
     D = after.phi.shape[1]
     gradient = E @ anchor.gradient.view(K, -1) + (v[:, None] * (new.family.mean(after.f0) - h0)).T @ after.phi
-    known = anchor.curvature.matrix - glm_hessian(before.phi, old.family, before.f0, v)
-    G = torch.einsum("ak,kdle,bl->adbe", E, known.view(K, D, K, D), E).reshape(new.size, new.size)
+    # a few rows that stand for many may have more curvature in some direction than all have; what the memory says of
+    # new classes counts in full all the same
+    known = Full(anchor.curvature.matrix - glm_hessian(before.phi, old.family, before.f0, v))
+    known.clip()
+    G = torch.einsum("ak,kdle,bl->adbe", E, known.matrix.view(K, D, K, D), E).reshape(new.size, new.size)
     curvature = Full(G + glm_hessian(after.phi, new.family, after.f0, v))
-    curvature.clip()
     remembered = remember(new, w, rows, state.memory.weight, state.memory.generation)
     surrogate = Surrogate.zeros(new)
     if surrogate is not None:

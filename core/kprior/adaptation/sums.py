@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from core.kprior.adaptation.dense import AnchoredModel, exact_rows, hessian_of
+from core.kprior.adaptation.dense import AnchoredModel, Past, exact_rows, hessian_of
 from core.kprior.anchor import Anchor
 from core.kprior.certificate.anchored_bound import ExactRows
 from core.kprior.cost import Cost
 from core.kprior.curvature import Full, cholesky, ggn_rows
 from core.kprior.curvature.base import per_row
+from core.kprior.curvature.informed_space import InformedSpace
 from core.kprior.data.examples import Data, Examples, chunks_of, require_rereadable
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.memory.renewal import renew_memory
@@ -31,6 +32,10 @@ from core.kprior.state import State, count_after
 
 EXACT_NUMBERS = 2**25
 """Features of added examples up to this many numbers are kept at hand; the rest counts by its tangent alone."""
+
+
+EIGENVALUE_SIZE = 500
+"""Weights up to which eigenvalues cost no more than what is gained by knowing them."""
 
 
 def change_sums(
@@ -61,8 +66,14 @@ def change_sums(
         factor = cholesky(H)
     ratio = shrinkage(state, regularizer, removed, H, factor)
     reach, peak, smallest = anchor.reach * ratio, anchor.peak * ratio, anchor.smallest / ratio
-    if regularizer is not state.regularizer:
-        smallest = max(smallest, smallest_eigenvalue(H))
+    K, before = predictor.family.outputs, state.regularizer.delta
+    space = InformedSpace.of(moved, regularizer.delta, K)
+    past_space = InformedSpace.of(anchor, before, K)
+    grown = not past_space.holds(space)
+    if grown:  # the first examples that have a say in some weight: before, it had the penalty alone
+        smallest = min(anchor.smallest, past_space.least_penalty(before)) / ratio
+    if regularizer is not state.regularizer or (grown and len(H) <= EIGENVALUE_SIZE):
+        smallest = max(smallest, smallest_eigenvalue(H, space))
     if int(failed):  # the factor is that of another matrix: nothing follows from it
         reach, peak, smallest = math.inf, math.inf, 0.0
     kept, rows, reach, peak = renew_memory(
@@ -76,7 +87,9 @@ def change_sums(
         exact.append(ExactRows(added.phi[left], f0, weight))
     moved = replace(moved, reach=round_up(reach), peak=round_up(peak), smallest=smallest)
     surrogate = change_surrogate(state.surrogate, predictor, anchor.w, removed.examples(), added.examples())
-    return AnchoredModel(predictor, regularizer, moved, factor, tuple(exact), kept, rows, count, surrogate)
+    at_hand = added.phi is not None or len(added.keys) == 0
+    past = Past(anchor, state.regularizer) if at_hand else None
+    return AnchoredModel(predictor, regularizer, moved, factor, tuple(exact), kept, rows, count, surrogate, past)
 
 
 @dataclass(frozen=True)

@@ -27,17 +27,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from core.kprior.anchor import Anchor
 from core.kprior.certificate.bounds import bounds
-from core.kprior.curvature import Full
+from core.kprior.curvature import Full, glm_hessian
+from core.kprior.curvature.informed_space import InformedSpace
 from core.kprior.model.families import Family
+from core.kprior.model.gauge import fill_gauge, shift_directions
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
+from core.kprior.passes.leverage import largest_ratio
+from core.kprior.passes.measurement import smallest_eigenvalue
 from core.kprior.passes.rounding_error import EPSILON, matrix_rounding
 
 
@@ -64,8 +68,8 @@ class ExactRows:
         """h'(f0) (f - f0), given f - f0: (n, K)."""
         if self.f0.shape[1] == 1:
             return family.variance(self.f0) * step
-        parts = [torch.einsum("nkl,nl->nk", hessian, step[rows]) for rows, hessian in family.hessians(self.f0)]
-        return torch.cat(parts) if parts else step
+        p = family.mean(self.f0)
+        return p * (step - (p * step).sum(1, keepdim=True))
 
 
 def known_gradient(
@@ -93,36 +97,110 @@ class AnchoredBound:
     step: Tensor
     """p: where the Newton step from w leads, relative to it."""
     radius: float
-    """|v - p|_H: how far from there the retrain can be, in the norm of the anchor's Hessian."""
+    """|v - p|_H: how far from there the retrain can be, in the norm of a Hessian."""
+    factor: Tensor
+    """The Cholesky factor of that Hessian."""
+
+
+@dataclass(frozen=True)
+class Movement:
+    """What w changed, as far as the sums at the anchor and the rows at hand tell."""
+
+    k: Tensor
+    """The known part of the gradient."""
+    spread: float
+    """No output of any other row changed by more."""
+    widest: float
+    """Nor that of any row at hand by more than this."""
+    bent: float
+    """rho, in the norm of H^-1."""
+    error: float
+    """What rounding can have done to k."""
+
+    @classmethod
+    def of(
+        cls,
+        predictor: Predictor,
+        anchor: Anchor,
+        regularizer: L2,
+        exact: Sequence[ExactRows],
+        w: Tensor,
+        limit: float,
+    ) -> Movement:
+        assert isinstance(anchor.curvature, Full)
+        family, c, d = predictor.family, predictor.family.self_concordance, w - anchor.w
+        curved = max(0.0, float(d @ anchor.curvature.product(d)))
+        outside, widest = curved, 0.0
+        for rows in exact:
+            change = rows.outputs(w) - rows.f0
+            outside -= float(rows.weighted(change * rows.tangent(family, change)).sum())
+            widest = max(widest, float(family.spread(change).max()) if len(change) else 0.0)
+        outside = math.sqrt(max(0.0, outside) + 4 * EPSILON * anchor.mass * float(d @ d))
+        whole = math.sqrt(curved + float((regularizer.delta * d * d).sum()))
+        spread = min(limit, c * math.sqrt(anchor.reach) * whole) if anchor.reach > 0 else 0.0
+        # exact rows are rounded twice: at the anchor and at w
+        size = 2 * anchor.rounding + float(regularizer.magnitude(w).sum()) + anchor.mass * float(d.norm())
+        k = known_gradient(predictor, anchor, regularizer, exact, w)
+        return cls(k, spread, c * widest, bend(spread) * outside, 4 * EPSILON * size)
 
 
 def anchored_bound(
-    predictor: Predictor, anchor: Anchor, regularizer: L2, exact: Sequence[ExactRows], w: Tensor, factor: Tensor
+    predictor: Predictor,
+    anchor: Anchor,
+    regularizer: L2,
+    exact: Sequence[ExactRows],
+    w: Tensor,
+    factor: Tensor,
+    limit: float = math.inf,
 ) -> AnchoredBound:
-    """The module's bound; infinite where none can be given. `factor` is the Cholesky factor of H, gauge included."""
+    """The module's bound; infinite where none can be given.
+
+    `factor` is the Cholesky factor of H, gauge included; `limit` what else is known of the spread S.
+    """
+    here = Movement.of(predictor, anchor, regularizer, exact, w, limit)
+    family, spread = predictor.family, max(here.spread, here.widest)
+    return bound_from(anchor, regularizer, family, factor, here.k, spread, bent=here.bent, error=here.error)
+
+
+def closer_bound(
+    predictor: Predictor,
+    anchor: Anchor,
+    regularizer: L2,
+    exact: Sequence[ExactRows],
+    w: Tensor,
+    factor: Tensor,
+    limit: float,
+) -> AnchoredBound | None:
+    """The same where rows at hand have moved further than others can have: with their curvature of w, not w0.
+
+    H is then that of w but for e^(+-S) in the other rows, and |rho| in its inverse is as above: Q is a part of it, too.
+    None where nothing is gained.
+    """
     assert isinstance(anchor.curvature, Full)
-    family, delta, c = predictor.family, regularizer.delta, predictor.family.self_concordance
-    G, d = anchor.curvature.matrix, w - anchor.w
-    k = known_gradient(predictor, anchor, regularizer, exact, w)
-    curved = max(0.0, float(d @ (G @ d)))
-    outside, widest = curved, 0.0
+    here, family = Movement.of(predictor, anchor, regularizer, exact, w, limit), predictor.family
+    if not here.spread < here.widest:
+        return None
+    G, mass = anchor.curvature.matrix.clone(), anchor.mass
     for rows in exact:
-        change = rows.outputs(w) - rows.f0
-        outside -= float(rows.weighted(change * rows.tangent(family, change)).sum())
-        widest = max(widest, float(family.spread(change).max()) if len(change) else 0.0)
-    outside = math.sqrt(max(0.0, outside) + 4 * EPSILON * anchor.mass * float(d @ d))
-    whole = math.sqrt(curved + float((delta * d * d).sum()))
-    spread = c * math.sqrt(anchor.reach) * whole if anchor.reach > 0 else 0.0
-    bent = bend(spread) * outside
-    # exact rows are rounded twice: at the anchor and at w
-    error = 4 * EPSILON * (2 * anchor.rounding + float(regularizer.magnitude(w).sum()) + anchor.mass * float(d.norm()))
-    return bound_from(anchor, regularizer, c, factor, k, max(spread, c * widest), bent=bent, error=error)
+        now, before = (glm_hessian(rows.phi, family, f, rows.weight) for f in (rows.outputs(w), rows.f0))
+        G += now - before
+        mass += float(now.diagonal().sum() + before.diagonal().sum())
+    shifts = shift_directions(predictor, regularizer.delta)
+    H = fill_gauge(G + torch.diag(regularizer.delta), shifts)
+    close, failed = torch.linalg.cholesky_ex(H)
+    if int(failed):
+        return None
+    eye = torch.eye(len(H), dtype=H.dtype, device=H.device)
+    ratio = largest_ratio(factor @ factor.T, torch.linalg.solve_triangular(close, eye, upper=False))
+    moved = replace(anchor, curvature=Full(G), mass=mass, peak=anchor.peak * ratio * (1 + 1e-6))
+    moved = replace(moved, smallest=smallest_eigenvalue(H, InformedSpace.of(moved, regularizer.delta, family.outputs)))
+    return bound_from(moved, regularizer, family, close, here.k, here.spread, bent=here.bent, error=here.error)
 
 
 def bound_from(
     anchor: Anchor,
     regularizer: L2,
-    concordance: float,
+    family: Family,
     factor: Tensor,
     k: Tensor,
     spread: float,
@@ -140,27 +218,30 @@ def bound_from(
     blur = hessian_blur(anchor, regularizer)
     sizes = (bent, rest, error, spread)
     if not anchor.exact or not blur < 0.5 or not all(map(math.isfinite, sizes)) or not bool(k.isfinite().all()):
-        return AnchoredBound(math.inf, math.inf, step, math.inf)
+        return AnchoredBound(math.inf, math.inf, step, math.inf, factor)
     shrink = spread - math.log1p(-blur)
-    plain = rest + error / math.sqrt(anchor.smallest)
+    # where no example has a say the step is exact, but for rounding
+    space = InformedSpace.of(anchor, delta, family.outputs)
+    apart, least = space.apart(step), min(anchor.smallest, space.least_penalty(delta))
+    plain = rest + error / math.sqrt(least)
     size = math.sqrt(max(0.0, -float(k @ step)))
     ridge = float(delta.min())
     grown, shrunk = math.exp(min(shrink, 100.0) / 2), math.exp(-shrink)
     smallest = shrunk * anchor.smallest + (1 - shrunk) * ridge
-    found = bounds(grown * (size + plain + bent), math.sqrt(anchor.peak) * grown, smallest, concordance)
+    found = bounds(grown * (size + plain + bent), math.sqrt(anchor.peak) * grown, smallest, family.self_concordance)
     norm = float(k.norm()) + error + (bent + rest) * math.sqrt(largest_eigenvalue(G) + float(delta.max()))
-    distance, radius = found.distance, math.inf
+    distance, radius = math.hypot(found.distance, apart + error / least), math.inf
     if math.isfinite(found.distance):
         narrow = shrunk / found.widening
-        tight = (1 / narrow - 1) * size + plain / narrow
-        radius = tight + bent / narrow
-        condition = float(G.diagonal().sum() + delta.sum()) / anchor.smallest
+        tight = (1 / narrow - 1) * size + rest / narrow
+        radius = tight + (plain - rest + bent) / narrow
+        condition = float(G.diagonal().sum() + delta.sum()) / least
         length = float(step.norm()) * (1 + EPSILON * condition)
         curved = bent / math.sqrt(narrow) * longest_response(delta, factor, anchor.smallest, narrow)
-        distance = min(distance, length + tight / math.sqrt(anchor.smallest) + curved)
+        distance = min(distance, length + tight / math.sqrt(anchor.smallest) + error / (narrow * least) + curved)
     if ridge > 0:
         distance = min(distance, norm / ridge)
-    return AnchoredBound(distance, norm, step, radius)
+    return AnchoredBound(distance, norm, step, radius, factor)
 
 
 def hessian_blur(anchor: Anchor, regularizer: L2) -> float:

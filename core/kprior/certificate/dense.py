@@ -43,7 +43,7 @@ def certificate_of(
     """A dense GLM's bound in all the ways that people ask for it."""
     prediction = None
     if math.isfinite(bound.radius):
-        prediction = prediction_bound(here.predictor, w, bound.step, bound.radius, here.factor, holdout)
+        prediction = prediction_bound(here.predictor, w, bound.step, bound.radius, bound.factor, holdout)
     size = float(w.norm())
     relative = bound.distance / size if size > 0 else (0.0 if bound.distance == 0 else math.inf)
     return Certificate("bound", bound.gradient_norm, passes, bound.distance, relative, prediction)
@@ -60,7 +60,8 @@ def certify_by_gradients(
     cost, predictor = Cost(), state.predictor
     with cost.timed():
         here = AnchoredModel.of(state, memory)
-        regularizer, anchor, c = here.regularizer, here.anchor, predictor.family.self_concordance
+        regularizer, anchor, family = here.regularizer, here.anchor, predictor.family
+        c = family.self_concordance
         w, certificate = state.w, Certificate("bound", math.inf, 0, math.inf, math.inf)
         near = here.spread(w) <= SPREAD  # where examples at hand have moved further, so have others
         while near and cost.data_passes < rounds:
@@ -70,7 +71,7 @@ def certify_by_gradients(
             cost.data_passes += 1
             k = seen.gradient + regularizer.gradient(w)
             error = 4 * EPSILON * (seen.rounding + float(regularizer.magnitude(w).sum()))
-            bound = bound_from(anchor, regularizer, c, here.factor, k, c * seen.spread, error=error)
+            bound = bound_from(anchor, regularizer, family, here.factor, k, c * seen.spread, error=error)
             certificate = certificate_of(here, bound, w, cost.data_passes, holdout)
             if certificate.meets(tolerance) or not seen.spread <= SPREAD:
                 break
@@ -84,7 +85,9 @@ def certify_by_gradients(
             rest = math.expm1(spread - math.log1p(-blur)) * size
             scale = anchor.mass + float(regularizer.delta.sum())
             error = 2 * error + matrix_rounding(scale, predictor.size) * float(bound.step.norm())
-            bound = bound_from(anchor, regularizer, c, here.factor, 0 * k, spread, rest=rest, error=error)
+            bound = bound_from(
+                anchor, regularizer, predictor.family, here.factor, 0 * k, spread, rest=rest, error=error
+            )
             certificate = certificate_of(here, bound, w, cost.data_passes, holdout)
             if certificate.meets(tolerance):
                 break

@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from core.kprior.curvature.base import Curvature, cholesky, ggn_rows, per_row, row_chunks
-from core.kprior.model.families import Family
+from core.kprior.model.families import HESSIAN_NUMBERS, Family
 from core.kprior.model.predictor import Predictor
+
+HESSIAN_ROWS = 1000
+"""Rows whose outer products are added up at once: they stay in a processor's cache."""
 
 
 class Full(Curvature):
@@ -86,19 +89,57 @@ def balance(total: Tensor, part: Tensor) -> float:
 def glm_hessian(phi: Tensor, family: Family, f: Tensor, weight: Tensor | None = None) -> Tensor:
     """sum_i v_i L_i (x) phi_i phi_i' for a GLM, L = h'(f): (n, D), (n, K) -> (K D, K D)."""
     K, D = family.outputs, phi.shape[1]
-    out = torch.zeros(K, D, K, D, dtype=phi.dtype, device=phi.device)
-    for rows, hessian in family.hessians(f):
+    used = torch.nonzero(phi.any(0))[:, 0]  # flags of what is never missing cost nothing
+    if len(used) < D:
+        phi = phi[:, used]
+    parts = softmax_hessian(phi, family, f, weight) if K > 1 else variance_hessian(phi, family, f, weight)
+    if len(used) == D:
+        return parts.reshape(K * D, K * D)
+    places = (torch.arange(K, device=phi.device)[:, None] * D + used).reshape(-1)
+    out = torch.zeros(K * D, K * D, dtype=phi.dtype, device=phi.device)
+    out[places[:, None], places] = parts.reshape(len(places), len(places))
+    return out
+
+
+def variance_hessian(phi: Tensor, family: Family, f: Tensor, weight: Tensor | None) -> Tensor:
+    """The same for one output: (D, D)."""
+    variance = family.variance(f)[:, 0]
+    if weight is not None:
+        variance = variance * weight
+    out = torch.zeros(phi.shape[1], phi.shape[1], dtype=phi.dtype, device=phi.device)
+    for start in range(0, len(phi), HESSIAN_ROWS):
+        chunk = phi[start : start + HESSIAN_ROWS]
+        out.addmm_(chunk.T * variance[start : start + HESSIAN_ROWS], chunk)
+    return out
+
+
+def softmax_hessian(phi: Tensor, family: Family, f: Tensor, weight: Tensor | None) -> Tensor:
+    """The same for classes: (K, D, K, D).
+
+    L has -p_k p_l beside its diagonal, and there what makes its rows sum to zero: pairs of classes are all there is to
+    add up, and what is added is never taken away again.
+    """
+    K, D = family.outputs, phi.shape[1]
+    first, second = torch.triu_indices(K, K, 1, device=phi.device)
+    blocks = torch.zeros(len(first), D, D, dtype=phi.dtype, device=phi.device)
+    step = max(1, min(HESSIAN_ROWS, HESSIAN_NUMBERS // len(first)))
+    for start in range(0, len(phi), step):
+        rows = slice(start, start + step)
+        chunk, p = phi[rows], family.mean(f[rows])
+        products = p[:, first] * p[:, second]
         if weight is not None:
-            hessian = hessian * weight[rows, None, None]
-        chunk = phi[rows]
+            products = products * weight[rows, None]
         if K > D:  # one large product instead of many small ones
-            pairs = (chunk[:, :, None] * chunk[:, None, :]).reshape(len(chunk), -1)
-            out += (hessian.reshape(len(chunk), -1).T @ pairs).view(K, K, D, D).transpose(1, 2)
+            squares = (chunk[:, :, None] * chunk[:, None, :]).reshape(len(chunk), -1)
+            blocks += (products.T @ squares).view(-1, D, D)
             continue
-        for k in range(K):
-            for j in range(k + 1):
-                block = (chunk * hessian[:, k, j, None]).T @ chunk
-                out[k, :, j] += block
-                if j < k:
-                    out[j, :, k] += block  # phi' diag phi is symmetric, so the mirrored block is the same
-    return out.reshape(K * D, K * D)
+        turned = chunk.T.contiguous()
+        for block, product in zip(blocks, products.T.contiguous(), strict=True):
+            block.addmm_(turned * product, chunk)
+    out = torch.zeros(K, D, K, D, dtype=phi.dtype, device=phi.device)
+    out[first, :, second] = out[second, :, first] = -blocks
+    own = torch.arange(K, device=phi.device)
+    diagonal = torch.zeros(K, D, D, dtype=phi.dtype, device=phi.device)
+    diagonal.index_add_(0, first, blocks).index_add_(0, second, blocks)
+    out[own, :, own] = diagonal
+    return out

@@ -10,7 +10,7 @@ from torch import Tensor
 from core.kprior.data.examples import Examples, concatenate
 from core.kprior.memory.memory import Memory, MemoryPolicy
 from core.kprior.memory.sampling import uniform
-from core.kprior.passes.leverage import spread_leverage
+from core.kprior.passes.leverage import leverage_roots, spread_leverage
 from core.kprior.solvers.base import Training
 from core.kprior.state import State, align
 
@@ -40,12 +40,13 @@ def renew_memory(
     room = policy.size(count) - len(rows)
     drawn = uniform(rows.key[weight > 1], training.seed)
     threshold = float(drawn.max()) if len(drawn) else 0.0
-    root, everything = None, policy.size(count) >= count or len(rows) == 0
+    roots, everything = None, policy.size(count) >= count or len(rows) == 0
     for chunk in added:
         phi = predictor.features(chunk.x)
-        if root is None:
+        if roots is None:
             root = torch.linalg.solve_triangular(factor, torch.eye(len(factor)).to(factor), upper=False)
-        leverage = (spread_leverage(phi, root) * (1 + 1e-6)).cpu()
+            roots = leverage_roots(root, predictor.family.outputs)
+        leverage = (spread_leverage(phi, roots) * (1 + 1e-6)).cpu()
         peak = max(peak, float(leverage.max()))
         top = leverage > reach
         chance = uniform(chunk.key, training.seed) <= threshold if threshold else torch.zeros_like(top)

@@ -17,7 +17,7 @@ from core.kprior.memory.sampling import PrioritySampler, uniform
 from core.kprior.model.families import classes_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import Accumulator, model_config, model_of
-from core.kprior.passes.leverage import spread_leverage, whitener
+from core.kprior.passes.leverage import leverage_roots, spread_leverage, whitener
 
 TOP = -1
 """The label of the sampler that keeps rows of the highest leverage; classes count from 0."""
@@ -48,7 +48,7 @@ class MemorySelection(Accumulator):
             select = Select.RANDOM if hessian is None else Select.LEVERAGE
         self.select = select
         self.balance = policy.balance and predictor.family.name in ("bernoulli", "categorical")
-        self._root = None if hessian is None else whitener(hessian)
+        self._roots = None if hessian is None else leverage_roots(whitener(hessian), predictor.family.outputs)
         self._top = size - size // 4 if select is Select.LEVERAGE and not self.balance else 0
         self._samplers: dict[int, PrioritySampler] = {}
         P = predictor.size
@@ -60,8 +60,8 @@ class MemorySelection(Accumulator):
     def offer(self, examples: Examples, weight: Tensor | None = None) -> None:
         """Take the next examples of the stream."""
         kept = examples.bare() if self.bare else examples
-        if self._root is not None:
-            leverage = spread_leverage(self.predictor.features(examples.x), self._root).cpu()
+        if self._roots is not None:
+            leverage = spread_leverage(self.predictor.features(examples.x), self._roots).cpu()
             self._sampler(TOP).offer(kept, leverage)
         score = self._score(examples)
         if not self.balance:

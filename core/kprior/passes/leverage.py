@@ -7,8 +7,8 @@ from torch import Tensor
 
 from core.kprior.curvature import cholesky
 
-PRODUCT_NUMBERS = 2**23
-"""Numbers of a step's whitened rows."""
+PRODUCT_NUMBERS = 2**18
+"""Numbers of a step's whitened rows: what stays in a processor's cache."""
 
 
 def whitener(H: Tensor) -> Tensor:
@@ -18,26 +18,35 @@ def whitener(H: Tensor) -> Tensor:
     return inverse
 
 
-def spread_leverage(phi: Tensor, root: Tensor) -> Tensor:
-    """max_v spread(phi_i' v)^2 over |v|_H <= 1, for each row: (n, D), (P, P) -> (n,).
+def leverage_roots(root: Tensor, outputs: int) -> Tensor:
+    """(pairs, D, D) what `spread_leverage` multiplies rows by, for each pair of classes; one matrix for one output.
 
-    For one output |phi_i|^2 in H^-1; for a softmax, whose curvature knows differences of outputs alone, the largest
-    |(e_k - e_l) phi_i|^2 over pairs of classes. `root` is a `whitener`.
+    A softmax's curvature knows differences of outputs alone: of a pair of classes k, l that is |(e_k - e_l) phi_i|^2 in
+    H^-1, a quadratic form in phi_i. `root` is a `whitener`.
     """
-    n, D = phi.shape
-    K = len(root) // D
-    if K == 1:
-        return ((phi @ root.T) ** 2).sum(1)
-    blocks = root.view(K * D, K, D).transpose(0, 1)  # (K, P, D)
-    out = torch.empty(n, dtype=phi.dtype, device=phi.device)
-    step = max(1, PRODUCT_NUMBERS // (K * K * D))
-    for start in range(0, n, step):
-        chunk = phi[start : start + step]
-        white = torch.einsum("nd,kpd->nkp", chunk, blocks)
-        gram = white @ white.transpose(1, 2)
-        own = gram.diagonal(dim1=1, dim2=2)
-        pairs = own[:, :, None] + own[:, None, :] - 2 * gram
-        out[start : start + step] = pairs.amax((1, 2)).clamp(min=0)
+    if outputs == 1:
+        return root[None]
+    blocks = root.view(len(root), outputs, -1).transpose(0, 1)  # (K, P, D)
+    first, second = torch.triu_indices(outputs, outputs, 1, device=root.device)
+    roots: Tensor = torch.linalg.qr(blocks[first] - blocks[second], mode="r")[1]
+    return roots
+
+
+def spread_leverage(phi: Tensor, roots: Tensor) -> Tensor:
+    """max_v spread(phi_i' v)^2 over |v|_H <= 1, for each row: (n, D), (pairs, D, D) -> (n,).
+
+    For one output |phi_i|^2 in H^-1; for a softmax the largest of all pairs of classes. `roots` are `leverage_roots`.
+    """
+    used = phi.any(0)
+    if not bool(used.all()):  # flags of what is never missing, and values that no row has
+        phi, roots = phi[:, used], torch.linalg.qr(roots[:, :, used], mode="r")[1]
+    pairs, size, _ = roots.shape
+    flat = roots.reshape(pairs * size, -1).T.contiguous()
+    out = torch.empty(len(phi), dtype=phi.dtype, device=phi.device)
+    step = max(16, PRODUCT_NUMBERS // (pairs * size))
+    for start in range(0, len(phi), step):
+        white = (phi[start : start + step] @ flat).view(-1, pairs, size)
+        out[start : start + step] = white.square_().sum(2).amax(1)
     return out
 
 

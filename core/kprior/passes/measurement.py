@@ -13,6 +13,7 @@ from torch import Tensor
 from core.kprior.anchor import Anchor
 from core.kprior.cost import Cost
 from core.kprior.curvature import Full, curvature_for
+from core.kprior.curvature.informed_space import InformedSpace
 from core.kprior.data.examples import Data, Examples
 from core.kprior.data.partitioned import PartitionedData, accumulate
 from core.kprior.memory.memory import Memory, MemoryPolicy
@@ -102,7 +103,7 @@ def measure(
     H = None
     if dense and bool(loss.hessian.isfinite().all()):
         H = fill_gauge(loss.hessian + torch.diag(regularizer.delta), shifts)
-        smallest = smallest_eigenvalue(H)
+        smallest = smallest_eigenvalue(H, InformedSpace.of(anchor, regularizer.delta, predictor.family.outputs))
         if smallest == 0:
             H = None
     selected = first
@@ -123,8 +124,9 @@ def measure(
     return PassResult(anchor, memory, rows, surrogate.surrogate, loss.count, loss.value)
 
 
-def smallest_eigenvalue(H: Tensor) -> float:
-    """No more than the smallest eigenvalue, whatever rounding did; zero where it cannot be told from zero."""
+def smallest_eigenvalue(H: Tensor, space: InformedSpace) -> float:
+    """No more than the smallest eigenvalue there, whatever rounding did; zero where it cannot be told from zero."""
+    H = space.restrict(H)
     margin = matrix_rounding(float(H.diagonal().sum()), len(H))
     least = float(torch.linalg.eigvalsh(H)[0])
     return least - margin if least > 2 * margin else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,35 @@ def test_columns_that_come_are_certified_without_a_pass(kind: str) -> None:
     assert result.certificate is not None
     assert (result.cost.data_passes, result.certificate.relative <= 1e-3) == (0, True)
     assert result.state.anchor.exact
+
+
+@pytest.mark.parametrize("kind", ["binary", "classes"])
+def test_a_column_and_its_first_rows_are_certified_without_a_pass(kind: str) -> None:
+    n, new = 20_000, 200
+    old, grown = (table(*(number(f"c{i}") for i in range(count))) for count in (8, 9))
+    conversion = conversion_of(old, grown)
+    generator = torch.Generator().manual_seed(0)
+    x, come = torch.randn(n, 8, generator=generator), torch.randn(new, 9, generator=generator)
+    before = Examples(torch.arange(n), x, targets_of(x, kind))
+    base = train(spec_of(old, TARGETS[kind]), before.chunks(5000))
+    added = Examples(torch.arange(n, n + new), come, targets_of((come[:, 7] + 4 * come[:, 8])[:, None], kind, 3))
+    result = adapt(base.state, base.memory, [AddData([added]), ChangeInput(grown, conversion)])  # type: ignore[arg-type]
+    assert result.certificate is not None
+    assert (result.cost.data_passes, result.certificate.relative <= 0.01) == (0, True)
+    data = [replace(before, x=torch.from_numpy(conversion(x.numpy()))), added]
+    retrained = train(spec_of(grown, TARGETS[kind]), data, encoder_of=result.state).state
+    assert distance(retrained, base_weights(base.state, retrained)) > 0.02 * float(retrained.w.norm())
+    assert distance(result.state, retrained.w) <= result.certificate.bound
+
+
+def base_weights(old: State, new: State) -> Tensor:
+    """What doing nothing is: no weight for what is new, the last number and its flag."""
+    K = new.predictor.family.outputs
+    W = torch.zeros(K, new.predictor.size // K, dtype=torch.float64)
+    before = old.w.view(K, -1)
+    count = (before.shape[1] - 1) // 2
+    W[:, :count], W[:, count + 1 : 2 * count + 1], W[:, -1] = before[:, :count], before[:, count:-1], before[:, -1]
+    return W.reshape(-1)
 
 
 def test_another_regularizer_in_the_same_change() -> None:

@@ -116,6 +116,45 @@ def test_bound_without_a_pass_covers_along_chains_of_rough_changes(
         assert_covers(state, certify_anchored(state, memory).bound, data)
 
 
+@settings(max_examples=30)
+@given(
+    kind=st.sampled_from(FAMILIES),
+    far=st.floats(0.0, 4.0),
+    new=st.integers(1, 40),
+    seed=st.integers(0, 2**20),
+    delta=st.sampled_from((0.1, 1.0, 10.0)),
+)
+def test_bound_covers_where_rows_of_another_population_bring_a_feature(
+    kind: str, far: float, new: int, seed: int, delta: float
+) -> None:
+    """One feature no row has, one comes with the added rows: weights that nobody spoke of before."""
+    past, come = examples_of(kind, 300, 5, seed), examples_of(kind, new, 5, seed, first_key=300)
+    past.x[:, 3:], come.x[:, 4] = 0, 0
+    come.x[:, 3] += far
+    base = train(spec_of(kind, 5, regularizer=l2(delta)), [past], policy=TENTH)
+    adapted = adapt(base.state, base.memory, [AddData([come])], policy=TENTH)
+    assert adapted.certificate is not None
+    assert_covers(adapted.state, adapted.certificate.bound, concatenate([past, come]))
+    again = adapt(adapted.state, adapted.memory, [RemoveData([rows(past, 0, 20)])], policy=TENTH)
+    assert again.certificate is not None
+    assert_covers(again.state, again.certificate.bound, concatenate([rows(past, 20, 300), come]))
+
+
+def test_features_that_no_row_has_do_not_loosen_the_bound() -> None:
+    data = examples_of("binary", 2000, 4)
+    data.x[:, 3] = 0
+    left, gone = rows(data, 20, 2000), rows(data, 0, 20)
+    relative = []
+    for some in (4, 3):
+        cut = [Examples(part.key, part.x[:, :some], part.y) for part in (data, gone, left)]
+        base = train(spec_of("binary", some, regularizer=l2(0.01)), [cut[0]])
+        found = adapt(base.state, base.memory, [RemoveData([cut[1]])]).certificate
+        assert found is not None
+        assert found.relative is not None
+        relative.append(found.relative)
+    assert relative[0] <= 1.2 * relative[1]
+
+
 @settings(max_examples=100)
 @given(problem=ill_conditioned_problems(), seed=st.integers(0, 2**20))
 def test_bound_of_a_gradient_pass_covers(problem: IllConditionedProblem, seed: int) -> None:
