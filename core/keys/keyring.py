@@ -48,7 +48,12 @@ def check(session: Session, text: str) -> Key | None:
     key = session.get(Key, found[1]) if found else None
     # an unknown id costs the same comparison as a wrong secret
     matches = hmac.compare_digest(key.digest if key else bytes(32), digest(found[2] if found else ""))
-    return key if key is not None and matches and key.revoked_at is None else None
+    return key if key is not None and matches and in_use(key) else None
+
+
+def in_use(key: Key) -> bool:
+    """Whether its holder may still do anything by it."""
+    return key.revoked_at is None
 
 
 def is_stale(key: Key) -> bool:
