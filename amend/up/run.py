@@ -138,9 +138,9 @@ def open_page(url: str) -> None:
     In a process of its own, since a browser may take the terminal. It is not signed in: a link that did that would
     stand in the list of processes, where every user of the machine can read it.
     """
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    command, nowhere = [sys.executable, "-P", "-m", "webbrowser", url], subprocess.DEVNULL
     with suppress(OSError):
-        subprocess.Popen([sys.executable, "-P", "-m", "webbrowser", url], start_new_session=True, **quiet)
+        subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
 
 
 def say(name: str, text: str) -> None:

@@ -7,6 +7,7 @@ time bring about the same.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -142,7 +143,8 @@ def adaptation_due(session: Session, model: Model, tip: Version, policy: Policy,
     return True, f"a change has waited for {every}"
 
 
-class Backlog(NamedTuple):
+@dataclass(frozen=True)
+class Backlog:
     """Changes that no adaptation has taken on yet."""
 
     count: int
