@@ -43,6 +43,9 @@ class Settings(BaseSettings):
     mlflow_password: SecretStr = Field(
         SecretStr(""), description="Of the user `amend` there. Empty: MLFLOW_TRACKING_USERNAME and _PASSWORD, if any."
     )
+    mlflow_pages_url: str = Field(
+        "", description="MLflow's pages as browsers reach them, where that is another address. Empty: mlflow_url."
+    )
     secret_key: SecretStr = Field(SecretStr(""), description="Key of subject hashes. Empty: a file in the home folder.")
     admin_key: SecretStr = Field(SecretStr(""), description="The first admin key. Empty: made, and written to a file.")
 
@@ -135,6 +138,10 @@ class Settings(BaseSettings):
     def queue_names(self) -> list[str]:
         """The queues that a worker serves; none means all."""
         return [name.strip() for name in self.queues.split(",") if name.strip()]
+
+    @property
+    def mlflow_pages(self) -> str:
+        return (self.mlflow_pages_url or self.mlflow_url).rstrip("/")
 
     @property
     def broker(self) -> str:

@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import RedirectResponse
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from core import logs
@@ -34,6 +34,7 @@ from service.models import endpoints as models
 from service.open_inference import endpoints as open_inference
 from service.open_inference.endpoints import HEAD_LENGTH
 from service.openapi import document_of
+from service.pages import model, overview, privacy, visitors
 from service.predictions import endpoints as predictions
 from service.predictions.version_cache import VersionCache
 from service.versions import downloads
@@ -128,10 +129,11 @@ def build(settings: Settings) -> FastAPI:
     problems.install(app)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
     app.add_middleware(MonotonicReads)
-    app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
+    app.mount("/assets", StaticFiles(packages=[("service.pages", "static")]))
     app.openapi = lambda: document_of(app)  # type: ignore[method-assign]
     made = (jobs, imports, versions, downloads, predictions)
-    for resource in (models, examples, removals, *made, erasures, subjects, keys, webhooks, operations):
+    pages = (overview, model, privacy, visitors)
+    for resource in (models, examples, removals, *made, erasures, subjects, keys, webhooks, operations, *pages):
         app.include_router(resource.router)
     app.include_router(open_inference.health)
     app.include_router(open_inference.router)

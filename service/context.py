@@ -16,6 +16,7 @@ from core.errors import NotFound, Unavailable
 from core.kprior.model.spec import Spec
 from core.settings import Settings
 from core.versions import store_identity
+from core.versions.remembered import MemorySummary
 from core.versions.store import Store
 from service.http.rate_limit import RateLimit
 from service.outbox_sender import OutboxSender
@@ -82,6 +83,8 @@ class Context:
         self.rate_limit = RateLimit(settings.rate_limit / settings.processes)
         self.callers: Recent[bytes, Any] = Recent(settings.cache_seconds)
         self.models: Recent[str, RecentModel] = Recent(settings.cache_seconds)
+        self.memories: Recent[str, MemorySummary] = Recent(3600)
+        """Of versions that somebody looked at: what they remember does not change."""
         self.champions: Recent[Any, Any] = Recent(settings.cache_seconds)
         self.figures: Recent[str, bytes] = Recent(settings.cache_seconds)
 

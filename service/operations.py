@@ -127,14 +127,19 @@ async def health() -> Health:
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness, "description": "Not ready"}})
 async def readiness(context: ContextDep) -> Response:
     """Whether database, store, broker, worker and MLflow are there, and which is not."""
+    answer = await check_parts(context)
+    return JSONResponse(answer.model_dump(), 503 if answer.status == "down" else 200)
+
+
+async def check_parts(context: Context) -> Readiness:
+    """Ask all parts at once; those that hang are waited for no longer than the others may take."""
     checks = (database, store, broker, worker, mlflow)
     parts = await asyncio.gather(*(check_in_time(check, context) for check in checks))
     named = {check.__name__: part for check, part in zip(checks, parts, strict=True)}
     # without MLflow only the dashboards stand still: no reason to send callers elsewhere
     down = not all(part.ok for name, part in named.items() if name != "mlflow")
     status = "down" if down else "ready" if named["mlflow"].ok else "degraded"
-    answer = Readiness.model_validate({"status": status, **named})
-    return JSONResponse(answer.model_dump(), 503 if down else 200)
+    return Readiness.model_validate({"status": status, **named})
 
 
 @router.get(

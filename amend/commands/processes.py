@@ -68,7 +68,10 @@ def erasure(context: typer.Context) -> None:
     run_module("bench", "erasure", *context.args)
 
 
-def up() -> None:
+Open = Annotated[bool, typer.Option("--open", help="Open the first page in a browser once it is there.")]
+
+
+def up(show: Open = False) -> None:
     """Run all of Amend on this machine until Ctrl-C: broker, MLflow, service, worker, scheduler.
 
     Everything it writes is in $AMEND_HOME (~/.amend); a part that dies is started again. Ports: AMEND_PORT (8000) and
@@ -79,7 +82,7 @@ def up() -> None:
     require_server()
     from amend.up.run import run  # needs a Unix; the other commands do not
 
-    raise typer.Exit(run())
+    raise typer.Exit(run(show))
 
 
 def demo(
@@ -87,6 +90,7 @@ def demo(
     figure: Annotated[Path, typer.Option("--figure", help="Where to write the picture of the result.")] = Path(
         "amend-demo.png"
     ),
+    show: Open = False,
 ) -> None:
     """A finished tour in a minute or two: two models of real data live through every kind of change.
 
@@ -97,7 +101,7 @@ def demo(
     require_server()
     from amend.demo.run import run  # needs scikit-learn, which takes a while to load
 
-    raise typer.Exit(run(figure, keep))
+    raise typer.Exit(run(figure, keep, show))
 
 
 def service() -> None:

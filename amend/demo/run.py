@@ -20,6 +20,7 @@ from amend.demo.timeline import Mlflow, NotShown, draw
 from amend.demo.tour import DemoModel, NotScheduled, Tour
 from amend.errors import ApiError, UnreachableError
 from amend.up.authentication import USER
+from amend.up.run import open_page
 
 FAILED, INTERRUPTED = 1, 130
 DATA = (
@@ -33,7 +34,7 @@ LEGEND = (
 )
 
 
-def run(figure: Path, keep: bool) -> int:
+def run(figure: Path, keep: bool, show: bool = False) -> int:
     """The whole tour; the exit code."""
     # told to stop is told to clean up
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -45,6 +46,8 @@ def run(figure: Path, keep: bool) -> int:
             introduce(screen, stack, figure)
             with screen.bars(["starting"]) as [bar]:
                 stack.wait_until_ready(bar)
+            if show:
+                open_page(stack.url)
             models, day = asyncio.run(run_tour(screen, stack))
             conclude(screen, stack, figure, models, day, keep)
             screen.say(f"The tour took {time.monotonic() - begun:.0f} s.")
@@ -67,7 +70,8 @@ def introduce(screen: Screen, stack: Stack, figure: Path) -> None:
             "data": DATA,
             "then": "a million made-up customers, 15 columns; a day's changes, and a person who is erased",
             "installs": "nothing",
-            "starts": f"amend up, with REST at {stack.url} and MLflow at {stack.mlflow_url}",
+            "starts": f"amend up, with its pages and REST at {stack.url} and MLflow at {stack.mlflow_url}",
+            "watch": f"the models live at {stack.url}: sign in with the key in {stack.home / 'admin.key'}",
             "writes": f"{stack.home} (database, models, logs: deleted at the end) and {figure}",
         }
     )
@@ -120,7 +124,7 @@ def stay(screen: Screen, stack: Stack) -> None:
     """Leave everything running until Ctrl-C."""
     mlflow = f"user {USER}, password in {stack.mlflow_key}"
     key = str(stack.home / "admin.key")
-    screen.links({"REST": f"{stack.url}/docs", "key": key, "MLflow": mlflow, "stop": "Ctrl-C"})
+    screen.links({"pages": stack.url, "REST": f"{stack.url}/docs", "key": key, "MLflow": mlflow, "stop": "Ctrl-C"})
     try:
         while True:
             stack.check_running()

@@ -31,7 +31,7 @@ class Predictions(Caller):
             answer = yield from self.ask(responses.Predictions, "POST", place, body)
             found += answer.outputs
             version = answer.version  # all by the same one, whatever becomes champion meanwhile
-        if version is None:
+        if version is None or not found:
             raise ValueError("the frame has no rows")
         return responses.Predictions(version, found)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -24,8 +26,8 @@ FULL_BELOW = 4 * 2**20
 """Bytes of free disk that are as good as none."""
 
 
-def run() -> int:
-    """Run everything until a signal comes; the exit code."""
+def run(show: bool = False) -> int:
+    """Run everything until a signal comes; the exit code. ``show``: open the first page when all is ready."""
     os.umask(0o077)  # what is written here is for its owner alone
     begun = time.monotonic()
     home = Path(os.environ.get("AMEND_HOME") or "~/.amend").expanduser().absolute()
@@ -46,7 +48,7 @@ def run() -> int:
         migrate(supervisor, stack)
         for name in stack.elsewhere:
             say(name, f"not started here: AMEND_{name.upper()}_URL names one")
-        return supervisor.run(ReadinessWatch(stack, begun))
+        return supervisor.run(ReadinessWatch(stack, begun, show))
 
 
 def migrate(supervisor: Supervisor, stack: Stack) -> None:
@@ -68,8 +70,8 @@ def migrate(supervisor: Supervisor, stack: Stack) -> None:
 class ReadinessWatch:
     """Says which parts are ready as they come, and later whether the disk is full. True once all parts are ready."""
 
-    def __init__(self, stack: Stack, begun: float) -> None:
-        self.stack, self.begun = stack, begun
+    def __init__(self, stack: Stack, begun: float, show: bool) -> None:
+        self.stack, self.begun, self.show = stack, begun, show
         self.said: set[str] = set()
         # no TLS here: preparing for it takes longer than the question
         self.http = httpx.Client(base_url=stack.url, timeout=5, trust_env=False, verify=False)
@@ -84,6 +86,8 @@ class ReadinessWatch:
         self.ready = not waiting
         if self.ready:
             self.say_ready()
+            if self.show:
+                open_page(self.stack.url)
         elif time.monotonic() - self.reminded > REMINDER:
             self.reminded = time.monotonic()
             say("waiting", f"for {', '.join(waiting)}; logs: {self.stack.logs}")
@@ -120,12 +124,23 @@ class ReadinessWatch:
 
     def say_ready(self) -> None:
         key = self.stack.home / "admin.key"
-        places = [f"{self.stack.url} (pages at /docs)"]
+        places = [f"{self.stack.url} (API at /docs)"]
         if self.stack.mlflow_url:
             where = f" in {self.stack.mlflow_key}" if self.stack.mlflow_key.exists() else ": AMEND_MLFLOW_PASSWORD"
             places += [f"MLflow {self.stack.mlflow_url} (user {USER}, password{where})"]
         places += [f"admin key {key}"] if key.exists() else []
         say("ready", f"{'; '.join(places)}; logs {self.stack.logs}; stop with Ctrl-C or kill {os.getpid()}")
+
+
+def open_page(url: str) -> None:
+    """Have the user's browser show a page; where there is none, its address was said.
+
+    In a process of its own, since a browser may take the terminal. It is not signed in: a link that did that would
+    stand in the list of processes, where every user of the machine can read it.
+    """
+    command, nowhere = [sys.executable, "-P", "-m", "webbrowser", url], subprocess.DEVNULL
+    with suppress(OSError):
+        subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
 
 
 def say(name: str, text: str) -> None:

@@ -28,6 +28,7 @@ PURGED = {
     "webhooks": "nothing about people",
     "deliveries": "ids of models, jobs and erasures",
     "keys": "nothing about people",
+    "sign_ins": "hashes of random cookies, for hours",
     "marks": "nothing about people",
     "litter": "names of files that are about to go",
     "receipts": "another keyed hash, which tells the person only to who has the secret",

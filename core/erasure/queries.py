@@ -54,6 +54,12 @@ def page_erasures(
     return session.scalars(page_after(query, (Erasure.created_at, Erasure.id), key, most)).all()
 
 
+def next_due(session: Session, most: int) -> Sequence[Erasure]:
+    """Those that are not done, by the date when they are due."""
+    pending = select(Erasure).where(Erasure.state.in_(PENDING)).order_by(Erasure.due_at, Erasure.id)
+    return session.scalars(pending.limit(most)).all()
+
+
 def count_erasures(session: Session) -> list[tuple[ErasureState, int, int]]:
     """How many there are, by state, and how many of them are past their due date."""
     late = func.count(sa.case((Erasure.is_overdue(now()), 1)))

@@ -72,6 +72,12 @@ def is_at_work(session: Session, model_id: int, *kinds: JobKind) -> bool:
     return session.scalar(jobs.limit(1)) is not None
 
 
+def jobs_at_work(session: Session, model_id: int) -> Sequence[Job]:
+    """The jobs of a model that run or wait, in the order in which they were enqueued."""
+    jobs = select(Job).where(Job.model_id == model_id, Job.state.in_(AT_WORK))
+    return session.scalars(jobs.order_by(Job.created_at)).all()
+
+
 def is_blocked() -> ColumnElement[bool]:
     """Jobs that cannot begin now: another one of the same model and kind runs."""
     other = aliased(Job)

@@ -7,6 +7,7 @@ time bring about the same.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -130,6 +131,29 @@ def adaptation_due(session: Session, model: Model, tip: Version, policy: Policy,
         return False, "nothing has changed"
     if job_in(session, model.id, JobKind.ADAPT, JobState.QUEUED) is not None:
         return False, "a job waits already"
+    waiting, enough, every = find_backlog(session, model, tip, policy), policy.adapt.after_changes, policy.adapt.every
+    if enough is not None and waiting.count >= enough:
+        return True, f"{waiting.count} changes wait, {enough} are enough"
+    if not waiting.count:
+        return False, "all that waits is being worked on, failed, or has to be approved"
+    if every is None:
+        return False, "too few changes wait" if enough is not None else "the policy asks for none"
+    if waiting.since is None or moment - waiting.since < duration(every):
+        return False, "too few changes wait, and none for long enough"
+    return True, f"a change has waited for {every}"
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """Changes that no adaptation has taken on yet."""
+
+    count: int
+    since: datetime | None
+    """How long the first of them has waited; None if there is none, or the policy does not ask."""
+
+
+def find_backlog(session: Session, model: Model, tip: Version, policy: Policy) -> Backlog:
+    """What waits for the next adaptation, by what a running job is about to do and what the last one failed to."""
     since, waiting_from = tip.position, None
     running = job_in(session, model.id, JobKind.ADAPT, JobState.RUNNING)
     if running is not None:
@@ -138,20 +162,14 @@ def adaptation_due(session: Session, model: Model, tip: Version, policy: Policy,
     if last is not None and last.state in (JobState.FAILED, JobState.CANCELLED) and last.to_position > since:
         since, waiting_from = last.to_position, last.finished_at
     held = held_removals(session, model.id, since)
-    waiting = model.head - since - len(held)
-    enough, every = policy.adapt.after_changes, policy.adapt.every
-    if enough is not None and waiting >= enough:
-        return True, f"{waiting} changes wait, {enough} are enough"
-    if waiting <= 0:
-        return False, "all that waits is being worked on, failed, or has to be approved"
-    if every is None:
-        return False, "too few changes wait" if enough is not None else "the policy asks for none"
+    waiting = max(0, model.head - since - len(held))
+    if policy.adapt.every is None or not waiting:
+        return Backlog(waiting, None)
     if waiting_from is None:
         later = select(Change).where(Change.model_id == model.id, Change.last > since).order_by(Change.last)
-        waiting_from = next((c.created_at for c in session.scalars(later) if c.last not in held), None)
-    if waiting_from is None or moment - waiting_from < duration(every):
-        return False, "too few changes wait, and none for long enough"
-    return True, f"a change has waited for {every}"
+        first = session.scalars(later.limit(len(held) + 1))
+        waiting_from = next((c.created_at for c in first if c.last not in held), None)
+    return Backlog(waiting, waiting_from)
 
 
 def held_removals(session: Session, model_id: int, since: int) -> set[int]:

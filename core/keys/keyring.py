@@ -63,9 +63,18 @@ def check(session: Session, text: str) -> Key | None:
     matches = hmac.compare_digest(key.digest if key else bytes(32), digest(found[2] if found else ""))
     if key is None or not matches or key.revoked_at is not None:
         return None
-    if key.expires_at is not None and key.expires_at <= now():
+    if key.expires_at is not None and has_expired(key):
         raise Unauthorized("key_expired", f"This key expired at {utc_text(key.expires_at)}.")
     return key
+
+
+def in_use(key: Key) -> bool:
+    """Whether its holder may still do anything by it."""
+    return key.revoked_at is None and not has_expired(key)
+
+
+def has_expired(key: Key) -> bool:
+    return key.expires_at is not None and key.expires_at <= now()
 
 
 def is_stale(key: Key) -> bool:

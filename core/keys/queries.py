@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
@@ -19,6 +19,12 @@ def page_keys(session: Session, after: str, most: int) -> Sequence[Key]:
     if not (after.isascii() and after.isprintable()):
         raise invalid_cursor()
     return session.scalars(select(Key).where(ACTIVE, Key.id > after).order_by(Key.id).limit(most)).all()
+
+
+def names_of(session: Session, ids: Collection[str]) -> dict[str, str]:
+    """How keys are called, revoked ones included, by their ids."""
+    keys = session.scalars(select(Key).where(Key.id.in_(ids)))
+    return {key.id: key.name for key in keys}
 
 
 def has_admin(session: Session) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import LargeBinary, Text, cast, func, select
@@ -10,7 +11,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.errors import NotFound
-from core.tables.ledger import Example, Removal
+from core.tables.ledger import Change, Example, Removal
 from core.tables.models import Model
 
 BATCH = 5_000
@@ -48,6 +49,12 @@ def page_examples(session: Session, model: Model, after: int, limit: int) -> lis
     in_force = (Example.model_id == model.id, Example.removed.is_(None), Example.position > after)
     rows = session.execute(select(*COLUMNS).where(*in_force).order_by(Example.position).limit(limit))
     return [StoredExample(*row) for row in rows]
+
+
+def stored_at(session: Session, model_id: int, position: int) -> datetime | None:
+    """When what stands at a position came."""
+    change = select(Change.created_at).where(Change.model_id == model_id, Change.last >= position)
+    return session.scalar(change.order_by(Change.last).limit(1))
 
 
 def find_removal(session: Session, model: Model, id: str) -> Removal:

@@ -1,11 +1,11 @@
-"""The table of API keys."""
+"""The tables of API keys, and of browsers that are signed in with them."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import LargeBinary, String
+from sqlalchemy import ForeignKey, LargeBinary, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.database import Base, now
@@ -42,3 +42,13 @@ class Key(Base):
     expires_at: Mapped[datetime | None]
     """From when on it is refused; None: never."""
     revoked_at: Mapped[datetime | None]
+
+
+class SignIn(Base):
+    """A browser that somebody signed in to the pages with a key, known by the hash of its cookie."""
+
+    __tablename__ = "sign_ins"
+
+    digest: Mapped[bytes] = mapped_column(LargeBinary, primary_key=True)
+    key_id: Mapped[str] = mapped_column(ForeignKey(Key.id, ondelete="CASCADE"), index=True)
+    until: Mapped[datetime] = mapped_column(index=True)

@@ -73,11 +73,9 @@ def errors_of(lineage: Lineage, comparison: Comparison) -> dict[str, float]:
 def describe_saving(lineage: Lineage) -> str | None:
     """What the updates after the first training cost, and what retraining each time would have."""
     updates = lineage.line[1:]
-    if not updates:
+    if lineage.saving is None:
         return None
-    first = lineage.until(lineage.line[0].number)
-    spent = lineage.total_cost("seconds") - first.total_cost("seconds")
-    unspent = lineage.retrain_cost("seconds") - first.retrain_cost("seconds")
+    spent, unspent = lineage.saving
     escalated = sum(v.kind is VersionKind.TRAINED for v in updates)
     many = len(updates) - escalated
     parts = [f"{many} {plural('adaptation', many)}"] if many else []

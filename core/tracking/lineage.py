@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from sqlalchemy.orm import Session
+
 from core.database import Database
 from core.jobs.queries import retrain_ids
 from core.kprior.model.spec import Spec
 from core.ledger.specs import spec_at
 from core.tables.models import Model
 from core.tables.versions import Comparison, Version, VersionKind, VersionState
-from core.versions.queries import comparisons_of, versions_of
+from core.versions.queries import comparisons_of, outline_of, versions_of
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,13 @@ class Lineage:
             versions, comparisons = versions_of(session, model_id), comparisons_of(session, model_id)
             retrains = retrain_ids(session, model_id)
             return cls(model, versions, comparisons, retrains, spec_at(session, model.id, model.spec, model.head))
+
+    @classmethod
+    def outline(cls, session: Session, model: Model) -> Lineage:
+        """As the database has it now, without what is drawn of each version."""
+        versions, comparisons = outline_of(session, model.id), comparisons_of(session, model.id)
+        spec = spec_at(session, model.id, model.spec, model.head)
+        return cls(model, versions, comparisons, retrain_ids(session, model.id), spec)
 
     def until(self, number: int) -> Lineage:
         """The lineage as it was when a version had just been made: the same, whenever it is told."""
@@ -86,6 +95,15 @@ class Lineage:
     def retrain_cost(self, what: str) -> float:
         """About what they would have cost, had each been a full retrain."""
         return float(sum(t.cost.get(what, 0) for v in self.line if (t := self.retrain_of(v)) is not None))
+
+    @cached_property
+    def saving(self) -> tuple[float, float] | None:
+        """Seconds that the updates after the first training took, and about what full retrains would have."""
+        if len(self.line) < 2:
+            return None
+        first = self.until(self.line[0].number)
+        spent = self.total_cost("seconds") - first.total_cost("seconds")
+        return spent, self.retrain_cost("seconds") - first.retrain_cost("seconds")
 
     @property
     def champion(self) -> Version | None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple, TypeVar
 
 from sqlalchemy import func, select
-from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
+from sqlalchemy.orm import InstrumentedAttribute, Session, defer, load_only
 
 from core.errors import NotFound
 from core.tables.models import Model
@@ -51,6 +51,18 @@ def last_trained(session: Session, model_id: int) -> Version | None:
 def versions_of(session: Session, model_id: int) -> Sequence[Version]:
     """All versions of a model, in the order of their numbers."""
     return session.scalars(select(Version).where(Version.model_id == model_id).order_by(Version.number)).all()
+
+
+def outline_of(session: Session, model_id: int) -> Sequence[Version]:
+    """All versions of a model, in order, without what is drawn of each: that is most of what there is of one."""
+    versions = select(Version).where(Version.model_id == model_id).order_by(Version.number)
+    return session.scalars(versions.options(defer(Version.evaluation, raiseload=True))).all()
+
+
+def frozen_metrics(session: Session, model_id: int) -> dict[int, dict[str, float]]:
+    """What the first version would do on the holdout of each later one, by their numbers."""
+    found = session.execute(select(Version.number, Version.evaluation["frozen"]).where(Version.model_id == model_id))
+    return {number: metrics for number, metrics in found if metrics}
 
 
 def comparisons_of(session: Session, model_id: int) -> Sequence[Comparison]:

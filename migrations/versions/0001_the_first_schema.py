@@ -120,6 +120,16 @@ def upgrade() -> None:
     op.create_index("ix_deliveries_due", "deliveries", ["state", "next_at"], unique=False)
     op.create_index("ix_deliveries_listed", "deliveries", ["webhook_id", "id"], unique=False)
     op.create_table(
+        "sign_ins",
+        sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("key_id", sa.String(length=20), nullable=False),
+        sa.Column("until", MOMENT, nullable=False),
+        sa.ForeignKeyConstraint(["key_id"], ["keys.id"], name="fk_sign_ins_key_id", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("digest", name="pk_sign_ins"),
+    )
+    op.create_index("ix_sign_ins_key_id", "sign_ins", ["key_id"])
+    op.create_index("ix_sign_ins_until", "sign_ins", ["until"])
+    op.create_table(
         "models",
         sa.Column("id", sa.Integer(), nullable=False),
         sa.Column("name", sa.String(length=63), nullable=False),
@@ -499,6 +509,7 @@ def downgrade() -> None:
     op.drop_table("models")
     op.drop_table("deliveries")
     op.drop_table("webhooks")
+    op.drop_table("sign_ins")
     op.drop_table("keys")
     op.drop_table("examples")
     op.drop_table("answers")

@@ -40,6 +40,7 @@ def test_every_column_that_can_hold_bytes_of_a_person_is_known() -> None:
         "answers.request",
         "answers.body",
         "keys.digest",
+        "sign_ins.digest",
         "marks.value",
         # said by callers of a request, and deleted with it, but for why it was refused
         "erasures.reason",

@@ -1,0 +1,44 @@
+"""What a model's policy does next if nobody asks for anything: for people who look at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from core.jobs.schedule import find_backlog, retrain_due
+from core.models.policy import duration, policy_of
+from core.tables.models import Model
+from core.versions.queries import last_trained, tip_of
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """The next adaptation comes at a time or after some more changes, whichever is first; None: not by that."""
+
+    adapt_at: datetime | None = None
+    adapt_after: int | None = None
+    retrain_at: datetime | None = None
+    """None also while nothing has changed since the last one."""
+
+
+def look_ahead(session: Session, model: Model, moment: datetime) -> Outlook:
+    """What is due next. Nothing is while the model is held, or was never trained."""
+    tip = tip_of(session, model)
+    if tip is None or model.held_at is not None or model.train_count == 0:
+        return Outlook()
+    policy = policy_of(model)
+    waiting = find_backlog(session, model, tip, policy)
+    at = after = retrain_at = None
+    if policy.adapt.every is not None and waiting.since is not None:
+        at = max(moment, waiting.since + duration(policy.adapt.every))
+    if policy.adapt.after_changes is not None:
+        after = max(0, policy.adapt.after_changes - waiting.count)
+    last = last_trained(session, model.id)
+    if policy.retrain.every is not None and (last is None or last.position < model.head):
+        every = duration(policy.retrain.every)
+        retrain_at = model.created_at + ((moment - model.created_at) // every + 1) * every
+        due_at, _ = retrain_due(session, model, every, moment)
+        retrain_at = retrain_at if due_at is None else moment
+    return Outlook(at, after, retrain_at)

@@ -1,0 +1,44 @@
+"""Browsers that are signed in with a key: a random token in a cookie, of which the database has the hash.
+
+The row goes when somebody signs out, and counts for nothing once its time is over or its key was revoked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from datetime import timedelta
+
+from sqlalchemy import delete
+from sqlalchemy.orm import Session
+
+from core.database import now
+from core.keys.keyring import in_use
+from core.tables.keys import Key, SignIn
+
+LIFE = timedelta(hours=12)
+"""A working day: whoever leaves a browser behind is signed out by the next one."""
+
+
+def sign_in(session: Session, key_id: str) -> str:
+    """Sign a browser in; the token for its cookie. Those whose time is over are forgotten meanwhile."""
+    session.execute(delete(SignIn).where(SignIn.until < now()))
+    token = secrets.token_urlsafe(32)
+    session.add(SignIn(digest=digest(token), key_id=key_id, until=now() + LIFE))
+    return token
+
+
+def key_behind(session: Session, token: str) -> Key | None:
+    """The key by which a browser is signed in; None if it is not, or not any more."""
+    found = session.get(SignIn, digest(token))
+    key = session.get(Key, found.key_id) if found is not None and found.until > now() else None
+    return key if key is not None and in_use(key) else None
+
+
+def sign_out(session: Session, token: str) -> None:
+    session.execute(delete(SignIn).where(SignIn.digest == digest(token)))
+
+
+def digest(token: str) -> bytes:
+    # 256 random bits: as for keys, there is nothing to guess
+    return hashlib.sha256(token.encode()).digest()

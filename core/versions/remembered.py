@@ -1,0 +1,40 @@
+"""What a version's memory holds, for people: how many examples, of which classes, since when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from core.database import Database
+from core.kprior import State
+from core.kprior.model.spec import values_of
+from core.ledger.passes import read_positions
+from core.ledger.queries import stored_at
+from core.tables.versions import Version
+
+
+@dataclass(frozen=True)
+class MemorySummary:
+    """A version's memory."""
+
+    size: int
+    fraction: float
+    classes: Sequence[tuple[str, int]]
+    """How many there are of each class, the most first; of numbers and counts none."""
+    oldest: datetime | None
+    """When the first of them came."""
+
+
+def summarize_memory(database: Database, version: Version, state: State) -> MemorySummary:
+    """Look up the examples that a version remembers; what is not there any more is not counted among the classes."""
+    positions, values = state.memory.key.tolist(), values_of(state.spec["target"])
+    counts: list[int] = []
+    with database.read() as session:
+        if values:
+            rows = read_positions(session, version.model_id, state.spec, positions, version.position)
+            y = rows.y.argmax(1) if len(values) > 2 or rows.y.shape[1] > 1 else rows.y[:, 0].long()
+            counts = y.bincount(minlength=len(values)).tolist()
+        oldest = stored_at(session, version.model_id, min(positions)) if positions else None
+    named = sorted(zip(map(str, values), counts, strict=False), key=lambda pair: -pair[1])
+    return MemorySummary(version.memory["size"], version.memory["fraction"], named, oldest)

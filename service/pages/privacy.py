@@ -1,0 +1,78 @@
+"""The privacy page: people's requests to be forgotten, which are due and which are late, with their receipts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import HTMLResponse, Response
+
+from core.database import now
+from core.erasure.queries import count_erasures, next_due
+from core.errors import NotFound
+from core.tables.erasures import PENDING, ErasureState
+from core.tables.keys import Scope
+from service.context import ContextDep
+from service.erasures import endpoints as erasures
+from service.http.auth import Caller
+from service.pages.rendering import render
+from service.pages.route import POLICY, PageRoute
+from service.pages.visitors import VisitorDep
+
+router = APIRouter(prefix="/privacy", route_class=PageRoute, include_in_schema=False)
+
+ROWS = 25
+"""On one page."""
+MOST_PENDING = 100
+PRINTED = POLICY.replace("style-src 'self'", "style-src 'unsafe-inline'")
+"""Receipts are files that are complete by themselves, with their style."""
+
+
+def require_eraser(caller: Caller) -> None:
+    caller.require(Scope.ERASE)
+    erasures.require_unrestricted(caller)
+
+
+@router.get("")
+def show_register(
+    visitor: VisitorDep,
+    context: ContextDep,
+    state: ErasureState | None = None,
+    after: Annotated[str | None, Query(max_length=200)] = None,
+    verify: bool = False,
+) -> Response:
+    """What is due, by its date, and the register of all requests."""
+    caller = visitor.caller
+    require_eraser(caller)
+    with context.database.read() as session:
+        pending = [erasures.answer(session, row) for row in next_due(session, MOST_PENDING)]
+        found = count_erasures(session)
+    counts = {state: count for state, count, _ in found}
+    return HTMLResponse(
+        render(
+            "privacy.html",
+            visitor,
+            pending=pending,
+            waiting=sum(counts.get(one, 0) for one in PENDING),
+            counts=counts,
+            overdue=sum(overdue for *_, overdue in found),
+            states=list(ErasureState),
+            state=state,
+            register=erasures.list_erasures(caller, context, state=state, limit=ROWS, after=after),
+            after=after,
+            chain=erasures.verify_receipts(caller, context) if verify else None,
+            now=now(),
+        )
+    )
+
+
+@router.get("/{id}/{document}")
+def show_document(id: str, document: str, visitor: VisitorDep, context: ContextDep) -> Response:
+    """A receipt, or a refusal, to read and print."""
+    require_eraser(visitor.caller)
+    show = {"receipt": erasures.show_receipt, "refusal": erasures.show_refusal}.get(document)
+    if show is None:
+        raise NotFound("path_not_found", "There is no such page.")
+    answer = show(id, visitor.caller, context, accept="text/html")
+    answer.headers["Content-Security-Policy"] = PRINTED
+    return answer

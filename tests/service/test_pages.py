@@ -1,0 +1,286 @@
+"""The pages for people, as a browser without JavaScript has them: who gets in, what they see, what nobody can make them
+do. How they look and live is tested in a real browser, in `tests/worker/test_pages.py`.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from core.database import now
+from core.keys import sign_ins
+from core.tables.keys import SignIn
+from tests.service.erasure_helpers import act, ask, model_with_person, open_erasure, somebody
+from tests.service.expect import add, rows
+from tests.stack import Stack
+
+SCRIPT = "<script>alert(1)</script>"
+
+
+@contextmanager
+def visit(stack: Stack, key: str | None = None) -> Iterator[httpx.Client]:
+    """A browser that is signed in with a key: the admin's, unless another is given."""
+    with httpx.Client(base_url=stack.url, follow_redirects=True, verify=False, timeout=60) as browser:
+        answer = browser.post("/sign-in", data={"key": key or stack.admin_key})
+        assert answer.status_code == 200, answer.text
+        assert browser.cookies
+        yield browser
+
+
+def form_token(page: httpx.Response) -> str:
+    found = re.search(r'name="token" value="([0-9a-f]{64})"', page.text)
+    assert found
+    return found[1]
+
+
+def press(browser: httpx.Client, name: str, action: str, **fields: Any) -> httpx.Response:
+    """Press a button of a model's page."""
+    token = form_token(browser.get(f"/models/{name}"))
+    return browser.post(f"/models/{name}/{action}", data={"token": token, **fields})
+
+
+@pytest.fixture
+def trained(stack: Stack, api: httpx.Client) -> str:
+    """A model with a champion."""
+    name = stack.model()
+    add(api, name, rows(6))
+    stack.train(name)
+    return name
+
+
+def test_a_stranger_sees_how_to_sign_in_and_nothing_else(stack: Stack, trained: str) -> None:
+    with httpx.Client(base_url=stack.url) as stranger:
+        first = stranger.get("/")
+        assert first.status_code == 200
+        assert 'name="key"' in first.text
+        assert trained not in first.text
+        for path in (f"/models/{trained}", "/models/none", "/privacy", "/privacy/none/receipt"):
+            sent_on = stranger.get(path)
+            assert sent_on.status_code == 303
+            assert sent_on.headers["location"] == f"/sign-in?next={path}"
+        assert stranger.post(f"/models/{trained}/hold").status_code == 303
+
+
+def test_after_signing_in_one_is_where_one_wanted_to_be_and_never_elsewhere(stack: Stack, trained: str) -> None:
+    with httpx.Client(base_url=stack.url) as browser:
+        for wanted, sent_to in {
+            f"/models/{trained}": f"/models/{trained}",
+            "//evil.example": "/",
+            "https://evil.example/": "/",
+            "/\\evil.example": "/",
+        }.items():
+            assert f'value="{sent_to}"' in browser.get("/sign-in", params={"next": wanted}).text
+            answer = browser.post("/sign-in", data={"key": stack.admin_key, "next": wanted})
+            assert (answer.status_code, answer.headers["location"]) == (303, sent_to)
+
+
+def test_the_cookie_is_not_the_key_and_no_script_can_read_it(stack: Stack) -> None:
+    plain = httpx.post(f"{stack.url}/sign-in", data={"key": stack.admin_key}).headers["set-cookie"]
+    assert stack.admin_key.rpartition("_")[2] not in plain
+    assert {"httponly", "samesite=lax", "path=/"} <= {part.strip().lower() for part in plain.split(";")}
+    assert "max-age=43200" in plain.lower()
+    assert "secure" not in plain.lower()
+    proxied = {"Origin": "https://amend.example", "Host": "amend.example"}
+    answer = httpx.post(f"{stack.url}/sign-in", data={"key": stack.admin_key}, headers=proxied)
+    assert "secure" in answer.headers["set-cookie"].lower()
+
+
+@pytest.mark.parametrize("key", ["", "none", "amend_0123456789ab_" + "x" * 43])
+def test_a_key_that_is_not_known_is_refused(stack: Stack, key: str) -> None:
+    answer = httpx.post(f"{stack.url}/sign-in", data={"key": key})
+    assert answer.status_code == 401
+    assert "unknown or was revoked" in answer.text
+    assert "set-cookie" not in answer.headers
+
+
+def test_a_session_ends_when_one_signs_out_or_its_key_is_revoked_or_its_time_is_over(
+    stack: Stack, api: httpx.Client
+) -> None:
+    key = stack.key("read")
+    with visit(stack, key) as one, visit(stack, key) as two, visit(stack) as three:
+        cookies = dict(one.cookies)
+        assert "Sign out" in one.get("/").text
+        one.post("/sign-out", data={"token": form_token(one.get("/"))})
+        with httpx.Client(base_url=stack.url, cookies=cookies) as thief:
+            assert 'name="key"' in thief.get("/").text  # not only the browser has forgotten it
+        assert "Sign out" in two.get("/").text
+        assert api.delete(f"/v1/keys/{key.split('_')[1]}").status_code == 204
+        assert 'name="key"' in two.get("/").text
+        token = next(iter(three.cookies.values()))
+        assert "Sign out" in three.get("/").text
+        with stack.database.write() as session:
+            session.get_one(SignIn, sign_ins.digest(token)).until = now() - timedelta(seconds=1)
+        assert 'name="key"' in three.get("/").text
+
+
+def test_nothing_foreign_runs_in_a_page_and_no_other_site_shows_it(stack: Stack, trained: str) -> None:
+    with visit(stack) as browser:
+        for path in ("/", "/sign-in", f"/models/{trained}", "/models/none", "/privacy"):
+            page = browser.get(path)
+            policy = page.headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "script-src 'self'" in policy
+            assert "frame-ancestors 'none'" in policy
+            assert "unsafe" not in policy
+            assert page.headers["x-content-type-options"] == "nosniff"
+            assert page.headers["cache-control"] == "no-store"
+            assert not re.search(r"<script(?! src=\"/assets/)|\son[a-z]+=|\sstyle=|javascript:", page.text)
+            assert re.findall(r"(?:src|href)=\"(?:https?:)?//", page.text) == []
+            for asset in re.findall(r"(?:src|href)=\"(/assets/[^\"]+)\"", page.text):
+                assert browser.get(asset).status_code == 200
+
+
+def test_a_form_that_another_page_sends_is_refused(stack: Stack, api: httpx.Client, trained: str) -> None:
+    with visit(stack) as browser, visit(stack) as other:
+        token = form_token(browser.get("/"))
+        for foreign in (
+            {"Origin": "https://evil.example"},
+            {"Origin": "null"},
+            {"Origin": f"http://127.0.0.1:{stack.port + 1}"},
+            {"Sec-Fetch-Site": "cross-site"},
+            {"Sec-Fetch-Site": "same-site", "Origin": stack.url},
+        ):
+            for path in (f"/models/{trained}/hold", "/sign-out", "/sign-in"):
+                answer = browser.post(path, data={"token": token, "key": stack.admin_key}, headers=foreign)
+                assert answer.status_code == 403, (path, foreign)
+        for wrong in ({}, {"token": ""}, {"token": "é"}, {"token": form_token(other.get("/"))}):
+            assert browser.post(f"/models/{trained}/hold", data=wrong).status_code == 403
+        assert browser.get(f"/models/{trained}/hold").status_code == 405
+        assert api.get(f"/v1/models/{trained}").json()["held"] is None
+        ours = {"Origin": stack.url, "Sec-Fetch-Site": "same-origin"}
+        assert browser.post(f"/models/{trained}/hold", data={"token": token}, headers=ours).status_code == 200
+        assert api.get(f"/v1/models/{trained}").json()["held"]
+
+
+def test_a_large_form_is_not_read(stack: Stack) -> None:
+    assert httpx.post(f"{stack.url}/sign-in", data={"key": "x" * 100_000}).status_code == 413
+
+
+def test_buttons_do_what_the_api_does(stack: Stack, api: httpx.Client, trained: str) -> None:
+    add(api, trained, rows(3, "more"))
+    with visit(stack) as browser:
+        page = press(browser, trained, "adapt")
+        assert "An adaptation was asked for" in page.text
+        (job,) = api.get("/v1/jobs", params={"model": trained}).json()["items"]
+        assert (job["kind"], job["state"]) == ("adapt", "queued")
+        assert "<progress" in page.text
+        press(browser, trained, "cancel", job=job["id"])
+        assert api.get(f"/v1/jobs/{job['id']}").json()["state"] == "cancelled"
+        press(browser, trained, "retrain")
+        assert api.get("/v1/jobs", params={"model": trained, "kind": "retrain"}).json()["items"]
+        stack.train(trained)
+        page = press(browser, trained, "promote", version=1)
+        model = api.get(f"/v1/models/{trained}").json()
+        assert (model["champion"], model["held"]["why"]) == (1, "version 1 was promoted by hand")
+        assert "rolled back from version 2" in page.text
+        press(browser, trained, "resume")
+        assert api.get(f"/v1/models/{trained}").json()["held"] is None
+        assert press(browser, trained, "promote", version=77).status_code == 404
+        assert press(browser, trained, "delete").status_code == 404
+        empty = stack.model()
+        refused = press(browser, empty, "adapt")
+        assert refused.status_code == 409
+        assert "no training examples" in refused.text
+
+
+def test_who_may_read_sees_models_and_presses_nothing(stack: Stack, api: httpx.Client, trained: str) -> None:
+    with visit(stack, stack.key("read")) as reader:
+        assert trained in reader.get(f"/models/{trained}").text
+        assert "/hold" not in reader.get(f"/models/{trained}").text
+        assert press(reader, trained, "hold").status_code == 403
+        assert reader.get("/privacy").status_code == 403
+        assert 'href="/privacy"' not in reader.get("/").text
+    assert api.get(f"/v1/models/{trained}").json()["held"] is None
+
+
+def test_who_may_erase_sees_the_privacy_page_alone(stack: Stack, trained: str) -> None:
+    with visit(stack, stack.key("erase")) as eraser:
+        first = eraser.get("/")
+        assert first.url.path == "/privacy"
+        assert trained not in first.text
+        assert eraser.get(f"/models/{trained}").status_code == 403
+
+
+@pytest.mark.parametrize("scope", ["ingest", "weights"])
+def test_a_key_that_can_see_nothing_cannot_sign_in(stack: Stack, scope: str) -> None:
+    answer = httpx.post(f"{stack.url}/sign-in", data={"key": stack.key(scope)})
+    assert answer.status_code == 403
+    assert "set-cookie" not in answer.headers
+
+
+def test_for_a_key_of_some_models_there_are_no_others(stack: Stack, api: httpx.Client, trained: str) -> None:
+    own = stack.model()
+    with visit(stack, stack.key("admin", models=[own])) as holder:
+        first = holder.get("/")
+        assert own in first.text
+        assert trained not in first.text
+        hidden, absent = holder.get(f"/models/{trained}"), holder.get("/models/none-such")
+        assert hidden.status_code == absent.status_code == 404
+        token = form_token(first)
+        assert holder.post(f"/models/{trained}/hold", data={"token": token}).status_code == 404
+        assert holder.get("/privacy").status_code == 403
+    assert api.get(f"/v1/models/{trained}").json()["held"] is None
+
+
+def test_what_people_wrote_is_text(stack: Stack, api: httpx.Client) -> None:
+    columns = [{"name": SCRIPT, "type": "number"}, {"name": "plan", "type": "category", "values": [SCRIPT, "b"]}]
+    target = {"kind": "classes", "values": [SCRIPT, "no", "other"]}
+    name = stack.model(input={"kind": "table", "columns": columns}, target=target)
+    values = [{"x": {SCRIPT: i, "plan": "b"}, "y": target["values"][i % 3]} for i in range(9)]
+    add(api, name, [{"id": f"e{i}", "split": "train", **row} for i, row in enumerate(values)])
+    stack.train(name)
+    key = api.post("/v1/keys", json={"name": SCRIPT, "scopes": ["admin"]}).json()["key"]
+    with stack.client(key) as holder:
+        holder.post(f"/v1/models/{name}/versions/1/promote").raise_for_status()
+    refused = open_erasure(stack, api, hold=True, reason=SCRIPT)
+    act(api, refused["id"], "refuse", reason=SCRIPT).raise_for_status()
+    with visit(stack) as browser:
+        for path in (f"/models/{name}", "/", "/privacy", f"/privacy/{refused['id']}/refusal"):
+            assert SCRIPT not in browser.get(path).text
+        assert browser.get(f"/models/{name}").text.count(html.escape(SCRIPT)) >= 4  # columns, classes, memory, key
+        assert SCRIPT not in browser.get("/sign-in", params={"next": f'"><{SCRIPT}'}).text
+        assert SCRIPT not in browser.get(f"/models/{name}", params={"done": SCRIPT[:20], "jobs": SCRIPT}).text
+
+
+def test_the_register_tells_what_is_due_and_shows_receipts_to_print(stack: Stack, api: httpx.Client) -> None:
+    person = somebody()
+    late = ask(api, somebody(), received_at="2020-01-01T00:00:00Z", hold=True)
+    model = model_with_person(stack, api, person)
+    waiting = ask(api, person, hold=True)
+    done = ask(api, somebody())  # nobody knows them: it is done at once
+    with visit(stack, stack.key("erase")) as eraser:
+        page = eraser.get("/privacy").text
+        pending = page.partition('id="pending"')[2].partition('id="register"')[0]
+        assert 0 < pending.index(late["id"]) < pending.index(waiting["id"])
+        assert "overdue" in pending
+        assert f"{model}: 2 examples" in pending
+        assert done["id"] not in pending
+        receipt = eraser.get(f"/privacy/{done['id']}/receipt")
+        assert f"/privacy/{done['id']}/receipt" in eraser.get("/privacy?state=completed").text
+        assert "Receipt of erasure no." in receipt.text
+        assert "script-src 'self'" in receipt.headers["content-security-policy"]
+        assert eraser.get(f"/privacy/{waiting['id']}/receipt").status_code == 404
+        assert eraser.get(f"/privacy/{done['id']}/secrets").status_code == 404
+        assert "none missing or altered" in eraser.get("/privacy?verify=true").text
+    for erasure in (late, waiting):  # other tests count them
+        act(api, erasure["id"], "refuse", reason="a test").raise_for_status()
+
+
+def test_hundreds_of_versions_come_in_pages(stack: Stack, api: httpx.Client, trained: str) -> None:
+    for _ in range(13):
+        stack.train(trained)
+    with visit(stack) as browser:
+        first = browser.get(f"/models/{trained}").text
+        assert f"/models/{trained}?versions=3#versions" in first
+        older = browser.get(f"/models/{trained}?versions=3").text
+        older = older.partition('id="versions"')[2].partition("</section>")[0]
+        assert re.findall(r"<td>(\d+) <span", older) == ["2", "1"]
+        assert "promotions=" in first
+        assert browser.get(f"/models/{trained}?versions=x").status_code == 422
