@@ -86,6 +86,13 @@ def examples_of(x: torch.Tensor, labels: torch.Tensor, classes: int, first: int 
     return Examples(torch.arange(len(x)) + first, x, y).chunks(CHUNK)
 
 
+def draw_rows(count: int, columns: int, generator: torch.Generator) -> torch.Tensor:
+    """Numbers of which each is correlated with the one before, as in `logistic_rows`."""
+    x = torch.randn(count, columns, generator=generator)
+    x[:, 1:] += 0.5 * x[:, :-1].clone()
+    return x
+
+
 def draw_labels(logits: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """A class for each row."""
     return torch.multinomial(torch.softmax(logits, 1), 1, generator=generator)[:, 0]
@@ -95,7 +102,7 @@ def new_column(classes: int, count: int) -> Case:
     """A column that old rows do not have: it is missing in them."""
     random, d = torch.Generator().manual_seed(0), COLUMN_COUNT
     truth = torch.randn(d + 1, classes, generator=random) / 2
-    x, come = torch.randn(count, d, generator=random), torch.randn(NEW, d + 1, generator=random)
+    x, come = draw_rows(count, d, random), draw_rows(NEW, d + 1, random)
     labels, new = draw_labels(x @ truth[:d], random), draw_labels(come @ truth, random)
     conversion = input_conversion(table_of(d), table_of(d + 1))
     assert conversion is not None
@@ -112,7 +119,7 @@ def new_class(classes: int, count: int) -> Case:
     """A class that no old row has; new rows are of every class."""
     random, d = torch.Generator().manual_seed(0), COLUMN_COUNT
     truth = torch.randn(d, classes + 1, generator=random) / 2
-    x, come = torch.randn(count, d, generator=random), torch.randn(NEW, d, generator=random)
+    x, come = draw_rows(count, d, random), draw_rows(NEW, d, random)
     labels, new = draw_labels(x @ truth[:, :classes], random), draw_labels(come @ truth, random)
     codes = target_conversion(target_of(classes), target_of(classes + 1))
     assert codes is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from core.kprior.adaptation.dense import AnchoredModel, hessian_of
@@ -12,18 +13,22 @@ from core.kprior.certificate.anchored_bound import AnchoredBound, bound_from, he
 from core.kprior.certificate.bounds import prediction_bound
 from core.kprior.certificate.certificate import Certificate, Measurement, check_count
 from core.kprior.cost import Cost
-from core.kprior.curvature import Full
+from core.kprior.curvature import Full, cholesky
 from core.kprior.data.examples import Data, Examples
 from core.kprior.data.partitioned import accumulate
 from core.kprior.memory.memory import MemoryPolicy
-from core.kprior.model.gauge import shift_directions, without_shift
+from core.kprior.model.gauge import fill_gauge, shift_directions, without_shift
+from core.kprior.passes.accumulator import Combined
 from core.kprior.passes.loss import Loss
 from core.kprior.passes.measurement import measure
 from core.kprior.passes.rounding_error import EPSILON, matrix_rounding
+from core.kprior.passes.sampled_hessian import SampledHessian
 from core.kprior.solvers import Training
 from core.kprior.state import State
 
 SPREAD = 0.7
+SAMPLE, SAMPLE_ROWS = 0.1, 20
+"""The share of rows whose curvature a step is taken by, and how many for each weight at least."""
 
 
 def is_dense(state: State) -> bool:
@@ -92,6 +97,31 @@ def certify_by_gradients(
             if certificate.meets(tolerance):
                 break
     return Measurement(certificate, replace(state, w=w), memory, None, None, cost)
+
+
+def approach(state: State, data: Data, rounds: int, seed: int) -> tuple[State, Cost]:
+    """Newton steps from weights that were estimated, before anything is measured for good.
+
+    The gradient is that of all rows, the Hessian that of a sample: such a pass costs a part of one that certifies.
+    """
+    cost, predictor, regularizer = Cost(), state.predictor, state.regularizer
+    share = max(SAMPLE, SAMPLE_ROWS * predictor.size / state.count)
+    shifts = shift_directions(predictor, regularizer.delta)
+    w, before, value = state.w, state.w, math.inf
+    with cost.timed():
+        while share <= 0.5 and cost.data_passes < rounds:
+            loss, sample = Loss(predictor, w), SampledHessian(predictor, w, share, seed)
+            accumulate(data, Combined(loss, sample))
+            check_count(state, loss.count)
+            cost.backward_passes += loss.count
+            cost.data_passes += 1
+            here = loss.value + float(regularizer.value(w))
+            if not here <= value:
+                return replace(state, w=before), cost
+            H = fill_gauge(sample.hessian + torch.diag(regularizer.delta), shifts)
+            step = torch.cholesky_solve((loss.gradient + regularizer.gradient(w))[:, None], cholesky(H))[:, 0]
+            w, before, value = without_shift(w - step, shifts), w, here
+    return replace(state, w=w), cost
 
 
 def certify_dense(

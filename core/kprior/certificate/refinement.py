@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from core.kprior.certificate.certificate import Measurement
-from core.kprior.certificate.dense import certify_anchored, certify_by_gradients, certify_dense, is_dense
+from core.kprior.certificate.dense import approach, certify_anchored, certify_by_gradients, certify_dense, is_dense
 from core.kprior.certificate.wide import certify_wide
 from core.kprior.cost import Cost
 from core.kprior.curvature import is_wide
@@ -15,6 +15,10 @@ from core.kprior.state import State
 
 GRADIENT_SIZE = 200
 """Weights from which on a pass for the gradient alone is tried first."""
+APPROACH = 2
+"""Passes that come near first, where the sums of a state are estimates."""
+GRADIENT_PASSES = 2
+"""Such passes at most between two that gather curvature."""
 WIDE_PASSES = 60
 """Passes that a wide model's refinement may take: each costs a small part of one that gathers curvature."""
 
@@ -164,7 +168,12 @@ def refine(
         cost, spent, state = cost + nearer.cost, nearer.cost.data_passes, nearer.state
         if nearer.certificate.meets(tolerance):
             return replace(nearer, cost=cost)
-    for passes in range(spent + 1, rounds + 1):
+    if is_dense(state) and not state.anchor.exact and not (forced or afresh) and rounds > APPROACH + 2:
+        state, approached = approach(state, data, APPROACH, seed)
+        cost, spent = cost + approached, approached.data_passes
+    passes = spent
+    while passes < rounds:
+        passes += 1
         first = afresh and passes == 1
         asked = {"holdout": holdout, "passes": passes, "policy": policy, "afresh": first, "seed": seed}
         measured = certify(state, memory, data, **asked)  # type: ignore[arg-type]
@@ -182,5 +191,13 @@ def refine(
                 return replace(measured, refined=None, refined_certificate=None, cost=cost)
             return Measurement(there, refined, measured.memory, None, None, cost)
         state, memory = refined, measured.memory
+        few = min(GRADIENT_PASSES, rounds - passes - 1)
+        if few > 0 and not forced:
+            # the anchor is near now: a pass for the gradient alone may do
+            nearer = certify_by_gradients(state, memory, data, tolerance, few, holdout)
+            cost, state = cost + nearer.cost, nearer.state
+            passes += nearer.cost.data_passes
+            if nearer.certificate.meets(tolerance):
+                return replace(nearer, certificate=replace(nearer.certificate, passes=passes), cost=cost)
     assert best is not None
     return replace(best, cost=cost)

@@ -89,7 +89,7 @@ def balance(total: Tensor, part: Tensor) -> float:
 def glm_hessian(phi: Tensor, family: Family, f: Tensor, weight: Tensor | None = None) -> Tensor:
     """sum_i v_i L_i (x) phi_i phi_i' for a GLM, L = h'(f): (n, D), (n, K) -> (K D, K D)."""
     K, D = family.outputs, phi.shape[1]
-    used = torch.nonzero(phi.any(0))[:, 0]  # flags of what is never missing cost nothing
+    used = torch.nonzero(used_features(phi))[:, 0]  # flags of what is never missing cost nothing
     if len(used) < D:
         phi = phi[:, used]
     parts = softmax_hessian(phi, family, f, weight) if K > 1 else variance_hessian(phi, family, f, weight)
@@ -99,6 +99,15 @@ def glm_hessian(phi: Tensor, family: Family, f: Tensor, weight: Tensor | None = 
     out = torch.zeros(K * D, K * D, dtype=phi.dtype, device=phi.device)
     out[places[:, None], places] = parts.reshape(len(places), len(places))
     return out
+
+
+def used_features(phi: Tensor) -> Tensor:
+    """(D,) which features any row has: most are found in the first rows."""
+    used = phi[:64].any(0)
+    rest = torch.nonzero(~used)[:, 0]
+    if len(rest):
+        used[rest] = phi[64:, rest].any(0)
+    return used
 
 
 def variance_hessian(phi: Tensor, family: Family, f: Tensor, weight: Tensor | None) -> Tensor:

@@ -2,7 +2,7 @@
 
 What became of a column is found by its name: it stays, is renamed (`was`), comes (`default` is what rows from before
 have) or goes. What became of a category's value, or of a class, is found by the value: it stays, comes, or another
-stands for it (`merge`). The ledger converts rows as it reads them, `adaptation/schema.py` the sums over them.
+stands for it (`merge`). The ledger converts rows as it reads them, `adaptation/schema/` the sums over them.
 """
 
 from __future__ import annotations

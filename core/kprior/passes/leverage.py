@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from core.kprior.curvature import cholesky
+from core.kprior.curvature.full import used_features
 
 PRODUCT_NUMBERS = 2**18
 """Numbers of a step's whitened rows: what stays in a processor's cache."""
@@ -37,7 +38,7 @@ def spread_leverage(phi: Tensor, roots: Tensor) -> Tensor:
 
     For one output |phi_i|^2 in H^-1; for a softmax the largest of all pairs of classes. `roots` are `leverage_roots`.
     """
-    used = phi.any(0)
+    used = used_features(phi)
     if not bool(used.all()):  # flags of what is never missing, and values that no row has
         phi, roots = phi[:, used], torch.linalg.qr(roots[:, :, used], mode="r")[1]
     pairs, size, _ = roots.shape

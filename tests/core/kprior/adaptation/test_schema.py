@@ -266,6 +266,26 @@ def test_other_classes_are_certified_by_passes(change: str) -> None:
     assert distance(found.state, retrained.w) <= found.certificate.bound + 1e-6
 
 
+def test_a_class_that_comes_to_many_rows_is_certified_by_one_pass_for_curvature() -> None:
+    n, new, columns = 20_000, 300, table(*(number(f"c{i}") for i in range(6)))
+    generator = torch.Generator().manual_seed(0)
+    x, come = torch.randn(n, 6, generator=generator), torch.randn(new, 6, generator=generator)
+    before = Examples(torch.arange(n), x, targets_of(x, "classes"))
+    base = train(spec_of(columns, TARGETS["classes"]), before.chunks(5000))
+    wider: Any = {"kind": "classes", "values": ["a", "b", "c", "d"]}
+    classes = (come[:, 0] > 0.5).long() * 3 + (come[:, 0] <= 0.5).long() * targets_of(come, "classes").argmax(1)
+    added = Examples(torch.arange(n, n + new), come, torch.nn.functional.one_hot(classes, 4).double())
+    result = adapt(base.state, base.memory, [AddData([added]), ChangeTarget(wider, (0.0, 1.0, 2.0))])
+    old = replace(before, y=torch.cat([before.y, torch.zeros(n, 1)], 1))
+    data = [*old.chunks(5000), added]
+    found = refine(result.state, result.memory, data, tolerance=0.01, rounds=5)
+    retrained = train(spec_of(columns, wider), data, encoder_of=found.state).state
+    assert distance(result.state, retrained.w) > 0.02 * float(retrained.w.norm())
+    assert found.certificate.relative <= 0.01
+    assert distance(found.state, retrained.w) <= found.certificate.bound
+    assert (found.cost.data_passes, found.state.anchor.exact) == (3, True)  # two for the way, and one
+
+
 def network_spec(given: dict[str, Any]) -> Any:
     return {**spec_of(given, TARGETS["classes"]), "architecture": {"kind": "mlp", "hidden": [8]}}
 

@@ -24,6 +24,7 @@ from core.kprior.passes.loss import Loss
 from core.kprior.passes.moments import Moments
 from core.kprior.passes.row_count import Count
 from core.kprior.passes.row_losses import RowLosses
+from core.kprior.passes.sampled_hessian import SampledHessian
 from core.kprior.passes.second_order import CurvatureSum, SurrogateSum
 from core.versions.comparison import PairedEvaluation
 from core.versions.evaluation import Evaluation
@@ -47,6 +48,7 @@ def accumulators(kind: str) -> list[Accumulator]:
         CurvatureSum(network, v, "kronecker"),
         SurrogateSum(network, v),
         Gradient(linear, w, careful=True, centre=torch.zeros(linear.size // linear.family.outputs - 1).double()),
+        SampledHessian(linear, w, 0.5),
         MemorySelection(MemoryPolicy(fraction=0.2), 12, linear, w, H, 0),
         PredictionChange(linear, w, 0.1, 0.01 * w, H),
         PredictionChange(linear, w, 0.1),

@@ -1,0 +1,80 @@
+"""A state after changes of its input or target.
+
+Called before anything else by `adapt`, and by the worker, which has more than one use for the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from core.kprior.adaptation.schema.classes import change_target
+from core.kprior.adaptation.schema.columns import change_input
+from core.kprior.adaptation.schema.feature_maps import take_units
+from core.kprior.adaptation.schema.untransferable import Untransferable
+from core.kprior.curvature import is_wide
+from core.kprior.data.examples import Examples
+from core.kprior.model.predictor import Predictor
+from core.kprior.model.regularizers import regularizer_of
+from core.kprior.model.spec import PredictorSpec
+from core.kprior.objective.tasks import ChangeInput, ChangeRegularizer, ChangeTarget, Task
+from core.kprior.state import State
+
+
+def change_schema(state: State, memory: Examples, tasks: Sequence[Task]) -> tuple[State, Examples]:
+    """The state in terms of the new input and target, and the rows of its memory as they are then.
+
+    Parameters
+    ----------
+    state
+        The model as it is.
+    memory
+        Its memory's rows, as they were.
+    tasks
+        All of a change; examples that are added give new columns their units.
+
+    Raises
+    ------
+    Untransferable
+        If the model has to be trained anew.
+    """
+    regularizers = [task for task in tasks if isinstance(task, ChangeRegularizer)]
+    for task in tasks:
+        if isinstance(task, (ChangeInput, ChangeTarget)):
+            if state.regularizer.linear is not None:
+                raise Untransferable("certified removal needs a new perturbation for other weights")
+            new = new_predictor(state, task, tasks)
+            spec = regularizers[-1].regularizer if regularizers else state.regularizer_spec
+            try:
+                regularizer = regularizer_of(spec, new)
+            except ValueError as error:
+                raise Untransferable("the regularizer has a delta for each weight, and weights are others") from error
+            state = replace(state, regularizer_spec=spec)
+            if isinstance(task, ChangeInput):
+                state, memory = change_input(state, memory, task, new, regularizer)
+            else:
+                state, memory = change_target(state, memory, task, new, regularizer)
+    return state, memory
+
+
+def new_predictor(state: State, task: ChangeInput | ChangeTarget, tasks: Sequence[Task]) -> Predictor:
+    """The same architecture between another input and target. Columns that stay keep their units."""
+    old = state.predictor
+    if "features" in old.spec["architecture"]:
+        raise Untransferable("its architecture names inputs by their numbers, which are others now")
+    part: PredictorSpec = {**old.spec}
+    if isinstance(task, ChangeInput):
+        part["input"] = task.input
+    else:
+        part["target"] = task.target
+    try:
+        new = Predictor(part, device=old.device)
+    except (ValueError, RuntimeError) as error:
+        raise Untransferable(str(error)) from error
+    if is_wide(new) or is_wide(old):
+        raise Untransferable("a model of so many weights carries too little of its past to follow")
+    if isinstance(task, ChangeTarget):
+        new.encoder.load_state_dict(old.encoder.state_dict())
+    else:
+        take_units(old.encoder, new.encoder, task.conversion, state.count, tasks)
+    return new

@@ -1,0 +1,102 @@
+"""Other classes: what the memory says of them, its rows standing for all.
+
+Classes that come, go or merge change every output, so that no sum is exact: those here are estimates, from which a
+pass starts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from core.kprior.adaptation.dense import exact_rows, recentre
+from core.kprior.adaptation.schema.networks import transplant_network
+from core.kprior.adaptation.schema.untransferable import Untransferable
+from core.kprior.anchor import Anchor
+from core.kprior.curvature import Full, glm_hessian
+from core.kprior.data.examples import Examples
+from core.kprior.memory.memory import remember
+from core.kprior.model.architectures import Linear
+from core.kprior.model.predictor import Predictor
+from core.kprior.model.regularizers import L2
+from core.kprior.model.spec import values_of
+from core.kprior.objective.surrogate import Surrogate
+from core.kprior.objective.tasks import ChangeTarget
+from core.kprior.state import State, align
+
+
+def change_target(
+    state: State, memory: Examples, task: ChangeTarget, new: Predictor, regularizer: L2
+) -> tuple[State, Examples]:
+    """The state in terms of other classes: what the memory says of them, its rows standing for all."""
+    old = state.predictor
+    K = old.family.outputs
+    rows = replace(memory, y=convert_labels(memory.y, task))
+    C = class_weights(task, K).to(old.device)
+    shift = torch.zeros(len(C), dtype=torch.float64, device=old.device)
+    fresh = (C != 0).sum(1) == 0
+    shift[fresh] = -math.log(max(2, state.count))  # of a class that nobody has seen
+    shift[~fresh] = (C[~fresh] != 0).sum(1).double().log() if K > 1 else 0.0
+    if not (isinstance(old.body, Linear) and isinstance(state.curvature, Full)):
+        if old.linear:
+            raise Untransferable("it carries too little of its past to follow")
+        surrogate = Surrogate.zeros(new)
+        made = transplant_network(state, rows, new, regularizer, surrogate, classes=C, shift=shift)
+        if surrogate is not None:
+            share, own = state.count / max(1, len(rows)), new.weigh(rows)
+            surrogate.add(new, made.w, rows.x, torch.full((len(rows),), share) if own is None else share * own)
+        return made, rows
+    state = recentre(state, memory)
+    kept = align(state, memory)
+    rows = replace(kept, y=convert_labels(kept.y, task))
+    anchor, v = state.anchor, state.memory.weight.double()
+    assert isinstance(anchor.curvature, Full)
+    W = C @ anchor.w.view(K, -1)
+    W[:, -1] += shift
+    w = W.reshape(-1)
+    before, after = exact_rows(old, anchor.w, kept), exact_rows(new, w, rows)
+    v = v if before.weight is None else v * before.weight
+    E = C.sign()  # from old means, less a constant, to new ones
+    h0 = old.family.mean(before.f0) @ E.T
+    if K == 1:
+        h0 = h0 + (E.T < 0)
+    D = after.phi.shape[1]
+    gradient = E @ anchor.gradient.view(K, -1) + (v[:, None] * (new.family.mean(after.f0) - h0)).T @ after.phi
+    # a few rows that stand for many may have more curvature in some direction than all have; what the memory says of
+    # new classes counts in full all the same
+    known = Full(anchor.curvature.matrix - glm_hessian(before.phi, old.family, before.f0, v))
+    known.clip()
+    G = torch.einsum("ak,kdle,bl->adbe", E, known.matrix.view(K, D, K, D), E).reshape(new.size, new.size)
+    curvature = Full(G + glm_hessian(after.phi, new.family, after.f0, v))
+    remembered = remember(new, w, rows, state.memory.weight, state.memory.generation)
+    surrogate = Surrogate.zeros(new)
+    if surrogate is not None:
+        surrogate.add(new, w, rows.x, v)
+    anchored = Anchor(w, gradient.reshape(-1), curvature)
+    return State(new, regularizer, state.regularizer_spec, w, anchored, remembered, state.count, surrogate), rows
+
+
+def class_weights(task: ChangeTarget, outputs: int) -> Tensor:
+    """(K_new, K_old) from old outputs to new ones."""
+    K = len(values_of(task.target))
+    if outputs == 1:  # f of 0 and 1 is the difference of two outputs
+        C = torch.zeros(K, 1, dtype=torch.float64)
+        C[int(task.classes[0]), 0], C[int(task.classes[1]), 0] = -0.5, 0.5
+        return C
+    C = torch.zeros(K, outputs, dtype=torch.float64)
+    for before, after in enumerate(task.classes):
+        if not math.isnan(after):
+            C[int(after), before] = 1
+    return C / C.sum(1, keepdim=True).clamp(min=1)
+
+
+def convert_labels(y: Tensor, task: ChangeTarget) -> Tensor:
+    """Targets of old rows as the new classes have them: (n, K_old) -> (n, K_new)."""
+    codes = y.argmax(1) if y.shape[1] > 1 else y[:, 0].round().long()
+    found = torch.tensor(task.classes, dtype=torch.float64)[codes.cpu()]
+    if bool(found.isnan().any()):
+        raise Untransferable("examples of a class that is gone are remembered")
+    return torch.nn.functional.one_hot(found.long(), len(values_of(task.target))).to(y)

@@ -1,0 +1,147 @@
+"""Other columns: sums over old rows in terms of new features.
+
+What an old row is in the new features is a linear map of what it was, phi_new = M phi: a column that came is a constant
+in all of them, one that is renamed stays, indicators of merged values are added. So sums at the anchor follow, with no
+row read: gradient M g, curvature M G M'. If the weights can follow, too, so that every old row has the outputs it had
+(M' w_new = w: nothing was dropped or merged that had a weight), or if curvature does not depend on outputs, then these
+sums are exact, and so is all that follows from them. Else they are estimates around the memory, whose rows enter
+exactly: with all rows in memory nothing is lost, with fewer a pass measures them anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from core.kprior.adaptation.dense import exact_rows, hessian_of, recentre
+from core.kprior.adaptation.schema.feature_maps import lift, lift_inputs, map_encoded, map_features
+from core.kprior.adaptation.schema.networks import transplant_network
+from core.kprior.adaptation.schema.untransferable import Untransferable
+from core.kprior.anchor import Anchor
+from core.kprior.curvature import Full, cholesky, glm_hessian
+from core.kprior.curvature.informed_space import InformedSpace
+from core.kprior.data.conversion import Conversion
+from core.kprior.data.examples import Examples
+from core.kprior.memory.memory import remember
+from core.kprior.model.architectures import Linear
+from core.kprior.model.encoders import TableEncoder
+from core.kprior.model.families import Gaussian
+from core.kprior.model.predictor import Predictor
+from core.kprior.model.regularizers import L2
+from core.kprior.objective.surrogate import Surrogate
+from core.kprior.objective.tasks import ChangeInput
+from core.kprior.passes.measurement import smallest_eigenvalue
+from core.kprior.passes.rounding_error import round_up
+from core.kprior.state import State, align
+
+
+def change_input(
+    state: State, memory: Examples, task: ChangeInput, new: Predictor, regularizer: L2
+) -> tuple[State, Examples]:
+    """The state in terms of other columns."""
+    old = state.predictor
+    assert isinstance(old.encoder, TableEncoder)
+    assert isinstance(new.encoder, TableEncoder)
+    A = map_encoded(old.encoder, new.encoder, task.conversion).to(old.device)
+    surrogate = map_surrogate(state.surrogate, A)
+    if not (isinstance(old.body, Linear) and isinstance(new.body, Linear)):
+        rows = convert_rows(memory, task.conversion)
+        return transplant_network(state, rows, new, regularizer, surrogate, columns=lift_inputs(A)), rows
+    if not isinstance(state.curvature, Full):
+        raise Untransferable("it carries too little of its past to follow")
+    K = old.family.outputs
+    M = map_features(old.body, new.body, A.cpu()).to(old.device)
+    L = lift(M, old.body, new.body)
+
+    def lifted(w: Tensor) -> Tensor:
+        return (w.view(K, -1) @ L.T).reshape(-1)
+
+    follows = torch.equal(lifted(state.anchor.w).view(K, -1) @ M, state.anchor.w.view(K, -1))
+    if not follows:
+        state = recentre(state, memory)
+    anchor = state.anchor
+    assert isinstance(anchor.curvature, Full)
+    w0 = lifted(anchor.w)
+    step = (w0.view(K, -1) @ M).reshape(-1) - anchor.w  # as the old features would have it
+    gradient = (anchor.gradient + anchor.curvature.product(step)).view(K, -1) @ M.T
+    G = torch.einsum("ad,kdle,be->kalb", M, anchor.curvature.matrix.view(K, M.shape[1], K, -1), M)
+    moved = Anchor(w0, gradient.reshape(-1), Full(G.reshape(new.size, new.size)))
+    kept = align(state, memory)
+    rows = convert_rows(kept, task.conversion)
+    if follows or isinstance(old.family, Gaussian):
+        if anchor.exact:
+            moved = carry_figures(state, moved, new, regularizer, M)
+    else:
+        moved = correct(moved, new, rows, exact_rows(old, anchor.w, kept).f0)
+    memory_now = remember(new, w0, rows, state.memory.weight, state.memory.generation)
+    changed = State(
+        new, regularizer, state.regularizer_spec, lifted(state.w), moved, memory_now, state.count, surrogate
+    )
+    return changed, rows
+
+
+def convert_rows(rows: Examples, conversion: Conversion) -> Examples:
+    """Old rows as the new columns have them."""
+    return replace(rows, x=torch.from_numpy(conversion(rows.x.cpu().numpy())))
+
+
+def carry_figures(state: State, moved: Anchor, new: Predictor, regularizer: L2, M: Tensor) -> Anchor:
+    """What is known of exact sums stays known: no row's leverage grows by more than the largest |M u|^2 / |u|^2."""
+    anchor, K = state.anchor, state.predictor.family.outputs
+    before = cholesky(hessian_of(state.predictor, state.regularizer, anchor))
+    H = hessian_of(new, regularizer, moved)
+    factor, failed = torch.linalg.cholesky_ex(H)
+    if int(failed):
+        return moved
+    ratio = growth(before, factor, M, K)
+    norm = float(torch.linalg.matrix_norm(M, 2))
+    lost = float((anchor.gradient.abs().view(K, -1) @ M.abs().T).norm())
+    return replace(
+        moved,
+        exact=True,
+        reach=round_up(anchor.reach * ratio),
+        peak=round_up(anchor.peak * ratio),
+        smallest=smallest_eigenvalue(H, InformedSpace.of(moved, regularizer.delta, K)),
+        rounding=round_up(norm * anchor.rounding + M.shape[1] * lost),
+        mass=round_up(norm * norm * anchor.mass),
+    )
+
+
+def growth(before: Tensor, after: Tensor, M: Tensor, K: int) -> float:
+    """By how much a leverage can have grown, given the factors of both Hessians.
+
+    What moves a softmax's curvature are differences of classes: (e_k - e_l) phi_i. A constant that is added to all
+    of them has nothing to do with it, and may be free in one model and penalised in the other.
+    """
+    D = M.shape[1]
+    classes = torch.eye(K).to(M) if K == 1 else torch.linalg.qr(torch.eye(K).to(M)[:, 1:] - 1 / K)[0].contiguous()
+    old = torch.linalg.solve_triangular(before, torch.kron(classes, torch.eye(D).to(M)), upper=False)
+    new = torch.linalg.solve_triangular(after, torch.kron(classes, M.contiguous()), upper=False)
+    R = torch.linalg.qr(old, mode="r")[1]
+    white = torch.linalg.solve_triangular(R, new, upper=True, left=False)
+    return max(0.0, float(torch.linalg.eigvalsh(white.T @ white)[-1])) * (1 + 1e-6)
+
+
+def correct(anchor: Anchor, new: Predictor, rows: Examples, f0: Tensor) -> Anchor:
+    """The sums with the memory's rows as they are, in place of what a tangent at their old outputs f0 makes of them."""
+    assert isinstance(anchor.curvature, Full)
+    here, family = exact_rows(new, anchor.w, rows), new.family
+    old = replace(here, f0=f0)
+    bend = family.mean(here.f0) - family.mean(f0) - old.tangent(family, here.f0 - f0)
+    v = here.weight
+    G = anchor.curvature.matrix + glm_hessian(here.phi, family, here.f0, v) - glm_hessian(here.phi, family, f0, v)
+    curvature = Full(G)
+    curvature.clip()
+    return Anchor(anchor.w, anchor.gradient + (here.weighted(bend).T @ here.phi).reshape(-1), curvature)
+
+
+def map_surrogate(surrogate: Surrogate | None, A: Tensor) -> Surrogate | None:
+    """Sums over encoded inputs and 1, as the new encoder has them."""
+    if surrogate is None:
+        return None
+    one = torch.zeros(1, A.shape[1], dtype=A.dtype, device=A.device)
+    one[0, -1] = 1
+    B = torch.cat([A, one])
+    return Surrogate(B @ surrogate.gram @ B.T, B @ surrogate.cross, B @ surrogate.moment @ B.T)

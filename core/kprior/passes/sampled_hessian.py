@@ -1,0 +1,41 @@
+"""The Hessian of a GLM's rows from a random share of them: no bound follows from it, but a good step."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from core.kprior.curvature import glm_hessian
+from core.kprior.data.codec import Tensors
+from core.kprior.data.examples import Examples
+from core.kprior.memory.sampling import uniform
+from core.kprior.model.predictor import Predictor
+from core.kprior.passes.accumulator import ModelAccumulator
+
+
+class SampledHessian(ModelAccumulator):
+    """An estimate of sum_i phi_i h'(f_i) phi_i' at the weights w; the same rows whoever reads them."""
+
+    kind = "sampled-hessian"
+    options: ClassVar[tuple[str, ...]] = ("share", "seed")
+
+    def __init__(self, predictor: Predictor, w: Tensor, share: float, seed: int = 0) -> None:
+        super().__init__(predictor, w)
+        self.share, self.seed = share, seed
+        self.hessian = torch.zeros(predictor.size, predictor.size, dtype=w.dtype, device=w.device)
+        """(P, P)."""
+        self.work = share * predictor.size**2 / 2
+
+    def add(self, chunk: Examples) -> None:
+        some = chunk.take(torch.nonzero(uniform(chunk.key, self.seed) <= self.share)[:, 0])
+        phi = self.predictor.features(some.x)
+        f = phi @ self.w.view(self.predictor.family.outputs, -1).T
+        self.hessian += glm_hessian(phi, self.predictor.family, f, self.predictor.weigh(some)) / self.share
+
+    def sums(self) -> Tensors:
+        return {"hessian": self.hessian}
+
+    def merge(self, sums: Tensors) -> None:
+        self.hessian += sums["hessian"].to(self.hessian)
