@@ -83,12 +83,16 @@ def create(
     ] = None,
     id_: Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="With --from: no feature.")] = None,
     subject: Annotated[str | None, typer.Option("--subject", metavar="COLUMN", help="With --from: no feature.")] = None,
+    weight: Annotated[str | None, typer.Option("--weight", metavar="COLUMN", help="With --from: no feature.")] = None,
     target_kind: Annotated[
         str | None,
         typer.Option("--target-kind", metavar="KIND", help="With --from: binary, classes, number or count."),
     ] = None,
     architecture: Architecture = None,
     regularizer: Regularizer = None,
+    class_weight: Annotated[
+        str | None, typer.Option("--class-weight", metavar="JSON", help='As {"fraud": 20}: what counts more.')
+    ] = None,
     training: Annotated[str | None, typer.Option("--training", metavar="JSON", help="Optimiser and seed.")] = None,
     policy: Annotated[
         str | None, typer.Option("--policy", metavar="JSON", help="When to adapt, retrain, promote ...")
@@ -99,14 +103,15 @@ def create(
     Example: amend models create churn --from data.parquet --target left
     """
     if from_ is None:
-        if id_ or subject or target_kind:
-            fail("--id, --subject and --target-kind are for --from")
+        if id_ or subject or weight or target_kind:
+            fail("--id, --subject, --weight and --target-kind are for --from")
         read = {"input": parse_kind(input_, "--input"), "target": parse_kind(target, "--target")}
     elif target is None or input_ is not None:
         fail("--from reads the input from the file; give the target's column with --target")
     else:
         try:
-            schema = read_schema(read_table(from_), target, id=id_, subject=subject, target_kind=target_kind)
+            names = {"id": id_, "subject": subject, "weight": weight}
+            schema = read_schema(read_table(from_), target, **names, target_kind=target_kind)
         except ValueError as error:
             fail(f"{from_}: {error}")
         for line in str(schema).splitlines():
@@ -115,6 +120,7 @@ def create(
     parts = read | {
         "architecture": parse_kind(architecture, "--architecture"),
         "regularizer": parse_kind(regularizer, "--regularizer"),
+        "class_weight": parse_json(class_weight, "--class-weight") if class_weight else None,
         "training": parse_json(training, "--training") if training else None,
         "policy": parse_json(policy, "--policy") if policy else None,
     }

@@ -24,6 +24,7 @@ class Import:
     weights: list[float]
     units: dict[str, list[float]] | None
     examples: Any
+    class_weight: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Encoding:
 def compose(estimator: Any, inputs: Inputs, outputs: Mapping[str, Any] | None, regularizer: Spec | None) -> Import:
     """The model that predicts what a fitted estimator does, and that a retrain would make of the same rows."""
     steps, last = split_pipeline(estimator)
-    fitted = read_estimator(last, outputs, inputs.rows)
+    fitted = read_estimator(last, outputs, inputs.rows, inputs.total)
     count = 1
     for size in inputs.shape:
         count *= size
@@ -68,7 +69,8 @@ def compose(estimator: Any, inputs: Inputs, outputs: Mapping[str, Any] | None, r
     hidden = [len(layer.bias) for layer in fitted.layers[:-1]]
     architecture = {"kind": "linear"} if fitted.linear else {"kind": "mlp", "hidden": hidden}
     examples = inputs.only(encoding.names)
-    return Import(encoding.input, fitted.target, architecture, regularizer, weights, encoding.units, examples)
+    parts = (encoding.input, fitted.target, architecture, regularizer, weights, encoding.units, examples)
+    return Import(*parts, fitted.class_weight)
 
 
 def encode_vector(inputs: Inputs, features: list[Feature]) -> Encoding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ class Inputs:
     """Of one row of an array; of a frame, how many columns."""
     rows: int
     """Those that are trained on."""
+    total: float
+    """How many times they count together."""
     table: Any
     """As `add_examples` takes it, with ids and splits."""
 
@@ -48,7 +50,15 @@ def describe_inputs(examples: Any, target: str) -> Inputs:
         del made[target]
     made.setdefault("id", [f"row-{i}" for i in range(len(x))])
     made.setdefault("split", ["train"] * len(x))
-    return Inputs(None, x.shape[1:], sum(split != "holdout" for split in made["split"]), made)
+    return Inputs(None, x.shape[1:], *count_rows(made["split"], made.get("weight")), made)
+
+
+def count_rows(splits: Sequence[str | None], weights: Sequence[float | None] | None) -> tuple[int, float]:
+    """How many rows are trained on, and how many times they count together."""
+    trained = [i for i, split in enumerate(splits) if split != "holdout"]
+    if weights is None:
+        return len(trained), float(len(trained))
+    return len(trained), sum(1.0 if weights[i] is None else float(weights[i] or 0.0) for i in trained)
 
 
 def describe_frame(frame: Any, target: str) -> Inputs:
@@ -63,5 +73,5 @@ def describe_frame(frame: Any, target: str) -> Inputs:
     if "split" not in table.column_names:
         table = table.append_column("split", pa.array(["train"] * table.num_rows))
     names = [name for name in table.column_names if name not in NO_FEATURES]
-    trained = sum(split != "holdout" for split in table.column("split").to_pylist())
-    return Inputs(names, (len(names),), trained, table)
+    weights = table.column("weight").to_pylist() if "weight" in table.column_names else None
+    return Inputs(names, (len(names),), *count_rows(table.column("split").to_pylist(), weights), table)

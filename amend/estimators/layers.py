@@ -37,9 +37,10 @@ class Fitted:
     target: Mapping[str, Any]
     linear: bool
     penalize_bias: bool = False
+    class_weight: Mapping[str, float] | None = None
 
 
-def read_estimator(estimator: Any, target: Mapping[str, Any] | None, rows: int) -> Fitted:
+def read_estimator(estimator: Any, target: Mapping[str, Any] | None, rows: int, total: float) -> Fitted:
     """The numbers of a fitted estimator; EstimatorUnsupported says why there are none that would do."""
     if is_a(estimator, "Sequential"):
         return read_sequential(estimator, target)
@@ -53,14 +54,13 @@ def read_estimator(estimator: Any, target: Mapping[str, Any] | None, rows: int) 
         f"a {type(estimator).__name__} cannot be imported; known: {KNOWN}",
     )
     require(hasattr(estimator, "coef_") or hasattr(estimator, "coefs_"), "the estimator is not fitted")
-    require(getattr(estimator, "class_weight", None) is None, "an estimator with class_weight cannot be imported")
-    return read_network(estimator, rows) if is_a(estimator, *MLPS) else read_linear(estimator, rows)
+    return read_network(estimator, rows) if is_a(estimator, *MLPS) else read_linear(estimator, total)
 
 
 MLPS = ("MLPClassifier", "MLPRegressor")
 
 
-def read_linear(estimator: Any, rows: int) -> Fitted:
+def read_linear(estimator: Any, total: float) -> Fitted:
     import numpy as np
 
     require(bool(estimator.fit_intercept), "an estimator without an intercept cannot be imported: fit one")
@@ -74,13 +74,24 @@ def read_linear(estimator: Any, rows: int) -> Fitted:
             not penalize_bias or estimator.intercept_scaling == 1,
             "a liblinear fit with intercept_scaling cannot be imported: use 1, or another solver",
         )
-        return Fitted([layer], target, True, penalize_bias)
+        return Fitted([layer], target, True, penalize_bias, class_weights(estimator, target))
     require(len(weight) == 1, "an estimator of several targets cannot be imported")
     if is_a(estimator, "PoissonRegressor"):  # its loss is a mean, ours a sum
-        return Fitted([Layer(weight, bias, float(estimator.alpha) * rows)], {"kind": "count"}, True)
+        return Fitted([Layer(weight, bias, float(estimator.alpha) * total)], {"kind": "count"}, True)
     alpha = getattr(estimator, "alpha", 0.0)
     require(np.ndim(alpha) == 0, "a Ridge with several alphas cannot be imported")
     return Fitted([Layer(weight, bias, float(alpha))], {"kind": "number"}, True)
+
+
+def class_weights(estimator: Any, target: Mapping[str, Any]) -> Mapping[str, float] | None:
+    """What examples of each class counted in the fit, by its text; None where all counted the same."""
+    given = estimator.class_weight
+    if given is None:
+        return None
+    advice = "fit it with their numbers, class_weight={label: weight}"
+    require(isinstance(given, Mapping), f"class_weight={given!r} would change with every example: {advice}")
+    labels = zip(target.get("values", [0, 1]), estimator.classes_.tolist(), strict=True)
+    return {str(label): float(given.get(own, 1.0)) for label, own in labels}
 
 
 def logistic_delta(estimator: Any) -> float:

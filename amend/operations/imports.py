@@ -34,8 +34,8 @@ class Imports(ExampleOperations):
         OneHotEncoder and ColumnTransformer that ends in one of them, or torch's Sequential of Linear and ReLU.
 
         ``examples`` are the rows it was fitted on: a frame, or columns (``{"x": array, "y": array}``), with ``target``
-        the name of the column that it predicts. ``id``, ``subject`` and ``split`` are as for `add_examples`; without
-        them rows are numbered, and all are trained on. Of a torch module say what it predicts
+        the name of the column that it predicts. ``id``, ``subject``, ``weight`` and ``split`` are as for
+        `add_examples`; without them rows are numbered, and all are trained on. Of a torch module say what it predicts
         (``outputs={"kind": "classes", "values": [...]}``) and how it is penalised (``regularizer``).
 
         The answer is the job that measures the estimator on these rows, by one pass. Nothing is pickled. If something
@@ -46,7 +46,7 @@ class Imports(ExampleOperations):
         body = {
             **{"name": name, "input": made.input, "target": made.target},
             **{"architecture": made.architecture, "regularizer": made.regularizer},
-            **without_none({"training": training, "policy": policy}),
+            **without_none({"class_weight": made.class_weight, "training": training, "policy": policy}),
         }
         created = yield from self.begin_import(body)
         try:

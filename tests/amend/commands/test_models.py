@@ -73,7 +73,8 @@ def test_create_reads_input_and_target_from_a_file_and_says_what_it_read(
     }
     write[suffix](made, file)
     stand_in.answer(MODEL, status=201)
-    result = stand_in.run("models", "create", "churn", "--from", file, "--target", "left", "--subject", "who")
+    more = ("--class-weight", '{"yes": 5}')
+    result = stand_in.run("models", "create", "churn", "--from", file, "--target", "left", "--subject", "who", *more)
     assert stand_in.asked[0].json() == {
         "name": "churn",
         "input": {
@@ -85,6 +86,7 @@ def test_create_reads_input_and_target_from_a_file_and_says_what_it_read(
             ],
         },
         "target": {"kind": "classes", "values": ["no", "yes"]},
+        "class_weight": {"yes": 5},
     }
     assert "target 'left': classes no, yes" in result.stderr.splitlines()
 
@@ -95,7 +97,7 @@ def test_create_reads_input_and_target_from_a_file_and_says_what_it_read(
         (["--from", "nowhere.parquet", "--target", "left"], "cannot read nowhere.parquet"),
         (["--from", "data.xls", "--target", "left"], "cannot tell by its name what data.xls is"),
         (["--from", "data.csv"], "give the target's column with --target"),
-        (["--target", "binary", "--subject", "who"], "--id, --subject and --target-kind are for --from"),
+        (["--target", "binary", "--subject", "who"], "--id, --subject, --weight and --target-kind are"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_line(stand_in: StandIn, options: list[str], told: str) -> None:

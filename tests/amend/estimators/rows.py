@@ -47,6 +47,8 @@ def imported(estimator: Any, examples: Any, **options: Any) -> Import:
 
 def spec_of(made: Import) -> Spec:
     parts: Any = {"input": made.input, "target": made.target, "architecture": made.architecture}
+    if made.class_weight is not None:
+        parts["class_weight"] = made.class_weight
     return {**parts, "regularizer": made.regularizer}
 
 
@@ -68,7 +70,8 @@ def to_examples(made: Import, examples: Any) -> Examples:
         hot = np.stack([y == value for value in target["values"]], 1).astype(np.float64)
     else:
         hot = y.astype(np.float64)[:, None]
-    return Examples(torch.arange(len(y)), torch.from_numpy(raw_inputs(made, examples)), torch.from_numpy(hot))
+    weight = torch.tensor(np.asarray(examples["weight"])) if "weight" in examples else None
+    return Examples(torch.arange(len(y)), torch.from_numpy(raw_inputs(made, examples)), torch.from_numpy(hot), weight)
 
 
 def adopted(made: Import, examples: Any) -> Result:

@@ -13,7 +13,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
 from sklearn.neural_network import MLPClassifier, MLPRegressor
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 
@@ -55,6 +55,23 @@ def test_a_converged_linear_estimator_is_the_optimum_of_its_import(kind: str, wh
     assert found.certificate is not None
     assert found.certificate.relative < 1e-4
     assert found.cost.data_passes == 1
+
+
+@pytest.mark.parametrize("kind", LINEAR)
+@pytest.mark.parametrize("where", ["array", "frame"])
+def test_a_fit_with_weights_is_the_optimum_of_its_import(kind: str, where: str) -> None:
+    examples: Any = frame(300, kind) if where == "frame" else arrays(300, kind)
+    weight = np.random.default_rng(4).uniform(0.2, 5.0, 300)
+    examples["weight"] = weight
+    x = examples.drop(columns=["y", "weight"]) if where == "frame" else examples["x"]
+    last = clone(LINEAR[kind])
+    if isinstance(last, LogisticRegression):
+        last.set_params(class_weight={np.unique(examples["y"])[-1]: 3.0})
+    steps = [("columns", columns(StandardScaler()))] if where == "frame" else []
+    estimator = Pipeline([*steps, ("last", last)]).fit(x, examples["y"], last__sample_weight=weight)
+    found = adopted(imported(estimator, examples), examples)
+    assert found.certificate is not None
+    assert found.certificate.relative < 1e-4
 
 
 @pytest.mark.parametrize("kind", LINEAR)
@@ -153,7 +170,7 @@ def test_torch_layers_become_a_network() -> None:
         (LinearSVC(), "no hinge loss"),
         (RandomForestClassifier(n_estimators=2), "a RandomForestClassifier cannot be imported; known: Logistic"),
         (LogisticRegression(fit_intercept=False), "without an intercept"),
-        (LogisticRegression(class_weight="balanced"), "class_weight"),
+        (LogisticRegression(class_weight="balanced"), "class_weight='balanced' would change with every example"),
         (LogisticRegression(l1_ratio=1.0, solver="saga", max_iter=5000), "l1 penalty"),
         (MLPClassifier((2,), activation="tanh", max_iter=2000, tol=1e-2), "activation 'tanh'"),
         (make_pipeline(MinMaxScaler(), LogisticRegression()), "a MinMaxScaler cannot be imported"),
