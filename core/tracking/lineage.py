@@ -44,7 +44,7 @@ class Lineage:
 
     @classmethod
     def outline(cls, session: Session, model: Model) -> Lineage:
-        """As the database has it now, without what is drawn of each version."""
+        """As the database has it now, each version in outline."""
         versions, comparisons = outline_of(session, model.id), comparisons_of(session, model.id)
         spec = spec_at(session, model.id, model.spec, model.head)
         return cls(model, versions, comparisons, retrain_ids(session, model.id), spec)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple, TypeVar
 
 from sqlalchemy import func, select
-from sqlalchemy.orm import InstrumentedAttribute, Session, defer, load_only
+from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 
 from core.errors import NotFound
 from core.tables.models import Model
@@ -53,10 +53,26 @@ def versions_of(session: Session, model_id: int) -> Sequence[Version]:
     return session.scalars(select(Version).where(Version.model_id == model_id).order_by(Version.number)).all()
 
 
+OUTLINE = (
+    Version.number,
+    Version.kind,
+    Version.parent,
+    Version.position,
+    Version.state,
+    Version.metrics,
+    Version.cost,
+    Version.job_id,
+    Version.created_at,
+)
+
+
 def outline_of(session: Session, model_id: int) -> Sequence[Version]:
-    """All versions of a model, in order, without what is drawn of each: that is most of what there is of one."""
+    """All versions of a model, in order, with what their history takes: the rest, certificates included, is larger.
+
+    Those that the session has read whole stay whole.
+    """
     versions = select(Version).where(Version.model_id == model_id).order_by(Version.number)
-    return session.scalars(versions.options(defer(Version.evaluation, raiseload=True))).all()
+    return session.scalars(versions.options(load_only(*OUTLINE, raiseload=True))).all()
 
 
 def frozen_metrics(session: Session, model_id: int) -> dict[int, dict[str, float]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 Point = tuple[float, float]
 SPARK = (120.0, 28.0)
 WIDTH, HEIGHT = 720.0, 260.0
-LEFT, RIGHT, TOP, BOTTOM = 56.0, 12.0, 12.0, 28.0
+LEFT, RIGHT, TOP, BOTTOM = 56.0, 24.0, 12.0, 28.0
 MOST_DOTS = 80
 """On a line: more would hide it."""
 

@@ -23,7 +23,7 @@ from core.tables.ledger import Change
 from core.tables.versions import Promotion, Version, VersionKind
 from core.tracking.lineage import Lineage, main_metric
 from core.tracking.links import find_timeline
-from core.versions.queries import LAST, champion_of, frozen_metrics, page_promotions
+from core.versions.queries import champion_of, frozen_metrics, page_promotions, page_versions
 from core.versions.remembered import MemorySummary, summarize_memory
 from service.context import Context, ContextDep
 from service.http.auth import Caller
@@ -38,6 +38,7 @@ from service.pages.rendering import render
 from service.pages.route import PageRoute
 from service.pages.visitors import FormDep, VisitorDep
 from service.versions import endpoints as versions
+from service.versions.endpoints import first_of_page
 
 router = APIRouter(prefix="/models/{name}", route_class=PageRoute, include_in_schema=False)
 
@@ -88,9 +89,12 @@ def read_page(context: Context, caller: Caller, name: str, older: Mapping[str, s
     listed = jobs.list_jobs(caller, context, model=name, limit=JOBS, after=older["jobs"])
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
-        lineage, champion = Lineage.outline(session, model), champion_of(session, model)
+        # what is shown of a version is read whole, before the history, for which the others are read in outline
+        champion = champion_of(session, model)
+        shown = page_versions(session, model.id, first_of_page(older["versions"]), ROWS + 1)
+        lineage = Lineage.outline(session, model)
         frozen = frozen_metrics(session, model.id)
-        found = page_promotions(session, model.id, versions.first_of_page(older["promotions"]), ROWS + 1)
+        found = page_promotions(session, model.id, first_of_page(older["promotions"]), ROWS + 1)
         names = names_of(session, {row.by for row in found}) if Scope.ADMIN in caller.scopes else {}
         changes = page_changes(session, model, model.head + 1, ROWS)
         outlook = look_ahead(session, model, now())
@@ -104,17 +108,11 @@ def read_page(context: Context, caller: Caller, name: str, older: Mapping[str, s
         metric,
         draw_history(lineage, frozen, metric) if metric else None,
         listed,
-        page_versions(lineage, older["versions"]),
+        page_of(shown, ROWS, lambda version: version, lambda version: version.number),
         page_of(found, ROWS, lambda row: explain(row, lineage, names), lambda line: line.id),
         changes,
         look_into_memory(context, champion) if champion else None,
     )
-
-
-def page_versions(lineage: Lineage, after: str | None) -> Page[Version]:
-    last = parse_cursor(after, LAST)
-    rows = [version for version in reversed(lineage.versions) if version.number < last]
-    return page_of(rows, ROWS, lambda version: version, lambda version: version.number)
 
 
 def draw_history(lineage: Lineage, frozen: Mapping[int, Mapping[str, float]], metric: str) -> Chart | None:

@@ -74,7 +74,8 @@ class Overview:
 
 
 def look_at_model(session: Session, model: Model) -> ModelCard:
-    lineage, champion = Lineage.outline(session, model), champion_of(session, model)
+    champion = champion_of(session, model)  # before the others: it is read whole
+    lineage = Lineage.outline(session, model)
     metric = main_metric(champion.metrics) if champion else None
     history = [v.metrics[metric] for v in lineage.line[-LATELY:] if v.metrics.get(metric) is not None] if metric else []
     return ModelCard(

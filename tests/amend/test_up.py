@@ -57,6 +57,9 @@ class Up:
             "MLFLOW_TRACKING_PASSWORD": "else's",
         }
         self.process: subprocess.Popen[bytes] | None = None
+        self.opened, self.browser = folder / "opened", folder / "browser"
+        self.browser.write_text(f'#!/bin/sh\necho "$1" >> "{self.opened}"\n')
+        self.browser.chmod(0o700)
 
     def complete(self, **more: str) -> dict[str, str]:
         """The environment of a process: nobody's own settings, and ours."""
@@ -66,8 +69,8 @@ class Up:
     def start(self, **more: str) -> None:
         with self.out.open("wb") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", AMEND, "up"],
-                env=self.complete(**more),
+                [sys.executable, "-c", AMEND, "up", "--open"],
+                env=self.complete(BROWSER=str(self.browser), **more),
                 cwd=self.folder,
                 stdout=out,
                 stderr=out,
@@ -177,6 +180,7 @@ def it_says_where_everything_is(up: Up) -> None:
     for place in (up.url, f"http://127.0.0.1:{up.mlflow_port}", f"{home}/admin.key", f"{home}/logs", "Ctrl-C"):
         assert place in ready
     assert f"(user amend, password in {home}/mlflow.key)" in ready
+    up.wait_until(lambda: up.opened.exists() and up.opened.read_text() == f"{up.url}\n")
     assert set(up.parts()) == set(PARTS)
     assert up.status() == "ready"
     logs = {path.name: path.stat().st_mode & 0o777 for path in (home / "logs").iterdir()}

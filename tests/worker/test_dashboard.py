@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import mlflow
 import numpy as np
 import pandas as pd
@@ -75,6 +76,7 @@ def test_what_a_data_scientist_sees(dashboard: tuple[Deployment, MlflowServer], 
     deployment, server = dashboard
     everything_is_there_once(deployment, server)
     mlflow_predicts_as_the_service_does(deployment, server)
+    our_own_page_leads_there(deployment, server)
     position = deployment.get(f"/v1/models/{NAME}/comparisons")["items"][0]["position"]
     timeline = Mlflow(server.url, PASSWORD).timeline(NAME, position)
     versions = deployment.get(f"/v1/models/{NAME}/versions")["items"]
@@ -117,6 +119,16 @@ def mlflow_predicts_as_the_service_does(deployment: Deployment, server: MlflowSe
     assert [row["class"] for row in theirs] == [row["class"] for row in ours]
     for a, b in zip(theirs, ours, strict=True):
         assert a["probabilities"] == pytest.approx(b["probabilities"], abs=1e-6)
+
+
+def our_own_page_leads_there(deployment: Deployment, server: MlflowServer) -> None:
+    timeline = MlflowClient(server.url).get_experiment_by_name(f"{NAME} timeline")
+    assert timeline is not None
+    with httpx.Client(base_url=deployment.url) as visitor:
+        visitor.post("/sign-in", data={"key": deployment.admin_key})
+        assert f'href="{server.url}/#/models/{NAME}"' in visitor.get(f"/models/{NAME}").text
+        place = visitor.get(f"/models/{NAME}/timeline").headers["location"]
+    assert place.startswith(f"{server.url}/#/experiments/{timeline.experiment_id}/")
 
 
 def the_timeline_shows_adapted_against_retrained(server: MlflowServer, address: str, tmp_path: Path) -> None:

@@ -17,8 +17,11 @@ async function refresh() {
 }
 
 async function keepFresh() {
+  const begun = performance.now();
   try { await refresh(); } catch { /* the service is away: later */ }
-  setTimeout(keepFresh, document.querySelector("[data-active]") ? BUSY : IDLE);
+  // a page that takes long to make is asked for less often
+  const pause = document.querySelector("[data-active]") ? BUSY : IDLE;
+  setTimeout(keepFresh, Math.max(pause, 10 * (performance.now() - begun)));
 }
 
 function offerCopies() {
