@@ -21,10 +21,10 @@ $(STAMP): pyproject.toml
 
 # One thread in each process: test processes that compete for cores are slower, and one thread adds numbers in the same
 # order on every machine. Compiled modules are kept, whatever the environment says: hundreds of processes load them.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+PYTEST := $(if $(ALL),AMEND_TEST_ALL=1) OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 # What failed is run once more, alone: some tests kill and wait for real processes, and a busy machine may keep those
 # waiting for too long. Those that pass then are listed as flaky.
-test: setup  ## run the tests; ARGS="-k name" is passed to pytest, JOBS=4 runs more processes
+test: setup  ## run the tests; ARGS="-k name" is passed to pytest, ALL=1 runs each on both databases
 	$(PYTEST) -n $(JOBS) $(ARGS) || $(PYTEST) -n 1 --last-failed --last-failed-no-failures none $(ARGS)
 
 check: setup  ## lint, formatting, types, import directions

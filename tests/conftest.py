@@ -1,9 +1,15 @@
-"""What tests of running parts share. A test that asks for `stack` or `deployment` runs on SQLite and on PostgreSQL."""
+"""What tests of running parts share.
+
+Tests of SQL run on SQLite and on PostgreSQL. Of the others that ask for `stack` or `deployment`, half run on the one
+and half on the other, unless they say `both_databases` or AMEND_TEST_ALL is set (`make test ALL=1`).
+"""
 
 from __future__ import annotations
 
 import gc
+import os
 import uuid
+import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +31,8 @@ BACKENDS = ("sqlite", "postgresql")
 LONG = ("endurance", "amend", "production", "worker", "service")
 ORDER = ("tests/core/kprior", "deployment", "mlflow", "dashboard", *(f"tests/{name}" for name in LONG), "stack")
 """The mathematics first, which is soon done. Then what takes long, so that the last test is not a long one."""
+EITHER = ("tests/service/", "tests/worker/", "tests/amend/")
+"""Whose tests are not about what the databases do differently."""
 SHARED = {
     "tests/service/": "stack",
     "tests/amend/test_service": "stack",
@@ -71,12 +79,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     return Scheduling(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> int:
         group = group_of(item.nodeid)
         return next((i for i, where in enumerate(ORDER) if group.startswith(where)), len(ORDER))
 
     items.sort(key=place)
+    if not os.environ.get("AMEND_TEST_ALL"):
+        chosen = {item.nodeid for item in items}
+        spared = [item for item in items if is_spared(item, chosen)]
+        config.hook.pytest_deselected(items=spared)
+        items[:] = [item for item in items if item not in spared]
+
+
+def is_spared(item: pytest.Item, chosen: set[str]) -> bool:
+    """Whether a test runs on the other database instead: which one it is depends on its name."""
+    if not item.nodeid.startswith(EITHER) or item.get_closest_marker("both_databases"):
+        return False
+    backend = next((backend for backend in BACKENDS if backend in item.nodeid), None)
+    if backend is None:
+        return False
+    other = BACKENDS[1 - BACKENDS.index(backend)]
+    name = item.nodeid.replace(backend, "")
+    return item.nodeid.replace(backend, other) in chosen and BACKENDS[zlib.crc32(name.encode()) % 2] != backend
 
 
 @pytest.hookimpl(tryfirst=True)  # where there are several processes, no other is asked after that of pytest-xdist

@@ -19,7 +19,7 @@ from rich.console import Console
 from amend.commands import output
 from amend.demo import run, stack
 from amend.demo.screen import Screen
-from amend.demo.tour import StepFailed
+from amend.demo.steps import StepFailed
 from amend.errors import JobFailed
 from amend.responses import Failure, Job
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.service.erasure_helpers import ask, fail_erasure, open_erasure, somebody
 from tests.service.expect import METHODS, add, rows
@@ -78,6 +79,7 @@ def pinned(document: dict[str, Any], values: dict[tuple[str, str], list[Any]]) -
     return document
 
 
+@pytest.mark.both_databases
 def test_every_answer_is_as_documented(stack: Stack, api: httpx.Client, tmp_path: Path) -> None:
     phases, examples = SEARCH["sqlite" if stack.database.sqlite else "postgresql"]
     document = tmp_path / "openapi.json"
