@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeAlias
 
 from amend.errors import PackageMissing
 from amend.sansio import to_json
+from amend.sparse import as_rows, densify
 
 
 class ArrowStream(Protocol):
@@ -136,13 +137,14 @@ def from_pandas(frame: Any) -> Iterator[Any]:
     # An index without a name is the frame's own business: as a column it would be taken for a feature.
     index = "id" in frame.index.names
     for start in range(0, len(frame), ROWS):
-        yield pa.RecordBatch.from_pandas(frame.iloc[start : start + ROWS], preserve_index=index)
+        yield pa.RecordBatch.from_pandas(densify(frame.iloc[start : start + ROWS]), preserve_index=index)
 
 
 def from_columns(columns: Mapping[str, Any]) -> Iterator[Any]:
-    """Columns as lists or arrays; ``x`` may have any number of dimensions after the first."""
+    """Columns as lists or arrays; ``x`` may have any number of dimensions after the first, or be sparse."""
     pa = require("pyarrow")
 
+    columns = {name: as_rows(values) for name, values in columns.items()}
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"the columns are not of the same length: {lengths}")
@@ -163,6 +165,16 @@ def to_vectors(values: Any) -> Any:
     numbers = np.asarray(values)
     flat = numbers.reshape(len(numbers), -1)
     return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), flat.shape[1])
+
+
+def split_rows(inputs: Any) -> Iterator[Any]:
+    """Inputs, some thousands at once."""
+    rows = as_rows(inputs)
+    count = len(rows)
+    step = count_fitting_rows(getattr(rows, "nbytes", 0), count)
+    if rows is inputs and count <= step:
+        return iter([inputs])
+    return (rows[start : start + step] for start in range(0, count, step))
 
 
 def count_fitting_rows(size: int, rows: int) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from amend import batches
 from amend.sansio import without_none
+from amend.sparse import densify
 
 NO_FEATURES = ("id", "subject", "y", "weight", "split")
 """Columns of examples that are no inputs: who predicts for a frame that was trained on need not take them out."""
@@ -24,7 +25,7 @@ def to_table(frame: Any) -> Any:
 
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(frame, pandas.DataFrame):  # whole: parts may have other types
-        return pa.Table.from_pandas(frame, preserve_index="id" in frame.index.names)
+        return pa.Table.from_pandas(densify(frame), preserve_index="id" in frame.index.names)
     pieces = batches.record_batches(frame)
     if pieces is None:
         raise TypeError(f"a {type(frame).__name__} is no frame that speaks Arrow")

@@ -20,6 +20,7 @@ import msgspec
 
 from amend.errors import ApiError, UnreachableError
 from amend.responses import Page
+from amend.sparse import is_sparse, to_vector
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -251,7 +252,7 @@ def make_call(
 
 
 def to_json(value: Any) -> bytes:
-    """JSON of plain values, of what can be told as lists (NumPy's arrays and numbers, tensors), of pandas' dates."""
+    """JSON of plain values, of what can be told as lists (arrays, tensors, sparse rows), of pandas' dates."""
     return msgspec.json.encode(value, enc_hook=to_plain)
 
 
@@ -259,6 +260,8 @@ def to_plain(given: Any) -> Any:
     """What JSON has for something of another library; TypeError if it has nothing."""
     if hasattr(given, "tolist"):
         return given.tolist()
+    if is_sparse(given):
+        return to_vector(given).tolist()
     if hasattr(given, "isoformat"):
         return given.isoformat() if given == given else None  # pandas' NaT is not even equal to itself
     raise TypeError(f"a {type(given).__name__} cannot be sent: {given!r}")

@@ -7,11 +7,20 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, Self, TypeAlias, TypeVar, overload
 
-from amend.responses import Erasure, Job, Key, Webhook
-from amend.sansio import AsyncRunner, Flow, Runner, operation
+from amend.errors import ErasureFailed, JobFailed
+from amend.responses import Changed, Erasure, Job, Key, Removal, Removed, Replaced, Resumed, Webhook
+from amend.sansio import AsyncRunner, Caller, Flow, Pause, Runner, operation, path
 
 T = TypeVar("T", Job, Erasure)
 Progress: TypeAlias = Callable[[Job], object] | None
+ErasureProgress: TypeAlias = Callable[[Erasure], object] | None
+WithJob: TypeAlias = Changed | Removed | Removal | Replaced | Resumed
+"""Answers that name a job, or None where there was nothing to do."""
+
+# Seconds of one long poll. It is answered when the job ends; with a callback this is how often it is called.
+LONG_POLL, REPORT_EVERY = 30, 1
+# Seconds between two questions how an erasure stands.
+POLL_EVERY = 0.5
 
 
 def wait_until_ended(
@@ -31,16 +40,44 @@ def wait_until_ended(
         found = yield from poll(min(every, left))
 
 
+def await_job(caller: Caller, id: str, progress: Progress, timeout: float | None) -> Flow[Job]:
+    """A job, once it has succeeded; else JobFailed."""
+    every = LONG_POLL if progress is None else REPORT_EVERY
+    place = path("jobs", id)
+    found = yield from wait_until_ended(
+        lambda seconds: caller.ask(Job, "GET", place, wait=seconds), every, progress, timeout
+    )
+    if found.state != "succeeded":
+        raise JobFailed(found)
+    return found
+
+
+def await_erasure(caller: Caller, id: str, progress: ErasureProgress, timeout: float | None) -> Flow[Erasure]:
+    """An erasure, once it is completed; else ErasureFailed."""
+
+    def poll(seconds: float) -> Flow[Erasure]:
+        yield Pause(seconds)
+        found = yield from caller.ask(Erasure, "GET", path("erasures", id))
+        return found
+
+    found = yield from wait_until_ended(poll, POLL_EVERY, progress, timeout)
+    if found.state != "completed":
+        raise ErasureFailed(found)
+    return found
+
+
 class Wait(Protocol):
-    """How a client waits for a job that there may be, or not."""
+    """How a client waits for a job that there may be, or not, and for an erasure."""
 
     @overload
     def __call__(self, job: Job | str, *, progress: Progress = None, timeout: float | None = None) -> Job: ...
     @overload
     def __call__(self, job: None, *, progress: Progress = None, timeout: float | None = None) -> None: ...
     @overload
+    def __call__(self, job: Erasure, *, progress: ErasureProgress = None, timeout: float | None = None) -> Erasure: ...
+    @overload
     def __call__(
-        self, job: Job | str | None, *, progress: Progress = None, timeout: float | None = None
+        self, job: Job | WithJob | str | None, *, progress: Progress = None, timeout: float | None = None
     ) -> Job | None: ...
 
 
@@ -53,12 +90,16 @@ class AsyncWait(Protocol):
     async def __call__(self, job: None, *, progress: Progress = None, timeout: float | None = None) -> None: ...
     @overload
     async def __call__(
-        self, job: Job | str | None, *, progress: Progress = None, timeout: float | None = None
+        self, job: Erasure, *, progress: ErasureProgress = None, timeout: float | None = None
+    ) -> Erasure: ...
+    @overload
+    async def __call__(
+        self, job: Job | WithJob | str | None, *, progress: Progress = None, timeout: float | None = None
     ) -> Job | None: ...
 
 
-class wait_operation(operation[..., Job | None]):  # noqa: N801 - used as a decorator
-    """An operation whose answer is None only if it was given None: a type that `operation` alone cannot tell."""
+class wait_operation(operation[..., Job | Erasure | None]):  # noqa: N801 - used as a decorator
+    """An operation whose answer depends on what it was given: a type that `operation` alone cannot tell."""
 
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...

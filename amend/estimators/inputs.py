@@ -9,6 +9,7 @@ from typing import Any
 from amend import batches
 from amend.errors import EstimatorUnsupported
 from amend.frames import NO_FEATURES, is_frame
+from amend.sparse import is_sparse
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,14 @@ def describe_inputs(examples: Any, target: str) -> Inputs:
         raise EstimatorUnsupported("give the rows as a frame, or as columns: {'x': array, 'y': array}")
     import numpy as np
 
-    x = np.asarray(examples["x"])
+    x = examples["x"] if is_sparse(examples["x"]) else np.asarray(examples["x"])
     if x.dtype == np.uint8:
         raise EstimatorUnsupported("bytes would be read as 0 to 1: give the numbers that the estimator was fitted on")
     made = {**examples, "x": x.astype(np.float32), "y": examples[target]}
     if target != "y":
         del made[target]
-    made.setdefault("id", [f"row-{i}" for i in range(len(x))])
-    made.setdefault("split", ["train"] * len(x))
+    made.setdefault("id", [f"row-{i}" for i in range(x.shape[0])])
+    made.setdefault("split", ["train"] * x.shape[0])
     return Inputs(None, x.shape[1:], *count_rows(made["split"], made.get("weight")), made)
 
 

@@ -9,12 +9,8 @@ from typing import Any, cast
 import httpx
 
 from amend import responses
-from amend.errors import ErasureFailed
-from amend.sansio import Caller, Flow, Pages, Params, Pause, list_of, listing, make_call, operation, path, without_none
-from amend.waiting import id_of, wait_until_ended
-
-# Seconds between two questions how an erasure stands.
-POLL_EVERY = 0.5
+from amend.sansio import Caller, Flow, Pages, Params, list_of, listing, make_call, operation, path, without_none
+from amend.waiting import await_erasure, id_of
 
 
 class Erasures(Caller):
@@ -84,17 +80,7 @@ class Erasures(Caller):
 
         ErasureFailed if it failed or was refused, and at once if it is held: it waits for an approval.
         """
-        place = path("erasures", id_of(erasure))
-
-        def poll(seconds: float) -> Flow[responses.Erasure]:
-            yield Pause(seconds)
-            found = yield from self.ask(responses.Erasure, "GET", place)
-            return found
-
-        found = yield from wait_until_ended(poll, POLL_EVERY, progress, timeout)
-        if found.state != "completed":
-            raise ErasureFailed(found)
-        return found
+        return await_erasure(self, id_of(erasure), progress, timeout)
 
     @operation
     def retry_erasure(self, erasure: responses.Erasure | str) -> Flow[responses.Erasure]:

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from amend import responses
-from amend.errors import JobFailed
 from amend.sansio import Caller, Flow, Pages, listing, operation, path, without_none
-from amend.waiting import id_of, wait_operation, wait_until_ended
-
-# Seconds of one long poll. It is answered when the job ends; with a callback this is how often it is called.
-LONG_POLL, REPORT_EVERY = 30, 1
+from amend.waiting import WithJob, await_erasure, await_job, id_of, wait_operation
 
 
 class Jobs(Caller):
@@ -41,26 +37,25 @@ class Jobs(Caller):
     @wait_operation
     def wait(
         self,
-        job: responses.Job | str | None,
+        job: responses.Job | responses.Erasure | WithJob | str | None,
         *,
-        progress: Callable[[responses.Job], object] | None = None,
+        progress: Callable[..., object] | None = None,
         timeout: float | None = None,
-    ) -> Flow[responses.Job | None]:
-        """A job, once it has succeeded; None for None, where there was nothing to do. ``progress`` is called with it,
-        every second.
+    ) -> Flow[responses.Job | responses.Erasure | None]:
+        """A job, once it has succeeded: given as such, by its id, or by any answer that names one, as those to
+        removals, corrections and changes do. None where there was nothing to do. ``progress`` is called with it, every
+        second. An erasure is waited for as by ``wait_for_erasure``.
 
         JobFailed if it failed or was cancelled; TimeoutError after ``timeout`` seconds, while the job goes on.
         """
-        if job is None:
+        if isinstance(job, responses.Erasure):
+            return (yield from await_erasure(self, job.id, progress, timeout))
+        named = job.job if isinstance(job, WithJob) else job
+        if named is None:
             return None
-        every = LONG_POLL if progress is None else REPORT_EVERY
-        place = path("jobs", id_of(job))
-        found = yield from wait_until_ended(
-            lambda seconds: self.ask(responses.Job, "GET", place, wait=seconds), every, progress, timeout
-        )
-        if found.state != "succeeded":
-            raise JobFailed(found)
-        return found
+        if not isinstance(named, responses.Job | str):
+            raise TypeError(f"nothing is to be waited for: a {type(job).__name__} has no job")
+        return (yield from await_job(self, id_of(named), progress, timeout))
 
     @operation
     def cancel(self, job: responses.Job | str) -> Flow[responses.Job]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from amend import frames, responses
+from amend import batches, frames, responses
 from amend.sansio import Caller, Flow, operation, path, without_none
 
 
@@ -16,24 +16,26 @@ class Predictions(Caller):
     def predict(self, model: str, inputs: Any, *, version: int | None = None) -> Flow[responses.Predictions]:
         """Predict with the champion, or with the version that is named.
 
-        Inputs are a list, a NumPy array, or a frame of pandas, polars or pyarrow, of any length. A table's columns are
-        found by their names: ValueError if one is missing, or unknown. Of a vector they are taken in their order.
-        ``id``, ``subject``, ``y``, ``weight`` and ``split`` are passed over.
+        Inputs are a list, a NumPy array, a sparse matrix, or a frame of pandas, polars or pyarrow, of any length. A
+        table's columns are found by their names: ValueError if one is missing, or unknown. Of a vector they are taken
+        in their order. ``id``, ``subject``, ``y``, ``weight`` and ``split`` are passed over.
         """
         place = path("models", model, "predictions")
-        if not frames.is_frame(inputs):
-            body = {"inputs": inputs, **without_none({"version": version})}
-            return (yield from self.ask(responses.Predictions, "POST", place, body))
-        described, version = yield from self.find_input(model, version)
+        if frames.is_frame(inputs):
+            described, version = yield from self.find_input(model, version)
+            pieces = frames.read_inputs(inputs, model, described)
+        else:
+            pieces = batches.split_rows(inputs)
         found: list[responses.Prediction] = []
-        for some in frames.read_inputs(inputs, model, described):
+        answer = None
+        for some in pieces:
             body = {"inputs": some, **without_none({"version": version})}
             answer = yield from self.ask(responses.Predictions, "POST", place, body)
             found += answer.outputs
             version = answer.version  # all by the same one, whatever becomes champion meanwhile
-        if version is None or not found:
-            raise ValueError("the frame has no rows")
-        return responses.Predictions(version, found)
+        if answer is None:
+            raise ValueError("there are no rows to predict for")
+        return responses.Predictions(answer.version, found)
 
     def find_input(self, model: str, version: int | None) -> Flow[tuple[Mapping[str, Any], int | None]]:
         """What the version that predicts reads, which may be from before a change of columns; and its number."""

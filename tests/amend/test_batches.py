@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import scipy.sparse
 
 from amend import PackageMissing, batches
 from amend.batches import ARROW, LINES, Batch
@@ -143,3 +144,31 @@ def test_without_arrow_it_is_said_what_to_install(form: str, monkeypatch: pytest
     with pytest.raises(PackageMissing, match="pip install pyarrow"):
         list(batches.split(examples))
     assert next(batches.split(ONE_BY_ONE)).count == 10
+
+
+SPARSE = np.where(X % 3 == 0, X, 0)
+
+
+@pytest.mark.parametrize("form", ["csr_matrix", "csc_array", "coo_array", "lil_matrix"])
+def test_a_sparse_matrix_goes_out_with_its_zeros_some_rows_at_once(form: str) -> None:
+    matrix = getattr(scipy.sparse, form)(SPARSE)
+    assert [row["x"] for row in rows({**COLUMNS, "x": matrix})] == SPARSE.tolist()
+    pieces = list(batches.split_rows(matrix))
+    assert [len(some) for some in pieces] == [10, 10, 5]
+    assert np.concatenate(pieces).tolist() == SPARSE.tolist()
+
+
+def test_a_wide_sparse_matrix_goes_out_by_its_size_with_its_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "BYTES", 1000)
+    wide = scipy.sparse.csr_array((N, 100), dtype=np.float32)
+    assert [len(some) for some in batches.split_rows(wide)] == [2] * 12 + [1]
+    assert sum(batch.count for batch in batches.split({**COLUMNS, "x": wide})) == N
+
+
+def test_rows_of_a_sparse_matrix_and_sparse_columns_of_a_frame_are_read() -> None:
+    matrix = scipy.sparse.csr_matrix(SPARSE)
+    assert [row["x"] for row in rows([{**row, "x": matrix[i]} for i, row in enumerate(ONE_BY_ONE)])] == SPARSE.tolist()
+    frame = FRAME.astype({"a": pd.SparseDtype("float32", 0)})
+    assert rows(frame) == FRAME.to_dict("records")
+    with pytest.raises(ValueError, match="rows and columns"):
+        list(batches.split({**COLUMNS, "x": scipy.sparse.coo_array(np.arange(N))}))

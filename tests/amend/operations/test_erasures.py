@@ -41,7 +41,7 @@ def test_a_person_is_erased_and_the_receipt_checked(client: Client, deployment: 
     client.wait(client.adapt(name))
     asked = client.erase(person, reason="a letter", received_at=datetime(2026, 1, 1, tzinfo=UTC))
     states: list[responses.Erasure] = []
-    done = client.wait_for_erasure(asked, progress=states.append)
+    done = client.wait(asked, progress=states.append)
     assert (done.state, done.models[0].examples, states[-1]) == ("completed", 2, done)
     assert client.receipt(done)["erasure"] == asked.id
     assert client.receipt_page(done).startswith("<!doctype html>")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 
 from amend import Client, Invalid, NotFound, batches
 from tests.amend.operations.data import columns
@@ -34,6 +35,21 @@ def test_a_frame_is_predicted_by_one_version_in_its_own_order(
         client.predict(name, frame.drop(columns="plan"))
     with pytest.raises(ValueError, match="no rows"):
         client.predict(name, frame.head(0))
+
+
+def test_sparse_rows_are_learnt_from_and_predicted_as_those_with_their_zeros_are(
+    client: Client, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dense = columns(40)
+    dense["x"] = np.where(dense["x"] > 0, dense["x"], 0)
+    name, matrix = deployment.new_model(), scipy.sparse.csr_array(dense["x"])
+    monkeypatch.setattr(batches, "ROWS", 15)
+    assert client.add_examples(name, {**dense, "x": matrix}).accepted == 40
+    assert client.add_examples(name, dense).duplicates == 40
+    client.wait(client.adapt(name))
+    expected = [output.mean for output in client.predict(name, dense["x"].tolist()).outputs]
+    assert len(expected) == 40
+    assert [output.mean for output in client.predict(name, matrix).outputs] == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_model_is_made_from_a_frame_and_learns_its_rows(client: Client, deployment: Deployment) -> None:
@@ -116,7 +132,9 @@ def test_examples_are_corrected_one_by_one_and_by_a_frame(
     moved = {**good, "x": good["x"] + 2}
     all_ = client.replace_examples(name, moved)
     assert (all_.replaced, all_.unchanged, all_.position) == (25, 0, 51)
-    assert client.wait(all_.job).to_position >= 51
+    corrected = client.wait(all_)
+    assert corrected is not None
+    assert corrected.to_position >= 51
     assert [(change.kind, change.examples) for change in client.changes(name)][-1] == ("replaced", 1)
     with pytest.raises(NotFound) as caught:
         client.replace_examples(name, {**moved, "id": [*good["id"][:23], "nobody", "else"]})

@@ -47,11 +47,12 @@ def test_a_model_from_its_creation_to_its_deletion(client: Client, deployment: D
     removed = client.remove_examples(name, ["e0", "nobody"])
     assert (removed.removed, removed.unknown) == (1, ["nobody"])
     assert client.removal(name, removed.id).unknown_count == 1
-    assert removed.job is not None
-    assert client.wait(removed.job).version == 2
+    forgotten = client.wait(removed)
+    assert forgotten is not None
+    assert (forgotten.id, forgotten.version) == (removed.job, 2)
     changed = client.change_model(name, regularizer={"kind": "l2", "delta": 4.0})
     assert changed.job is not None
-    client.wait(changed.job)
+    client.wait(changed)
     retrained = client.wait(client.retrain(name))
 
     [comparison] = client.comparisons(name)
@@ -88,7 +89,7 @@ def test_a_model_from_its_creation_to_its_deletion(client: Client, deployment: D
     resumed = client.resume(name)
     assert resumed.held is None
     assert resumed.job is not None
-    client.wait(resumed.job)
+    client.wait(resumed)
     assert client.hold(name).held is not None
     assert client.change_policy(name, {"promote": "manual"}).policy["promote"] == "manual"
     client.delete_model(name)
