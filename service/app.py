@@ -47,7 +47,8 @@ DESCRIPTION = """
 Keeps a deployed model current, and makes it forget, without retraining it.
 
 Send an API key with everything but `/healthz` and `/readyz`: `Authorization: Bearer amend_...`.
-An `Idempotency-Key` on a POST makes it safe to repeat. Errors are `application/problem+json` with a stable `code`.
+An `Idempotency-Key` on a POST makes it safe to repeat. Bodies may come with a `Content-Encoding` of `gzip` or `zstd`.
+Errors are `application/problem+json` with a stable `code`.
 """
 
 
@@ -77,7 +78,7 @@ def allow_origins(app: ASGIApp, origins: list[str]) -> ASGIApp:
     """Let pages of other origins call from a browser, with keys of their own: no cookie of ours counts for them."""
     if not origins:
         return app
-    headers = ["Authorization", "Content-Type", "Idempotency-Key", "X-Request-ID", HEAD_LENGTH]
+    headers = ["Authorization", "Content-Type", "Content-Encoding", "Idempotency-Key", "X-Request-ID", HEAD_LENGTH]
     exposed = ["X-Request-ID", "Retry-After", "Idempotent-Replayed", HEAD_LENGTH]
     methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
     return CORSMiddleware(

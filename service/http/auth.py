@@ -23,6 +23,7 @@ from core.errors import Forbidden, Invalid, Malformed, TooLarge, Unauthorized, U
 from core.keys import keyring
 from core.tables.keys import Scope
 from service.context import Context, context_of
+from service.http.decompression import decompress
 
 JSON_BYTES = 8 * 2**20
 """Of a body that becomes Python objects as a whole, which are many times as large: all but examples and predictions."""
@@ -103,16 +104,16 @@ class CheckedRoute(APIRoute):
         async def handle_checked(request: Request) -> Response:
             await self.check_caller(request)
             check_query(request, known)
-            await self.check_body(request)
-            return await handle(request)
+            return await handle(await self.check_body(request))
 
         return handle_checked
 
     async def check_caller(self, request: Request) -> None:
         """Before anything else is looked at."""
 
-    async def check_body(self, request: Request) -> None:
-        """Before anything of it is parsed."""
+    async def check_body(self, request: Request) -> Request:
+        """Before anything of it is parsed; the request to go on with."""
+        return request
 
 
 class AuthenticatedRoute(CheckedRoute):
@@ -121,17 +122,17 @@ class AuthenticatedRoute(CheckedRoute):
     async def check_caller(self, request: Request) -> None:
         request.state.caller = await authenticate(request)
 
-    async def check_body(self, request: Request) -> None:
-        if request.headers.get("content-encoding", "identity") != "identity":
-            raise Unsupported("content_encoding_unsupported", "Send the body as it is, not compressed.")
+    async def check_body(self, request: Request) -> Request:
+        request = await decompress(request)
         if self.body_field is None:
-            return
+            return request
         if is_empty(request):
             raise Invalid("request_invalid", f"Send a JSON body{required_fields(self.body_field)}.")
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise Unsupported("content_type_unsupported", "Send the body as application/json.")
         if len(await request.body()) > JSON_BYTES:
             raise TooLarge("body_too_large", f"A body may have {JSON_BYTES} bytes here; send it in several requests.")
+        return request
 
 
 def is_empty(request: Request) -> bool:

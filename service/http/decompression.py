@@ -1,0 +1,47 @@
+"""Bodies that come compressed, unpacked within the limits of those that do not."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from starlette.requests import Request
+from starlette.types import Message
+
+from core.errors import Malformed, TooLarge, Unsupported
+from service.context import context_of
+from service.threads import work_on
+
+CODECS = ("gzip", "zstd")
+PIECE = 2**20
+"""Bytes that are unpacked at once: so much more than the limit is in memory before a bomb is refused."""
+
+
+async def decompress(request: Request) -> Request:
+    """The request with its body as it was before it was compressed; itself, if it was not."""
+    given = [value.strip().lower() for value in request.headers.getlist("content-encoding")]
+    if given in ([], ["identity"]):
+        return request
+    if len(given) != 1 or given[0] not in CODECS:
+        raise Unsupported("content_encoding_unsupported", f"Send the body as it is, or as {' or '.join(CODECS)}.")
+    body, limit = await request.body(), context_of(request).settings.max_body_bytes
+    unpacked = await work_on(body, lambda: unpack(body, given[0], limit))
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": unpacked, "more_body": False}
+
+    return Request(request.scope, receive)
+
+
+def unpack(body: bytes, codec: str, limit: int) -> bytes:
+    """The bytes that a body unpacks to."""
+    pieces, size = [], 0
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
+            while piece := stream.read(min(PIECE, limit + 1 - size)):
+                pieces.append(piece)
+                size += len(piece)
+                if size > limit:
+                    message = f"The body unpacks to more than {limit} bytes, which are allowed; send smaller batches."
+                    raise TooLarge("body_too_large", message)
+    except (OSError, pa.ArrowException) as error:
+        raise Malformed("body_malformed", f"The body is not {codec}, as its Content-Encoding says: {error}") from None
+    return b"".join(pieces)

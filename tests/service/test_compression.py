@@ -1,0 +1,89 @@
+"""Bodies that come compressed: they mean the same, and unpack within the same limits."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from tests.service.bodies import BODIES
+from tests.service.conftest import SMALL_BODY
+from tests.service.expect import listed, refused, rows
+from tests.stack import Stack
+
+CODECS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "zstd": lambda body: pa.Codec("zstd").compress(body, asbytes=True),
+}
+JSON = "application/json"
+
+
+def send(api: httpx.Client, name: str, body: bytes, encoding: str, kind: str = JSON, **headers: str) -> httpx.Response:
+    headers = {"Content-Type": kind, "Content-Encoding": encoding, **headers}
+    return api.post(f"/v1/models/{name}/examples", content=body, headers=headers)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("kind", BODIES)
+def test_a_compressed_body_means_what_it_is_unpacked(stack: Stack, api: httpx.Client, codec: str, kind: str) -> None:
+    name, body = stack.model(), BODIES[kind](rows(20))
+    assert send(api, name, CODECS[codec](body), codec.upper(), kind).json()["accepted"] == 20
+    again = api.post(f"/v1/models/{name}/examples", content=body, headers={"Content-Type": kind})
+    assert again.json()["duplicates"] == 20
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_repeated_request_is_the_same_whether_compressed_or_not(stack: Stack, api: httpx.Client, codec: str) -> None:
+    name, body = stack.model(), BODIES[JSON](rows(3))
+    first = send(api, name, CODECS[codec](body), codec, **{"Idempotency-Key": name})
+    plain = send(api, name, body, "identity", **{"Idempotency-Key": name})
+    assert first.json() == plain.json()
+    assert plain.headers["Idempotent-Replayed"] == "true"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_endpoint_takes_them(stack: Stack, api: httpx.Client, codec: str) -> None:
+    name = stack.model()
+    body = CODECS[codec](b'{"policy": {"holdout": 0.5}}')
+    headers = {"Content-Type": JSON, "Content-Encoding": codec}
+    assert api.patch(f"/v1/models/{name}", content=body, headers=headers).json()["policy"]["holdout"] == 0.5
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_unpacks_to_more_than_the_limit_is_too_large(small: Stack, codec: str) -> None:
+    name = small.model()
+    with small.client() as api:
+        fits = BODIES[JSON](rows(1)).ljust(SMALL_BODY)
+        assert send(api, name, CODECS[codec](fits), codec).status_code == 201
+        problem = refused(send(api, name, CODECS[codec](fits + b" "), codec), 413, "body_too_large")
+        assert str(SMALL_BODY) in problem["detail"]
+        assert len(listed(api, name)) == 1
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_bomb_is_refused_before_it_is_unpacked(stack: Stack, api: httpx.Client, codec: str) -> None:
+    """It would unpack to 8 GiB."""
+    bomb = CODECS[codec](bytes(2**25)) * 2**8
+    refused(send(api, stack.model(), bomb, codec), 413, "body_too_large")
+    assert api.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("damage", [lambda body: body[:-5], lambda body: body + b"more", lambda _: b"none of it"])
+def test_a_damaged_body_is_malformed(
+    stack: Stack, api: httpx.Client, codec: str, damage: Callable[[bytes], bytes]
+) -> None:
+    name = stack.model()
+    body = damage(CODECS[codec](BODIES[JSON](rows(50))))
+    assert codec in refused(send(api, name, body, codec), 400, "body_malformed")["detail"]
+    assert listed(api, name) == []
+
+
+@pytest.mark.parametrize("encoding", ["br", "deflate", "gzip, gzip", ""])
+def test_other_encodings_are_unsupported(stack: Stack, api: httpx.Client, encoding: str) -> None:
+    body = BODIES[JSON](rows(1))
+    problem = refused(send(api, stack.model(), body, encoding), 415, "content_encoding_unsupported")
+    assert "gzip or zstd" in problem["detail"]
