@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing, closing
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -62,7 +63,15 @@ class Client(BaseClient[httpx.Client, httpx.BaseTransport]):
             time.sleep(step.seconds)
             return None
         try:
-            return self._http.send(build_request(self._http, step))
+            answer = self._http.send(build_request(self._http, step), stream=True)
+            with closing(answer):
+                if step.download is None or not answer.is_success:
+                    answer.read()
+                else:
+                    step.download.begin()
+                    for piece in answer.iter_bytes():
+                        step.download.write(piece)
+            return answer
         except httpx.TransportError as error:
             return error
 
@@ -105,7 +114,15 @@ class AsyncClient(BaseClient[httpx.AsyncClient, httpx.AsyncBaseTransport]):
             await asyncio.sleep(step.seconds)
             return None
         try:
-            return await self._http.send(build_request(self._http, step))
+            answer = await self._http.send(build_request(self._http, step), stream=True)
+            async with aclosing(answer):
+                if step.download is None or not answer.is_success:
+                    await answer.aread()
+                else:
+                    step.download.begin()
+                    async for piece in answer.aiter_bytes():
+                        step.download.write(piece)
+            return answer
         except httpx.TransportError as error:
             return error
 

@@ -12,7 +12,7 @@ import inspect
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, BinaryIO, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 from urllib.parse import quote
 
 import httpx
@@ -32,6 +32,26 @@ PASSING = frozenset({TOO_MANY, 502, 503, 504})
 LONGEST_PAUSE = 60.0
 
 
+class Download:
+    """Where an answer of any size is written to as it comes; from the beginning again, if an attempt broke off."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.size = file, 0
+        self.start = file.tell() if file.seekable() else None
+
+    def begin(self) -> None:
+        if self.size:
+            if self.start is None:
+                raise UnreachableError("the answer broke off, and what came of it cannot be taken back")
+            self.file.seek(self.start)
+            self.file.truncate()
+        self.size = 0
+
+    def write(self, piece: bytes) -> None:
+        self.file.write(piece)
+        self.size += len(piece)
+
+
 @dataclass(frozen=True)
 class Call:
     """One request, as it goes out on every attempt."""
@@ -41,6 +61,8 @@ class Call:
     params: Params = field(default_factory=dict)
     content: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    download: Download | None = None
+    """Takes the content of a successful answer, which then has none."""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from service import imports, keys, operations, removals, subjects, webhooks
 from service.context import Context
 from service.erasures import endpoints as erasures
 from service.examples import endpoints as examples
+from service.examples import exports
 from service.http import problems
 from service.http.fast_path import FastPath
 from service.http.middleware import BodyLimit, MonotonicReads, RequestLog
@@ -132,9 +133,10 @@ def build(settings: Settings) -> FastAPI:
     app.add_middleware(MonotonicReads)
     app.mount("/assets", StaticFiles(packages=[("service.pages", "static")]))
     app.openapi = lambda: document_of(app)  # type: ignore[method-assign]
+    data = (exports, examples, removals)  # in this order: else `export` would be taken for an example's id
     made = (jobs, imports, versions, downloads, predictions)
     pages = (overview, model, privacy, visitors)
-    for resource in (models, examples, removals, *made, erasures, subjects, keys, webhooks, operations, *pages):
+    for resource in (models, *data, *made, erasures, subjects, keys, webhooks, operations, *pages):
         app.include_router(resource.router)
     app.include_router(open_inference.health)
     app.include_router(open_inference.router)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import sys
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +17,7 @@ from amend.commands.arguments import read_bytes, read_table
 from amend.commands.connection import After, Connection, Limit, Yes, command, confirm, fail
 from amend.commands.jobs import Wait
 from amend.commands.models import Name, follow_up
+from amend.operations import exports
 from amend.responses import Example, Replaced
 from amend.sansio import path, without_none
 
@@ -125,6 +127,31 @@ def list_(connection: Connection, model: Name, limit: Limit = None, after: After
     Example: amend examples list churn --limit 10
     """
     connection.show_page(Client.examples, COLUMNS, limit, after, model)
+
+
+@command(app)
+def export(
+    connection: Connection,
+    model: Name,
+    out: Annotated[str, typer.Option("--out", metavar="FILE", help="A .parquet or .arrow file; - for stdout.")],
+    format_: Annotated[
+        exports.Format | None, typer.Option("--format", help="The form of the file, where its name does not say.")
+    ] = None,
+) -> None:
+    """Write all examples in force to a file, of any number. It has the columns that `add` takes, never the subjects.
+
+    Example: amend examples export churn --out churn.parquet
+    """
+    if out == "-":
+        connection.client.export_examples(model, sys.stdout.buffer, format=format_)
+        return
+    try:
+        size = connection.client.export_examples(model, out, format=format_)
+    except ValueError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"cannot write {out}: {error.strerror}")
+    connection.say({"file": out, "bytes": size}, f"Wrote {out}.")
 
 
 @command(app)

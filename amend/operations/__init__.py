@@ -6,6 +6,7 @@ A noun gets (``client.model("churn")``), its plural walks through all (``for mod
 from __future__ import annotations
 
 from amend.operations.erasures import Erasures
+from amend.operations.exports import Exports
 from amend.operations.http import HttpMethods
 from amend.operations.imports import Imports
 from amend.operations.jobs import Jobs
@@ -16,5 +17,5 @@ from amend.operations.versions import Versions
 from amend.operations.webhooks import Webhooks
 
 
-class Operations(Models, Imports, Jobs, Versions, Predictions, Erasures, Keys, Webhooks, HttpMethods):
+class Operations(Models, Imports, Exports, Jobs, Versions, Predictions, Erasures, Keys, Webhooks, HttpMethods):
     """One method for each thing to do."""

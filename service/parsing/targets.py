@@ -101,3 +101,15 @@ class Targets:
         if self.kind == "number":
             return y
         return self.values[int(y)] if self.kind == "classes" else int(y)
+
+    def to_column(self, y: NDArray[np.float64]) -> pa.Array:
+        """Stored targets as an Arrow column, from which they can be read again."""
+        if self.kind == "number":
+            return pa.array(y)
+        if self.kind == "count":
+            return pa.array(y.astype(np.int64))
+        if self.kind == "binary":
+            return pa.array(y.astype(np.int8))
+        whole = all(isinstance(value, int) for value in self.values)
+        values = pa.array(self.values) if whole else pa.array(list(map(str, self.values)))
+        return values.take(pa.array(y.astype(np.int64)))

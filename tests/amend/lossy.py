@@ -13,13 +13,16 @@ KEPT = ("Authorization", "Content-Type", "Content-Length", "Idempotency-Key", "A
 
 
 class Lossy:
-    """A proxy. It loses the next `lose` answers, and answers the next `refuse` requests with 503 itself."""
+    """A proxy. It loses the next `lose` answers and half of the next `cut`, and answers the next `refuse` requests with
+    503 itself.
+    """
 
     def __init__(self, port: int) -> None:
         self.port = port
         self.url = ""
         self.lose = 0
         self.refuse = 0
+        self.cut = 0
         self.keys: list[str | None] = []
         """The Idempotency-Key of each request that it passed on."""
 
@@ -62,6 +65,10 @@ def lossy(port: int, listen: int = 0) -> Iterator[Lossy]:
             if status != 204:
                 self.send_header("Content-Length", str(len(content)))
             self.end_headers()
+            if proxy.cut:
+                proxy.cut -= 1
+                self.close_connection = True
+                content = content[: len(content) // 2]
             self.wfile.write(content)
 
         do_GET = do_POST = do_PATCH = do_DELETE = handle_request  # noqa: N815

@@ -125,6 +125,11 @@ class Inputs(ABC):
     def to_json(self, x: Matrix) -> Any:
         """One stored input as it came."""
 
+    def to_columns(self, x: Matrix) -> dict[str, pa.Array]:
+        """Stored inputs (n, width) as columns, from which they can be read again."""
+        flat = pa.array(np.ascontiguousarray(x).reshape(-1))
+        return {"x": pa.FixedSizeListArray.from_arrays(flat, self.width)}
+
 
 def place(where: str, i: int) -> Place:
     """Where the i-th input stands: in the `x` of an example, or by itself."""

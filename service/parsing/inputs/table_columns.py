@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from core.errors import Invalid
-from core.kprior.model.categories import OTHER, spell, spellings_of, unseen_code
+from core.kprior.model.categories import OTHER, UNSEEN, spell, spellings_of, unseen_code
 from core.kprior.model.dates import BOOLEANS, FIRST, LAST, NO_BOOLEAN, NO_DATE, days_of, format_days, truth_of
 from core.kprior.model.spec import CategoryColumn, Column
 from service.parsing import columns
@@ -28,6 +28,9 @@ EXPECTED = "expected text or a whole number"
 REFUSED = -2.0
 """No code of any category."""
 
+
+MICROSECONDS = 86_400_000_000
+"""Of a day."""
 
 ANY = str | int | float | bool | None
 
@@ -54,6 +57,10 @@ class TableColumn(ABC):
     @abstractmethod
     def to_json(self, v: np.float32) -> Any:
         """A stored number that is not missing, as it came."""
+
+    def to_column(self, stored: NDArray[np.float32]) -> pa.Array:
+        """Stored numbers as an Arrow column; null where they are missing."""
+        return pa.array(stored, mask=np.isnan(stored))
 
     def read_each(
         self, read: Callable[[Any], float], values: Sequence[Any], where: str, code: str, message: str
@@ -126,6 +133,13 @@ class Category(TableColumn):
         # sent again, it is taken as other again: a value that is called so is what unseen ones are taken as
         return self.values[int(v)] if v >= 0 else OTHER
 
+    def to_column(self, stored: NDArray[np.float32]) -> pa.Array:
+        # as text, since numbers and `other` can be in one column
+        texts = [*map(str, self.values), *([OTHER] if self.other == UNSEEN else [])]
+        missing = np.isnan(stored)
+        places = np.where(missing, 0, np.where(stored < 0, len(self.values), stored)).astype(np.int32)
+        return pa.DictionaryArray.from_arrays(pa.array(places, mask=missing), pa.array(texts, pa.string()))
+
 
 class Boolean(TableColumn):
     """True and false, also as 1 and 0."""
@@ -148,6 +162,9 @@ class Boolean(TableColumn):
 
     def to_json(self, v: np.float32) -> Any:
         return bool(v)
+
+    def to_column(self, stored: NDArray[np.float32]) -> pa.Array:
+        return pa.array(stored == 1, mask=np.isnan(stored))
 
 
 class Date(TableColumn):
@@ -172,6 +189,13 @@ class Date(TableColumn):
 
     def to_json(self, v: np.float32) -> Any:
         return format_days(float(v), lambda days: np.float32(days) == v)
+
+    def to_column(self, stored: NDArray[np.float32]) -> pa.Array:
+        missing = np.isnan(stored)
+        days, places = np.unique(np.where(missing, np.float32(0), stored), return_inverse=True)
+        # the round moments that the texts have
+        moments = np.array([round(days_of(self.to_json(day)) * MICROSECONDS) for day in days], np.int64)
+        return pa.array(moments[places], pa.timestamp("us", "UTC"), mask=missing)
 
 
 def find_bad(read: Callable[[Any], object], values: Sequence[Any]) -> int:

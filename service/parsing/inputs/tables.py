@@ -104,3 +104,6 @@ class TableInputs(Inputs):
         return {
             column.name: None if math.isnan(v) else column.to_json(v) for column, v in zip(self.columns, x, strict=True)
         }
+
+    def to_columns(self, x: Matrix) -> dict[str, pa.Array]:
+        return {column.name: column.to_column(x[:, j]) for j, column in enumerate(self.columns)}

@@ -152,3 +152,21 @@ def test_remove_waits_for_the_job_it_caused(stand_in: StandIn) -> None:
     stand_in.answer(REMOVED, job("running"), job("succeeded"))
     assert stand_in.run("examples", "remove", "churn", "a1", "--yes", "--wait").exit_code == 0
     assert [asked.path for asked in stand_in.asked[1:]] == ["/v1/jobs/j1", "/v1/jobs/j1?wait=1"]
+
+
+def test_an_export_is_written_as_it_comes(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in.answer(b"all of them")
+    file = tmp_path / "churn.parquet"
+    written = stand_in.run("examples", "export", "churn", "--out", str(file))
+    assert (written.exit_code, written.stdout, file.read_bytes()) == (0, f"Wrote {file}.\n", b"all of them")
+    assert stand_in.run("examples", "export", "churn", "--out", "-", "--format", "arrow").stdout == "all of them"
+    assert [asked.path for asked in stand_in.asked] == [
+        "/v1/models/churn/examples/export?format=parquet",
+        "/v1/models/churn/examples/export?format=arrow",
+    ]
+    for place, told in (
+        (tmp_path / "none.csv", "cannot tell the format"),
+        (tmp_path / "no" / "a.arrow", "No such file"),
+    ):
+        refused = stand_in.run("examples", "export", "churn", "--out", str(place))
+        assert (refused.exit_code, told in refused.stderr) == (1, True), refused.stderr
