@@ -20,6 +20,7 @@ UNITS = ((365.25 * 86400, "year"), (30.4 * 86400, "month"), (86400, "day"), (360
 
 def say_when(moment: datetime, present: datetime) -> str:
     """
+    >>> from datetime import timedelta
     >>> noon = datetime(2026, 3, 1, 12)
     >>> say_when(noon - timedelta(seconds=3), noon), say_when(noon - timedelta(hours=25), noon)
     ('just now', '1 day ago')

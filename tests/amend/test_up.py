@@ -277,7 +277,9 @@ def test_a_folder_that_mlflow_would_misread_is_named(up: Up) -> None:
 def test_a_folder_that_cannot_be_written_is_named(up: Up) -> None:
     """Root may write everywhere, so it becomes nobody; but late, as Python itself may lie where only root can read."""
     up.folder.chmod(0o500)
-    drop = f"import os, amend.up.run as r; do = r.run; r.run = lambda: (os.getuid() or os.setuid({NOBODY}), do())[1]"
+    drop = (
+        f"import os, amend.up.run as r; do = r.run; r.run = lambda *a: (os.getuid() or os.setuid({NOBODY}), do(*a))[1]"
+    )
     said = up.refuses(f"{drop}\n{AMEND}")
     up.folder.chmod(0o700)
     assert said == f"amend: AMEND_HOME: {up.home} cannot be used (Permission denied)\n"

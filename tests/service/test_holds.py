@@ -45,7 +45,7 @@ def test_a_rollback_holds_and_everything_says_so(stack: Stack, api: httpx.Client
     assert held(api, name) == {"since": since, **answer["held"]}
     [shown] = [m["held"] for m in api.get("/v1/models?limit=1000").json()["items"] if m["name"] == name]
     assert shown == held(api, name)
-    assert f'amend_model_held{{model="{name}"}} 1.0' in api.get("/metrics").text
+    stack.wait_until(lambda: f'amend_model_held{{model="{name}"}} 1.0' in api.get("/metrics").text)
 
 
 def test_promoting_what_is_not_older_than_the_champion_holds_nothing(stack: Stack, api: httpx.Client) -> None:
@@ -64,7 +64,7 @@ def test_only_resume_ends_a_hold(stack: Stack, api: httpx.Client) -> None:
     assert (answer.status_code, answer.json()["held"], answer.json()["job"]) == (200, None, None)
     assert held(api, name) is None
     assert api.post(f"/v1/models/{name}/resume").json()["job"] is None
-    assert f'amend_model_held{{model="{name}"}} 0.0' in api.get("/metrics").text
+    stack.wait_until(lambda: f'amend_model_held{{model="{name}"}} 0.0' in api.get("/metrics").text)
 
 
 def test_a_model_is_held_by_hand(stack: Stack, api: httpx.Client) -> None:

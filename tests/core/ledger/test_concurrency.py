@@ -65,4 +65,4 @@ def test_a_reader_at_a_position_sees_exactly_the_changes_up_to_it(
     ledger = Ledger([entries[position] for position in range(1, head + 1)])
     assert len({at for at, _ in seen}) > 5
     for at, found in seen:
-        assert found == {position: (row.x, row.y) for position, row in ledger.training(at).items()}
+        assert found == {position: (row.x, row.y, 1.0) for position, row in ledger.training(at).items()}

@@ -27,5 +27,5 @@ def test_at_every_position_one_of_the_two_is_in_force_whoever_corrects(database:
     for at in range(2, head + 1):
         rows = contents(passes.read_in_force(database, model.id, model.spec, at))
         assert len(rows) == 2  # b, and a as it was then
-        seen |= {x for x, _ in rows.values()}
+        seen |= {x for x, *_ in rows.values()}
     assert len(seen) == 1 + 4 * 8

@@ -36,7 +36,7 @@ def test_a_pass_is_read_in_bounded_chunks_and_can_be_read_again(
     add(database, model, rows)
     found = passes.read_in_force(database, model.id, model.spec, len(rows))
     assert [len(chunk) for chunk in found] == [64, 64, 5]
-    assert contents(found) == contents(found) == {i: (row.x, row.y) for i, row in enumerate(rows, 1)}
+    assert contents(found) == contents(found) == {i: (row.x, row.y, 1.0) for i, row in enumerate(rows, 1)}
 
 
 def test_a_pass_that_ends_with_a_full_chunk(database: Database, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_numbers_keep_every_bit(database: Database) -> None:
     model = new_model(database, target={"kind": "number"})
     smallest, largest = float(np.finfo(np.float32).smallest_subnormal), float(np.finfo(np.float32).max)
     add(database, model, [Row("a", x=(smallest, largest), y=math.pi, split=False)])
-    assert contents(passes.read_in_force(database, model.id, model.spec, 1)) == {1: ((smallest, largest), math.pi)}
+    assert contents(passes.read_in_force(database, model.id, model.spec, 1)) == {1: ((smallest, largest), math.pi, 1.0)}
 
 
 def test_the_spec_is_that_of_the_position(database: Database, model: Model) -> None:
