@@ -192,8 +192,8 @@ def warn_of_due(database: Database) -> int:
         found = session.scalars(select(Erasure).where(*soon).with_for_update(skip_locked=True)).all()
         for erasure in found:
             erasure.warned_at = now()
-            due_at, told = utc_text(erasure.due_at), WebhookEvent.ERASURE_DUE_SOON
-            emit(session, told, erasure=erasure.id, state=erasure.state.value, due_at=due_at)
+            due_at, event = utc_text(erasure.due_at), WebhookEvent.ERASURE_DUE_SOON
+            emit(session, event, erasure=erasure.id, state=erasure.state.value, due_at=due_at)
         return len(found)
 
 

@@ -85,6 +85,6 @@ def plain_part(part: SpecPart) -> SpecPart:
     found = cast("dict[str, Any]", part)
     made = {name: value for name, value in found.items() if name != "merge"}
     if found.get("kind") == "table":
-        told = ("was", "default", "merge")
-        made["columns"] = [{n: v for n, v in column.items() if n not in told} for column in found["columns"]]
+        hints = ("was", "default", "merge")
+        made["columns"] = [{n: v for n, v in column.items() if n not in hints} for column in found["columns"]]
     return cast("SpecPart", made)

@@ -41,8 +41,8 @@ def purge(
         if any(version.state is not VersionState.PURGED for version in versions):
             raise ValueError("a version that is not in the state `purged` would be uploaded again")
         # one that is not noted as told may have been uploaded by somebody who was killed before noting it
-        told = any((version.mlflow or {}).get("version") or version.mlflow_folder for version in versions)
-        if told or (url and (versions or lost)):
+        published = any((version.mlflow or {}).get("version") or version.mlflow_folder for version in versions)
+        if published or (url and (versions or lost)):
             forget(database, url, hold, lineage, versions, lost, gone)
     return dict(gone)
 

@@ -114,8 +114,8 @@ def promote(session: Session, model: Model, version: Version, by: str) -> Promot
     version.state, model.champion, model.tip = VersionState.CHAMPION, version.number, version.number
     promotion = Promotion(model_id=model.id, version=version.number, previous=previous, by=by)
     session.add(promotion)
-    told = WebhookEvent.VERSION_PROMOTED
-    emit(session, told, model=model.name, version=version.number, previous=previous, by=by)
+    event = WebhookEvent.VERSION_PROMOTED
+    emit(session, event, model=model.name, version=version.number, previous=previous, by=by)
     enqueue_event(session, model, TrackingEventKind.ALIASES)
     session.flush()
     return promotion

@@ -108,8 +108,8 @@ def unpacked_size(batch: Table, body: pa.Buffer | None) -> int:
     total = 0
     for offset, length in spans.tolist():
         if length:
-            told: int = struct.unpack_from("<q", data, offset)[0]
-            if told < -1 or told > 2**48:
+            declared: int = struct.unpack_from("<q", data, offset)[0]
+            if declared < -1 or declared > 2**48:
                 raise ValueError("a buffer has no possible length")
-            total += length if told == -1 else told
+            total += length if declared == -1 else declared
     return total

@@ -100,10 +100,10 @@ def add_up(body: bytes, footer: dict[int, Any]) -> Sizes:
     unpacked = values = pages = 0
     for group in footer.get(4, ()):
         for chunk in group.get(1, ()):
-            told = chunk.get(3, {})
-            start, packed = told.get(9, 0), told.get(7, 0)
-            if 0 < told.get(11, 0) < start:  # the dictionary stands before the data
-                start = told[11]
+            entry = chunk.get(3, {})
+            start, packed = entry.get(9, 0), entry.get(7, 0)
+            if 0 < entry.get(11, 0) < start:  # the dictionary stands before the data
+                start = entry[11]
             if start == 0:  # no page can be there: a column without values
                 continue
             position, end = start, start + packed

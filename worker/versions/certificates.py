@@ -88,12 +88,12 @@ def certificate_json(certificate: Certificate | None, snapshot: ModelSnapshot) -
     if certificate is None:
         return None
     values = asdict(certificate).items()
-    told = {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values}
-    if told["audit"] is None:
-        del told["audit"]
-    elif told["audit"]["removed"] < FEW_REMOVED:  # what so few lose would tell who they were
-        told["audit"] |= dict.fromkeys(OF_REMOVED)
+    figures = {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values}
+    if figures["audit"] is None:
+        del figures["audit"]
+    elif figures["audit"]["removed"] < FEW_REMOVED:  # what so few lose would tell who they were
+        figures["audit"] |= dict.fromkeys(OF_REMOVED)
     if snapshot.removal is not None:
-        spent = {"allowed": snapshot.removal.allowed, "spent": told["gradient_norm"]}
-        told["removal"] = {"epsilon": snapshot.removal.epsilon, "delta": snapshot.removal.delta, **spent}
-    return cast(CertificateFigures, told)
+        spent = {"allowed": snapshot.removal.allowed, "spent": figures["gradient_norm"]}
+        figures["removal"] = {"epsilon": snapshot.removal.epsilon, "delta": snapshot.removal.delta, **spent}
+    return cast(CertificateFigures, figures)
