@@ -19,7 +19,7 @@ POLL = 1.0
 app = typer.Typer(help="Have people forgotten by all models, with a due date and a receipt.", no_args_is_help=True)
 receipts = typer.Typer(help="Check the receipts of erasures.", no_args_is_help=True)
 
-ErasureId = Annotated[str, typer.Argument(metavar="ID", help="The erasure's id.")]
+ErasureId = Annotated[str, typer.Argument(metavar="ID", help="The erasure's id, or how it begins.")]
 Reason = Annotated[
     str,
     typer.Option(

@@ -16,7 +16,7 @@ POLL = 1
 
 app = typer.Typer(help="See, await and cancel the work of the service.", no_args_is_help=True)
 
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, or how it begins.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job has ended; fail if it does.")]
 
 COLUMNS: output.Columns[Job] = {

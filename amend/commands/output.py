@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -22,6 +22,8 @@ Columns = Mapping[str, Callable[[T], object]]
 
 # Not a terminal: as wide as it takes, for a program that reads lines must not get them folded.
 WIDE = 10_000
+LINES = 3
+"""Of one value among the details, in a terminal."""
 
 
 def console(stderr: bool = False) -> Console:
@@ -55,12 +57,22 @@ def print_table(items: Sequence[T], columns: Columns[T]) -> None:
 
 
 def print_details(answer: Mapping[str, object]) -> None:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(style="bold", no_wrap=True)
+    """All values, one below the other; in a terminal the long ones are cut."""
+    screen = console()
+    cells = [(Text(printable(name)), make_cell(value)) for name, value in flatten(answer).items()]
+    names = min(max((name.cell_len for name, _ in cells), default=0), screen.width // 2)
+    room = LINES * (screen.width - names - widths.GAP)
+    table = Table(box=None, pad_edge=False, padding=(0, widths.GAP, 0, 0), show_header=False)
+    table.add_column(style="bold", overflow="fold", width=names)
     table.add_column(overflow="fold")
-    for name, value in flatten(answer).items():
-        table.add_row(Text(printable(name)), make_cell(value))
-    console().print(table)
+    cut = screen.is_terminal and any(cell.cell_len > room for _, cell in cells)
+    for name, cell in cells:
+        if cut:
+            cell.truncate(room, overflow="ellipsis")
+        table.add_row(name, cell)
+    screen.print(table)
+    if cut:
+        note("Long values are cut. --json shows all.")
 
 
 def format_time(time: datetime | None) -> str | None:
@@ -77,14 +89,30 @@ def flatten(value: Mapping[str, object], prefix: str = "") -> dict[str, object]:
 
     >>> flatten({"policy": {"holdout": 0.1, "retrain": {"every": "24h"}}})
     {'policy.holdout': 0.1, 'policy.retrain.every': '24h'}
+    >>> flatten({"columns": [{"name": "age", "type": "number"}, {"name": "plan", "type": "category", "other": True}]})
+    {'columns.age': 'number', 'columns.plan': 'category, other yes'}
     """
     flat: dict[str, object] = {}
     for name, inner in value.items():
         if isinstance(inner, dict) and inner:
             flat |= flatten(inner, f"{prefix}{name}.")
+        elif are_columns(inner):
+            flat |= {f"{prefix}{name}.{one['name']}": describe_column(one) for one in inner}
         else:
             flat[prefix + name] = inner
     return flat
+
+
+def are_columns(value: object) -> TypeGuard[list[dict[str, object]]]:
+    if not isinstance(value, list) or not value:
+        return False
+    return all(isinstance(one, dict) and {"name", "type"} <= {*one} for one in value)
+
+
+def describe_column(column: Mapping[str, object]) -> str:
+    """A column of a model's input in one line."""
+    rest = [f"{name} {format_value(value)}" for name, value in column.items() if name not in ("name", "type")]
+    return ", ".join([str(column["type"]), *rest])
 
 
 def make_cell(value: object) -> Text:

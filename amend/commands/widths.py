@@ -22,8 +22,8 @@ SHORT_ID = 8
 
 
 def narrow(cells: Cells, room: int) -> list[str]:
-    """Leave out columns until the others fit; their headings. Only if that is not enough, ids are shortened: they are
-    for the next command, which takes whole ones."""
+    """Leave out columns until the others fit; their headings. Only if that is not enough, ids are shortened: the
+    next command takes what is left of one, but not if another begins so."""
     names = list(cells)
     order = [name for name in FIRST_TO_GO if name in names[1:]]
     order += [name for name in reversed(names[1:]) if name not in order]

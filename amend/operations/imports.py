@@ -50,7 +50,10 @@ class Imports(ExampleOperations):
         }
         created = yield from self.begin_import(body)
         try:
+            # held: the policy would have it trained on what is there
+            yield from self.ask(responses.Model, "POST", path("models", name, "hold"))
             yield from self.send_batches("POST", name, made.examples)
+            yield from self.ask(responses.Resumed, "POST", path("models", name, "resume"))
             return (yield from Imports.import_weights.make(self, name, made.weights, made.units))
         except Exception as error:
             if created and not isinstance(error, UnreachableError | Unavailable):

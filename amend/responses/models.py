@@ -45,6 +45,8 @@ class Model(Answer, frozen=True):
     held: Held | None = None
     class_weight: dict[str, float] | None = None
     """What examples of each class count more in training."""
+    mlflow: dict[str, str] | None = None
+    """The ``url`` at which MLflow shows it."""
 
 
 class Resumed(Model, frozen=True):

@@ -57,6 +57,7 @@ class Version(Answer, frozen=True):
     cost: Cost
     sha256: str | None
     mlflow: dict[str, str | None] | None
+    """Where MLflow shows it: ``run_id``, ``version`` and the ``url`` of its page."""
     created_at: datetime
     spec: dict[str, Any] = {}
     """As it was made: input, target, architecture, regularizer."""

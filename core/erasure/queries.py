@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session
 from core.database import now, utc_text
 from core.erasure.receipt_text import Why
 from core.erasure.report import Stay, VersionFates
-from core.errors import NotFound
+from core.errors import Conflict, NotFound
+from core.ids import find_by_id
 from core.ledger.queries import batched
 from core.paging import invalid_cursor, page_after
 from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, Event, EventKind, Part, Receipt
@@ -24,10 +25,11 @@ from core.versions.queries import tip_of, versions_of
 
 
 def find(session: Session, id: str) -> Erasure:
-    """An erasure; NotFound if there is none."""
-    erasure = session.get(Erasure, id) if id.isprintable() else None
-    if erasure is None:
+    """An erasure, by its id or how that begins; NotFound if there is none, Conflict if several ids begin so."""
+    found = find_by_id(session, select(Erasure), Erasure.id, id)
+    if found is None:
         raise NotFound("erasure_not_found", "There is no such erasure.")
+    (erasure,) = found
     return erasure
 
 
@@ -48,8 +50,10 @@ def page_erasures(
         query = query.where(late if overdue else ~late)
     try:
         last = None if after is None else find(session, after)
-    except NotFound:
+    except (NotFound, Conflict):
         raise invalid_cursor() from None
+    if last is not None and last.id != after:
+        raise invalid_cursor()
     key = (last.created_at, last.id) if last is not None else None
     return session.scalars(page_after(query, (Erasure.created_at, Erasure.id), key, most)).all()
 

@@ -24,17 +24,18 @@ class Outlook:
 
 
 def look_ahead(session: Session, model: Model, moment: datetime) -> Outlook:
-    """What is due next. Nothing is while the model is held, or was never trained."""
-    tip = tip_of(session, model)
-    if tip is None or model.held_at is not None or model.train_count == 0:
+    """What is due next; before the first training, that alone. Nothing is while the model is held."""
+    tip, policy = tip_of(session, model), policy_of(model)
+    if model.held_at is not None or (tip is not None and model.train_count == 0):
         return Outlook()
-    policy = policy_of(model)
-    waiting = find_backlog(session, model, tip, policy)
+    waiting = find_backlog(session, model, tip.position if tip else 0, policy)
     at = after = retrain_at = None
-    if policy.adapt.every is not None and waiting.since is not None:
+    if tip is not None and policy.adapt.every is not None and waiting.since is not None:
         at = max(moment, waiting.since + duration(policy.adapt.every))
     if policy.adapt.after_changes is not None:
         after = max(0, policy.adapt.after_changes - waiting.count)
+    if tip is None:
+        return Outlook(adapt_after=after)
     last = last_trained(session, model.id)
     if policy.retrain.every is not None and (last is None or last.position < model.head):
         every = duration(policy.retrain.every)

@@ -10,7 +10,8 @@ from sqlalchemy import ColumnElement, case, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
 from core.database import now
-from core.errors import NotFound
+from core.errors import Conflict, NotFound
+from core.ids import find_by_id
 from core.paging import invalid_cursor, page_after
 from core.tables.jobs import Job, JobKind, JobState, Outbox, Worker, in_state
 from core.tables.models import Model
@@ -19,12 +20,14 @@ AT_WORK = (JobState.QUEUED, JobState.RUNNING)
 
 
 def find_job(session: Session, id: str, visible: Collection[str] | None) -> tuple[Job, Model]:
-    """A job and its model; NotFound unless the model is among the visible ones (None: all)."""
-    query = select(Job, Model).join(Model, Job.model_id == Model.id).where(Job.id == id)
-    found = session.execute(query).first() if id.isprintable() else None
-    if found is None or (visible is not None and found.Model.name not in visible):
+    """A job, by its id or how that begins, and its model; NotFound unless the model is among the visible ones (None:
+    all), Conflict if several ids begin so."""
+    query = select(Job, Model).join(Model, Job.model_id == Model.id)
+    found = find_by_id(session, query if visible is None else query.where(Model.name.in_(visible)), Job.id, id)
+    if found is None:
         raise NotFound("job_not_found", "There is no such job.")
-    return found.Job, found.Model
+    job, model = found
+    return job, model
 
 
 def page_jobs(
@@ -48,8 +51,10 @@ def page_jobs(
         query = query.where(Job.kind == kind)
     try:
         last = None if after is None else find_job(session, after, visible)[0]
-    except NotFound:  # or a job that the caller cannot see: nothing tells which
+    except (NotFound, Conflict):  # or a job that the caller cannot see: nothing tells which
         raise invalid_cursor() from None
+    if last is not None and last.id != after:
+        raise invalid_cursor()
     key = (last.created_at, last.id) if last is not None else None
     found = session.execute(page_after(query, (Job.created_at, Job.id), key, most))
     return [(job, name) for job, name in found]

@@ -19,8 +19,8 @@ from core.database import Database, now, utc_text
 from core.errors import AmendError
 from core.jobs import outbox, queue
 from core.jobs.outbox import Send
-from core.jobs.queries import is_blocked, job_in, last_job
-from core.ledger.queries import batched
+from core.jobs.queries import is_at_work, is_blocked, job_in, last_job
+from core.ledger.queries import batched, stored_at
 from core.models.policy import Policy, duration, policy_of
 from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.jobs import Job, JobKind, JobState, Outbox
@@ -30,6 +30,8 @@ from core.tables.versions import Version, VersionKind
 from core.versions.queries import last_trained, tip_of
 
 HELD = ErasureState.HELD
+QUIET = timedelta(seconds=5)
+"""Without a change, after which a first training begins."""
 
 log = structlog.get_logger("core")
 
@@ -101,7 +103,8 @@ def is_outdated() -> ColumnElement[bool]:
     adapt, retrain = Model.policy["adapt"], Model.policy["retrain"]
     adapts = or_(adapt["after_changes"].as_string().is_not(None), adapt["every"].as_string().is_not(None))
     outdated = or_(and_(adapts, ~current), and_(retrain["every"].as_string().is_not(None), ~trained))
-    return and_(Model.tip.is_not(None), outdated)
+    begins = and_(Model.tip.is_(None), adapt["after_changes"].as_integer() <= Model.head)
+    return or_(and_(Model.tip.is_not(None), outdated), begins)
 
 
 def due_jobs(session: Session, model: Model, moment: datetime) -> list[tuple[JobKind, datetime | None]]:
@@ -112,17 +115,33 @@ def due_jobs(session: Session, model: Model, moment: datetime) -> list[tuple[Job
 def decide(session: Session, model: Model, moment: datetime) -> list[Decision]:
     """Of each kind of job that the policy may ask for: whether it does."""
     policy, tip = policy_of(model), tip_of(session, model)
-    if tip is None:
-        return []
     if model.held_at is not None:
         return [Decision(JobKind.ADAPT, False, "the model is held")]
     if model.train_count == 0:
         return [Decision(JobKind.ADAPT, False, "there is no example to train on")]
+    if tip is None:
+        return [Decision(JobKind.ADAPT, *first_training_due(session, model, policy, moment))]
     found = [Decision(JobKind.ADAPT, *adaptation_due(session, model, tip, policy, moment))]
     if policy.retrain.every is not None:
         due_at, why = retrain_due(session, model, duration(policy.retrain.every), moment)
         found.append(Decision(JobKind.RETRAIN, due_at is not None, why, due_at))
     return found
+
+
+def first_training_due(session: Session, model: Model, policy: Policy, moment: datetime) -> tuple[bool, str]:
+    """Whether there is enough to begin with, and not more just coming: of rows that come in batches all are wanted."""
+    if is_at_work(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
+        return False, "a job waits or runs already"
+    enough, waiting = policy.adapt.after_changes, find_backlog(session, model, 0, policy)
+    if enough is None:
+        return False, "the policy asks for no first training"
+    if waiting.count < enough:
+        return False, "there are too few examples for a first training"
+    every, last = policy.adapt.every, stored_at(session, model.id, model.head)
+    waited = every is not None and waiting.since is not None and moment - waiting.since >= duration(every)
+    if last is not None and moment - last < QUIET and not waited:
+        return False, "examples are still coming"
+    return True, f"{waiting.count} changes wait, {enough} are enough for a first training"
 
 
 def adaptation_due(session: Session, model: Model, tip: Version, policy: Policy, moment: datetime) -> tuple[bool, str]:
@@ -131,7 +150,8 @@ def adaptation_due(session: Session, model: Model, tip: Version, policy: Policy,
         return False, "nothing has changed"
     if job_in(session, model.id, JobKind.ADAPT, JobState.QUEUED) is not None:
         return False, "a job waits already"
-    waiting, enough, every = find_backlog(session, model, tip, policy), policy.adapt.after_changes, policy.adapt.every
+    waiting = find_backlog(session, model, tip.position, policy)
+    enough, every = policy.adapt.after_changes, policy.adapt.every
     if enough is not None and waiting.count >= enough:
         return True, f"{waiting.count} changes wait, {enough} are enough"
     if not waiting.count:
@@ -152,9 +172,10 @@ class Backlog:
     """How long the first of them has waited; None if there is none, or the policy does not ask."""
 
 
-def find_backlog(session: Session, model: Model, tip: Version, policy: Policy) -> Backlog:
-    """What waits for the next adaptation, by what a running job is about to do and what the last one failed to."""
-    since, waiting_from = tip.position, None
+def find_backlog(session: Session, model: Model, since: int, policy: Policy) -> Backlog:
+    """What came after the tip's position and waits for the next adaptation, by what a running job is about to do and
+    what the last one failed to."""
+    waiting_from = None
     running = job_in(session, model.id, JobKind.ADAPT, JobState.RUNNING)
     if running is not None:
         since = max(since, running.to_position)

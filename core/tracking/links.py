@@ -1,14 +1,42 @@
-"""Where MLflow's pages show a model. Asked for when somebody follows a link; MLflow's own client is not needed."""
+"""Where MLflow's pages show a model and its versions, without MLflow's own client. What only MLflow knows is asked for
+when somebody follows a link."""
 
 from __future__ import annotations
+
+from urllib.parse import quote
 
 import httpx
 
 from core.errors import NotFound, Unavailable
+from core.tables.figures import MlflowPlace
 from core.tracking.descriptions import timeline_name
 from core.tracking.publisher import USER
 
 SECONDS = 5.0
+
+
+def model_page(pages: str, model: str) -> str:
+    """The address of a registered model.
+
+    >>> model_page("https://mlflow.example", "churn")
+    'https://mlflow.example/#/models/churn'
+    """
+    return f"{pages}/#/models/{quote(model, safe='')}"
+
+
+def version_page(pages: str, model: str, place: MlflowPlace | None) -> str | None:
+    """The address of a version: in the registry, else of its run; None where MLflow has neither.
+
+    >>> version_page("https://mlflow.example", "churn", {"run_id": "4fe1", "version": "7"})
+    'https://mlflow.example/#/models/churn/versions/7'
+    >>> version_page("https://mlflow.example", "churn", {"run_id": "4fe1", "version": None})
+    'https://mlflow.example/#/runs/4fe1'
+    """
+    if not pages or not place:
+        return None
+    if place.get("version"):
+        return f"{model_page(pages, model)}/versions/{place['version']}"
+    return f"{pages}/#/runs/{place['run_id']}" if place.get("run_id") else None
 
 
 def find_timeline(url: str, password: str, model: str) -> str:

@@ -45,7 +45,7 @@ router = APIRouter(prefix="/v1", tags=["Erasure"], route_class=AuthenticatedRout
 MOST = 1000
 """Requests that can be filed at once."""
 
-Id = Annotated[str, Path(description="The erasure's id.", max_length=36)]
+Id = Annotated[str, Path(description="The erasure's id, or six or more characters that it begins with.", max_length=36)]
 
 
 def require_unrestricted(caller: Caller) -> Caller:
@@ -123,7 +123,7 @@ def list_erasures(
         return page_of(rows, limit, lambda row: answer(session, row), lambda row: row.id)
 
 
-@router.get("/erasures/{id}", response_model=ErasureAnswer, responses=documented(404))
+@router.get("/erasures/{id}", response_model=ErasureAnswer, responses=documented(404, 409))
 def show_erasure(id: Id, caller: Eraser, context: ContextDep) -> ErasureAnswer:
     """One erasure."""
     require_unrestricted(caller)
@@ -201,7 +201,7 @@ def replay_erasures(caller: Eraser, context: ContextDep, write: Write) -> Respon
 @router.get(
     "/erasures/{id}/receipt",
     response_model=ReceiptAnswer,
-    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}, **documented(404)},
+    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}, **documented(404, 409)},
 )
 def show_receipt(
     id: Id,
@@ -219,7 +219,7 @@ def show_receipt(
 @router.get(
     "/erasures/{id}/refusal",
     response_model=RefusalAnswer,
-    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}, **documented(404)},
+    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}, **documented(404, 409)},
 )
 def show_refusal(
     id: Id,

@@ -20,8 +20,8 @@ HEAD_BYTES = 2**16
 """Of the address and the headers together; also of what is neither header nor body, such as the ends of chunks."""
 SLOWEST = 500
 """Bytes of a body in a second. Slower than a modem; a body that trickles in byte by byte would else never end."""
-DRAIN_SECONDS = 10
-"""For the rest of a body that was answered before its end: who is still sending should get to read the answer."""
+DRAIN_SECONDS = 120
+"""For the rest of a body that was answered before its end: most callers read the answer when they have sent all."""
 
 
 @lru_cache(maxsize=1)
@@ -44,6 +44,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._body_since: float | None = None
         """When the headers of the request were complete whose body is awaited."""
         self._body_size = 0
+        self._drain_until = 0.0
         self._too_large = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -92,6 +93,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if not self.cycle.response_complete:
             slowest = self._body_since + self._body_size / SLOWEST
             self._deadline = min(self.loop.time(), slowest) + self.patience
+        else:
+            self._deadline = min(self.loop.time() + self.patience, self._drain_until)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -102,7 +105,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self._body_since is not None and self.cycle.response_complete:
-            self.expect(self.loop.time() + DRAIN_SECONDS)
+            self._drain_until = self.loop.time() + DRAIN_SECONDS
+            self.expect(self.loop.time() + self.patience)
 
     # time
 

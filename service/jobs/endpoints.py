@@ -27,7 +27,7 @@ from service.models.endpoints import Name
 
 router = APIRouter(prefix="/v1", tags=["Work"], route_class=AuthenticatedRoute)
 
-Id = Annotated[str, Path(description="The job's id.", max_length=36)]
+Id = Annotated[str, Path(description="The job's id, or six or more characters that it begins with.", max_length=36)]
 
 
 def ask(name: str, kind: JobKind, caller: Caller, write: UnitOfWork) -> Response:
@@ -58,7 +58,7 @@ def load(context: Context, id: str, caller: Caller) -> JobAnswer:
         return job_answer(job, model.name)
 
 
-@router.get("/jobs/{id}", response_model=JobAnswer, responses=documented(404))
+@router.get("/jobs/{id}", response_model=JobAnswer, responses=documented(404, 409))
 async def show_job(
     request: Request,
     id: Id,
@@ -73,6 +73,7 @@ async def show_job(
     pause = 0.05
     while True:
         job = await run_in_threadpool(load, context, id, caller)
+        id = job.id  # whole from now on: another that begins so may come meanwhile
         left = end - time.monotonic()
         if job.state in ENDED or left <= 0 or context.stopping or await request.is_disconnected():
             return job
@@ -102,8 +103,7 @@ def cancel_job(id: Id, caller: Admin, write: Write) -> Response:
     """Cancel a job: a queued one ends at once, a running one is asked to stop."""
 
     def cancel(session: Session) -> JobAnswer:
-        find_job(session, id, caller.models)
-        found = leases.lock(session, id)
+        found = leases.lock(session, find_job(session, id, caller.models)[0].id)
         if found is None:
             raise NotFound("job_not_found", "There is no such job.")
         job, model = found

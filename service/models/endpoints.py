@@ -17,9 +17,11 @@ from core.models.building import check_buildable, check_class_weight
 from core.models.policy import patch, policy_of
 from core.models.training import check_removal, training_of
 from core.tables.models import Model
+from core.tables.versions import Version
+from core.tracking.links import model_page
 from core.versions.orphans import sweep
 from core.versions.queries import champion_of
-from service.context import ContextDep
+from service.context import Context, ContextDep
 from service.http.auth import Admin, AuthenticatedRoute, Reader
 from service.http.pages import After, Limit, Page, page_of, parse_cursor
 from service.http.problems import documented
@@ -31,6 +33,7 @@ from service.models.schemas import (
     HeldAnswer,
     ModelAnswer,
     ModelChange,
+    ModelMlflowAnswer,
     NewModel,
     PolicyPatch,
     ResumedAnswer,
@@ -48,7 +51,13 @@ def hold_answer(model: Model) -> HeldAnswer | None:
     return HeldAnswer(since=model.held_at, why=model.held_why or "", by=model.held_by or "")
 
 
-def model_answer(session: Session, model: Model) -> ModelAnswer:
+def mlflow_answer(model: Model, champion: Version | None, pages: str) -> ModelMlflowAnswer | None:
+    """Once a version was told of: before that MLflow has no such page."""
+    told = pages and champion is not None and champion.mlflow
+    return ModelMlflowAnswer(url=model_page(pages, model.name)) if told else None
+
+
+def model_answer(session: Session, model: Model, context: Context) -> ModelAnswer:
     spec = spec_at(session, model.id, model.spec, model.head)
     champion = champion_of(session, model)
     return ModelAnswer.model_validate(
@@ -62,6 +71,7 @@ def model_answer(session: Session, model: Model) -> ModelAnswer:
             "champion": model.champion,
             "pending": model.head - (champion.position if champion else 0),
             "held": hold_answer(model),
+            "mlflow": mlflow_answer(model, champion, context.settings.mlflow_pages),
             "created_at": model.created_at,
         }
     )
@@ -78,7 +88,7 @@ def create_model(body: NewModel, caller: Admin, context: ContextDep, write: Writ
     def create(session: Session) -> ModelAnswer:
         if caller.models is not None and body.name not in caller.models:
             caller.require_all_models()
-        return model_answer(session, catalog.create(session, body.name, spec, body.training, body.policy))
+        return model_answer(session, catalog.create(session, body.name, spec, body.training, body.policy), context)
 
     return write(caller.credential, 201, create)
 
@@ -88,14 +98,14 @@ def list_models(caller: Reader, context: ContextDep, limit: Limit = 100, after: 
     """The models that this key can see, by name."""
     with context.database.read() as session:
         found = catalog.page(session, caller.models, after or "", limit + 1)
-        return page_of(found, limit, lambda model: model_answer(session, model), lambda model: model.name)
+        return page_of(found, limit, lambda model: model_answer(session, model, context), lambda model: model.name)
 
 
 @router.get("/{name}", response_model=ModelAnswer, responses=documented(404))
 def show_model(name: Name, caller: Reader, context: ContextDep) -> ModelAnswer:
     """Spec, policy, counts, head position, champion and pending changes."""
     with context.database.read() as session:
-        return model_answer(session, catalog.find(session, name, caller.models))
+        return model_answer(session, catalog.find(session, name, caller.models), context)
 
 
 @router.patch("/{name}", response_model=ModelAnswer, responses=documented(404))
@@ -104,7 +114,7 @@ def change_policy(name: Name, body: PolicyPatch, caller: Admin, context: Context
     with context.database.write() as session:
         model = catalog.find(session, name, caller.models, lock=True)
         model.policy = patch(policy_of(model), body.policy).plain()
-        return model_answer(session, model)
+        return model_answer(session, model, context)
 
 
 @router.delete("/{name}", status_code=204, response_class=Response, responses=documented(404))
@@ -127,7 +137,7 @@ def hold_model(name: Name, caller: Admin, write: Write) -> Response:
     def hold(session: Session) -> ModelAnswer:
         model = catalog.find(session, name, caller.models, lock=True)
         holds.hold(session, model, "held by hand", caller.key_id)
-        return model_answer(session, model)
+        return model_answer(session, model, write.context)
 
     return write(caller.credential, 200, hold)
 
@@ -139,7 +149,7 @@ def resume_model(name: Name, caller: Admin, write: Write) -> Response:
     def resume(session: Session) -> ResumedAnswer:
         model = catalog.find(session, name, caller.models, lock=True)
         job = holds.resume(session, model, write.request_id)
-        return ResumedAnswer(**dict(model_answer(session, model)), job=job)
+        return ResumedAnswer(**dict(model_answer(session, model, write.context)), job=job)
 
     return write(caller.credential, 200, resume)
 

@@ -65,6 +65,12 @@ class HeldAnswer(BaseModel):
     by: str = Field(description="Id of the key.")
 
 
+class ModelMlflowAnswer(BaseModel):
+    """Where MLflow shows the model."""
+
+    url: str = Field(description="Of its page in the registry.", examples=["http://127.0.0.1:5000/#/models/churn"])
+
+
 class ModelAnswer(BaseModel):
     """A model as it stands."""
 
@@ -83,6 +89,7 @@ class ModelAnswer(BaseModel):
     champion: int | None = Field(description="The version that answers predictions.")
     pending: int = Field(description="Changes that the champion does not stand for yet.")
     held: HeldAnswer | None = Field(description="Null: the policy is carried out.")
+    mlflow: ModelMlflowAnswer | None = Field(description="Null until MLflow was told of the champion.")
     created_at: datetime
 
 

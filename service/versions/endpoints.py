@@ -16,6 +16,7 @@ from core.ledger.specs import spec_at, specs_at
 from core.models import catalog
 from core.tables.models import Model
 from core.tables.versions import Comparison, Promotion, Version
+from core.tracking.links import version_page
 from core.versions import history
 from core.versions.coefficients import coefficients
 from core.versions.comparison import weight_distance
@@ -52,8 +53,9 @@ def first_of_page(after: str | None) -> int:
     return min(parse_cursor(after, LAST + 1) - 1, LAST)
 
 
-def with_spec(session: Session, model: Model, version: Version) -> VersionAnswer:
-    return of_version(version, spec_at(session, model.id, model.spec, version.position))
+def with_spec(session: Session, model: Model, version: Version, context: Context) -> VersionAnswer:
+    url = version_page(context.settings.mlflow_pages, model.name, version.mlflow)
+    return of_version(version, spec_at(session, model.id, model.spec, version.position), url)
 
 
 @router.get("/versions", response_model=Page[VersionAnswer], responses=documented(404))
@@ -65,7 +67,12 @@ def list_versions(
         model = catalog.find(session, name, caller.models)
         rows = page_versions(session, model.id, first_of_page(after), limit + 1)
         specs = specs_at(session, model.id, model.spec, [row.position for row in rows])
-        return page_of(rows, limit, lambda row: of_version(row, specs[row.position]), lambda row: row.number)
+        pages = context.settings.mlflow_pages
+
+        def describe(row: Version) -> VersionAnswer:
+            return of_version(row, specs[row.position], version_page(pages, name, row.mlflow))
+
+        return page_of(rows, limit, describe, lambda row: row.number)
 
 
 @router.get("/versions/{n}", response_model=VersionAnswer, responses=documented(404))
@@ -73,7 +80,7 @@ def show_version(name: Name, n: Number, caller: Reader, context: ContextDep) -> 
     """One version."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
-        return with_spec(session, model, find_version(session, model, n))
+        return with_spec(session, model, find_version(session, model, n), context)
 
 
 @router.get(
@@ -117,7 +124,7 @@ def promote_version(name: Name, n: Number, caller: Admin, write: Write) -> Respo
         model = catalog.find(session, name, caller.models, lock=True)
         version = find_version(session, model, n)
         holds.promote_by_hand(session, model, version, by=caller.key_id)
-        return PromotedAnswer(**dict(with_spec(session, model, version)), held=hold_answer(model))
+        return PromotedAnswer(**dict(with_spec(session, model, version, write.context)), held=hold_answer(model))
 
     return write(caller.credential, 200, promote)
 

@@ -76,7 +76,8 @@ class MlflowAnswer(BaseModel):
     """Where MLflow shows it."""
 
     run_id: str | None = None
-    version: str | None = None
+    version: str | None = Field(None, description="In MLflow's registry.")
+    url: str | None = Field(None, description="Of its page; null where MLflow's address is not known.")
 
 
 class SpecAnswer(BaseModel):
@@ -237,11 +238,15 @@ class SideBySideAnswer(BaseModel):
     coefficients_total: int | None = Field(description="How many there are.")
 
 
-def of_version(version: Version, spec: Spec) -> VersionAnswer:
-    own = VersionAnswer.model_fields.keys() - {"version", "spec", "sha256"}
+def of_version(version: Version, spec: Spec, url: str | None) -> VersionAnswer:
+    own = VersionAnswer.model_fields.keys() - {"version", "spec", "sha256", "mlflow"}
     values: dict[str, Any] = {name: getattr(version, name) for name in own}
     return VersionAnswer(
-        version=version.number, spec=SpecAnswer.model_validate(spec), sha256=version.sha256 or None, **values
+        version=version.number,
+        spec=SpecAnswer.model_validate(spec),
+        sha256=version.sha256 or None,
+        mlflow=None if version.mlflow is None else MlflowAnswer(**version.mlflow, url=url),
+        **values,
     )
 
 

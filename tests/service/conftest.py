@@ -13,6 +13,7 @@ SMALL_BATCH = 5
 PATIENCE = 2.0
 CONNECTIONS = 40
 ORIGIN = "https://app.example:8443"
+MLFLOW_PAGES = "https://mlflow.example"
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +28,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     others = {
         "AMEND_CASELESS_SUBJECTS": "true",
         "AMEND_ERASURE_HOLD": "true",
+        "AMEND_MLFLOW_PAGES_URL": f"{MLFLOW_PAGES}/",
         "AMEND_CORS_ORIGINS": f"https://other.example, {ORIGIN}",
     }
     stack = Stack(tmp_path_factory.mktemp("small"), **limits, **others)

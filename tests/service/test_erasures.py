@@ -257,6 +257,15 @@ def test_an_unknown_erasure_is_not_found(stack: Stack, api: httpx.Client, id: st
     refused(act(api, id, "extend", reason="no"), 404, "erasure_not_found")
 
 
+def test_an_erasure_is_found_by_how_its_id_begins(stack: Stack, api: httpx.Client) -> None:
+    erasure = open_erasure(stack, api)
+    assert show(api, erasure["id"][:13]) == erasure
+    refused(api.get(f"/v1/erasures/{erasure['id'][:5]}"), 404, "erasure_not_found")
+    refused(api.get(f"/v1/erasures?after={erasure['id'][:13]}"), 422, "cursor_invalid")
+    assert act(api, erasure["id"][:13], "refuse", reason="no").json()["id"] == erasure["id"]
+    assert api.get(f"/v1/erasures/{erasure['id'][:13]}/refusal").status_code == 200
+
+
 def test_neither_the_person_nor_the_reason_nor_the_examples_are_in_the_log(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
     name = stack.model()

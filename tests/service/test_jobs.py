@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import delete
 
 from core.database import now
-from core.tables.jobs import Job, JobState
+from core.tables.jobs import Job, JobState, Outbox
 from tests.service.expect import add, paged, refused, rows
 from tests.stack import Stack
 
@@ -159,6 +161,27 @@ def test_an_unknown_job_is_not_found(stack: Stack, api: httpx.Client) -> None:
     for id_ in ("none", "%00", "a" * 36):
         refused(api.get(f"/v1/jobs/{id_}"), 404, "job_not_found")
         refused(api.post(f"/v1/jobs/{id_}/cancel"), 404, "job_not_found")
+
+
+def test_a_job_is_found_by_how_its_id_begins(stack: Stack, api: httpx.Client) -> None:
+    name, other = ready(stack, api), ready(stack, api)
+    ids = {model: ask(api, model)["id"] for model in (name, other)}
+    begin = uuid.uuid4().hex[:8]
+    with stack.database.write() as session:
+        for i, (model, id_) in enumerate(ids.items()):
+            job = session.get_one(Job, id_)
+            session.execute(delete(Outbox).where(Outbox.job_id == id_))
+            job.id = ids[model] = f"{begin}-{i}{id_[10:]}"
+    for short in (begin[:6], begin, f"{begin}-"):
+        refused(api.get(f"/v1/jobs/{short}"), 409, "id_ambiguous")
+        refused(api.post(f"/v1/jobs/{short}/cancel"), 409, "id_ambiguous")
+    assert api.get(f"/v1/jobs/{begin}-0", params={"wait": 0.1}).json()["id"] == ids[name]
+    refused(api.get(f"/v1/jobs/{begin[:5]}"), 404, "job_not_found")
+    refused(api.get(f"/v1/jobs/{begin[:5]}%25"), 404, "job_not_found")
+    refused(api.get(f"/v1/jobs?after={begin}-0"), 422, "cursor_invalid")
+    with stack.client(stack.key("read", models=[name])) as own:
+        assert own.get(f"/v1/jobs/{begin}").json()["id"] == ids[name]
+    assert api.post(f"/v1/jobs/{begin}-1/cancel").json()["id"] == ids[other]
 
 
 def test_jobs_are_listed_newest_first_in_pages(stack: Stack, api: httpx.Client) -> None:

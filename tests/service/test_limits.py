@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import socket
+import time
+from collections.abc import Iterable, Iterator
 
 import httpx
 import numpy as np
@@ -10,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.service.bodies import ARROW, BODIES, NDJSON, PARQUET, file, stream
-from tests.service.conftest import SMALL_BATCH, SMALL_BODY
+from tests.service.conftest import PATIENCE, SMALL_BATCH, SMALL_BODY
 from tests.service.expect import listed, refused, rows, soon
 from tests.service.test_formats import send
 from tests.stack import Stack
@@ -35,6 +39,28 @@ def test_a_body_above_the_limit_is_too_large_announced_or_not(small: Stack) -> N
         answer = api.post(f"/v1/models/{name}/examples", content=(p or b" " * 1000 for p in pieces))
         refused(answer, 413, "body_too_large")
         refused(api.post("/v1/models", json={"name": "a" * SMALL_BODY}), 413, "body_too_large")
+
+
+def test_who_sends_all_before_reading_gets_to_read_that_it_is_too_large(small: Stack, stack: Stack) -> None:
+    """As curl and Python's requests do; a connection that is closed on them would be all they tell of."""
+
+    def send(to: Stack, pieces: Iterable[bytes], size: int) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", to.port, timeout=60)
+        headers = {"Authorization": f"Bearer {to.admin_key}", "Content-Length": str(size)}
+        headers["Content-Type"] = "application/json"
+        connection.request("POST", "/v1/models", pieces, headers)
+        with connection.getresponse() as answer:
+            assert json.loads(answer.read())["code"] == "body_too_large"
+            return answer.status
+
+    def slowly() -> Iterator[bytes]:
+        for _ in range(8):
+            yield bytes(SMALL_BODY)
+            time.sleep(PATIENCE / 5)  # longer in all than who sends nothing is waited for
+
+    mega, most = bytes(2**20), 70
+    assert send(stack, (mega for _ in range(most)), most * len(mega)) == 413
+    assert send(small, slowly(), 8 * SMALL_BODY) == 413
 
 
 def test_a_body_that_unpacks_to_far_more_than_the_limit_is_too_large(small: Stack) -> None:

@@ -13,6 +13,7 @@ from safetensors import numpy as safetensors
 from core.models import catalog
 from core.tables.versions import Comparison, VersionState
 from core.versions.queries import find_version
+from tests.service.conftest import MLFLOW_PAGES
 from tests.service.expect import add, paged, refused, rows
 from tests.stack import Stack
 
@@ -55,6 +56,29 @@ def test_a_version_is_told_in_full(stack: Stack, api: httpx.Client) -> None:
         },
         "mlflow": None,
     }
+
+
+def test_models_and_versions_tell_where_mlflow_shows_them(small: Stack) -> None:
+    with small.client() as api:
+        name = small.model()
+        add(api, name, rows(4))
+        small.train(name)
+        small.train(name)
+        assert api.get(f"/v1/models/{name}").json()["mlflow"] is None
+        assert api.get(f"/v1/models/{name}/versions/2").json()["mlflow"] is None
+        with small.database.write() as session:
+            model = catalog.find(session, name, None)
+            find_version(session, model, 1).mlflow = {"run_id": "4fe1", "version": None}
+            find_version(session, model, 2).mlflow = {"run_id": "5fe2", "version": "7"}
+        page = f"{MLFLOW_PAGES}/#/models/{name}"
+        assert api.get(f"/v1/models/{name}").json()["mlflow"] == {"url": page}
+        places = [version["mlflow"] for version in api.get(f"/v1/models/{name}/versions").json()["items"]]
+        assert places == [
+            {"run_id": "5fe2", "version": "7", "url": f"{page}/versions/7"},
+            {"run_id": "4fe1", "version": None, "url": f"{MLFLOW_PAGES}/#/runs/4fe1"},
+        ]
+        assert api.get(f"/v1/models/{name}/versions/2").json()["mlflow"] == places[0]
+        assert api.post(f"/v1/models/{name}/versions/1/promote").json()["mlflow"] == places[1]
 
 
 def test_each_version_tells_the_spec_that_it_was_made_with(stack: Stack, api: httpx.Client) -> None:

@@ -97,6 +97,9 @@ def everything_is_there_once(deployment: Deployment, server: MlflowServer) -> No
     registered = client.search_model_versions(f"name = '{NAME}'")
     assert sorted(int(v.version) for v in registered) == sorted(int(v["mlflow"]["version"]) for v in versions)
     assert len({v["mlflow"]["version"] for v in versions}) == len(versions)
+    page = f"{server.url}/#/models/{NAME}"
+    assert [v["mlflow"]["url"] for v in versions] == [f"{page}/versions/{v['mlflow']['version']}" for v in versions]
+    assert deployment.get(f"/v1/models/{NAME}")["mlflow"] == {"url": page}
     timeline = client.get_experiment_by_name(f"{NAME} timeline")
     assert timeline is not None
     lines = {run.info.run_name: run for run in client.search_runs([timeline.experiment_id])}

@@ -94,6 +94,16 @@ def test_a_tick_does_without_torch(deployment: Deployment) -> None:
     assert "failed" not in ticked.stdout + ticked.stderr
 
 
+def test_a_model_is_trained_when_it_has_enough_examples_and_nobody_asked(watched: Deployment) -> None:
+    name = watched.new_model(policy={"adapt": {"after_changes": 50, "every": "1s"}})
+    add(watched, name, 0, 60)
+    watched.wait_until(lambda: len(jobs(watched, name, "adapt")) > 0, 20)
+    [job] = watched.settled(name)
+    assert (job["state"], job["version"], position(watched, name)) == ("succeeded", 1, 60)
+    watched.wait_for_ticks()
+    assert len(jobs(watched, name, "adapt")) == 1
+
+
 def test_a_model_is_adapted_after_so_many_changes(watched: Deployment) -> None:
     with trained(watched, {"adapt": {**OFF, "after_changes": 10}}) as name:
         add(watched, name, 100, 109)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from operator import itemgetter
 
 import pytest
@@ -37,6 +38,34 @@ def test_brackets_and_control_characters_are_shown(capsys: pytest.CaptureFixture
     assert "nested.evil" in printed
     assert "\x1b" not in printed
     assert printed.count("\n") == 2
+
+
+LONG = [f"value-{i}" for i in range(300)]
+COLUMNS = [{"name": "age", "type": "number"}, {"name": "plan", "type": "category", "values": LONG, "other": True}]
+DETAILS = {"name": "churn", "input": {"kind": "table", "columns": COLUMNS}, "policy": {"a" * 50: None}}
+
+
+def test_details_stay_within_the_width_of_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")  # whose width is 80, and which has no bold letters
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    output.print_details(DETAILS)
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert ["input.columns.age", "number"] in [line.split() for line in lines]
+    assert len(lines) < 12
+    assert "value-3" in captured.out
+    assert "--json" in captured.err
+
+
+def test_a_pipe_gets_details_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_details(DETAILS)
+    captured = capsys.readouterr()
+    assert "value-299" in captured.out
+    assert len(captured.out.splitlines()) == 5
+    assert captured.err == ""
 
 
 def test_an_empty_list_says_so_beside_the_output(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,9 +42,46 @@ def wanted(database: Database, model: Model, moment: datetime) -> list[tuple[Job
         return schedule.due_jobs(session, session.get_one(Model, model.id), moment)
 
 
-def test_nothing_is_due_before_the_first_version(database: Database) -> None:
-    model = model_with(database, adapt={"after_changes": 1, "every": "1s"}, retrain={"every": "1s"})
+def test_a_first_training_is_due_once_there_are_enough_examples_and_no_more_are_coming(database: Database) -> None:
+    model = model_with(database, **adapting(after_changes=5))
     assert due(database, model, timedelta(days=1)) == []
+    add_training(database, model, 3)
+    assert due(database, model) == []
+    assert due(database, model, schedule.QUIET) == [JobKind.ADAPT]
+    enter_job(database, model, state=JobState.RUNNING)
+    assert due(database, model, timedelta(days=1)) == []
+
+
+def test_a_first_training_waits_no_longer_than_any_change(database: Database) -> None:
+    model = model_with(database, **adapting(after_changes=2, every="1s"))
+    assert due(database, model) == []
+    assert due(database, model, timedelta(seconds=1.5)) == [JobKind.ADAPT]
+
+
+def test_a_first_training_is_tried_again_when_as_many_changes_came(database: Database) -> None:
+    model = model_with(database, **adapting(after_changes=2))
+    enter_job(database, model, state=JobState.FAILED, finished_at=now())
+    assert due(database, model, MINUTE) == []
+    add_training(database, model, 2)
+    assert due(database, model, MINUTE) == [JobKind.ADAPT]
+
+
+def test_no_first_training_is_due_unless_the_policy_counts_changes(database: Database) -> None:
+    model = model_with(database, adapt={"after_changes": None, "every": "1s"}, retrain={"every": "1s"})
+    assert due(database, model, timedelta(days=1)) == []
+
+
+def test_the_tick_begins_with_models_that_have_enough_and_no_others(
+    empty_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "QUIET", timedelta())
+    few, never, held = (model_with(empty_database, **adapting(after_changes=n)) for n in (3, None, 2))
+    with empty_database.write() as session:
+        hold(session, session.get_one(Model, held.id), "looked at", "admin")
+    model = model_with(empty_database, **adapting(after_changes=2))
+    (job,) = schedule.enqueue_due(empty_database)
+    assert (shown(empty_database, job).model_id, shown(empty_database, job).queue) == (model.id, "long")
+    assert schedule.enqueue_due(empty_database) == []
 
 
 def test_nothing_is_due_at_the_head(database: Database) -> None:

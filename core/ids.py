@@ -1,0 +1,29 @@
+"""Ids that people type: the first characters will do, as long as they are those of one row alone."""
+
+from __future__ import annotations
+
+from typing import TypeVarTuple
+
+from sqlalchemy import Row, Select
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from core.errors import Conflict
+
+SHORTEST = 6
+"""Characters of an id that are enough to look for it."""
+
+Ts = TypeVarTuple("Ts")
+
+
+def find_by_id(session: Session, query: Select[*Ts], column: InstrumentedAttribute[str], id: str) -> Row[*Ts] | None:
+    """The row with an id, or with one that begins so; Conflict if several do."""
+    if not id.isprintable():
+        return None
+    found = session.execute(query.where(column == id)).first()
+    if found is not None or len(id) < SHORTEST:
+        return found
+    begins = column.startswith(id.lower(), autoescape=True)  # as ids are, and as SQLite takes them all the same
+    some = session.execute(query.where(begins).limit(2)).all()
+    if len(some) > 1:
+        raise Conflict("id_ambiguous", f"Several ids begin with {id}; give more of the one that you mean.")
+    return some[0] if some else None
