@@ -72,7 +72,10 @@ class ApiError(AmendError):
     def move_by(self, count: int) -> Self:
         """The same error, where ``count`` examples went out in earlier batches: places count from the first of all."""
         moved: list[FieldProblem] = [{**error, "loc": move_place(error.get("loc"), count)} for error in self.errors]
-        return type(self)(self.status, self.code, self.detail, moved)
+        detail = self.detail
+        for before, after in zip(self.errors[:1], moved, strict=False):  # the detail tells the first
+            detail = detail.replace(join_place(before.get("loc")), join_place(after["loc"]), 1)
+        return type(self)(self.status, self.code, detail, moved)
 
 
 class Invalid(ApiError, statuses=(400, 413, 415, 422)):
@@ -124,3 +127,11 @@ def move_place(place: Any, count: int) -> Any:
             return ["examples", index + count, *rest]
         case _:
             return place
+
+
+def join_place(place: Any) -> str:
+    """
+    >>> join_place(["examples", 3, "x"])
+    'examples.3.x'
+    """
+    return ".".join(str(part) for part in place) if isinstance(place, list) else str(place)

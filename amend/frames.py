@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from amend import batches
-from amend.sansio import without_none
 from amend.sparse import densify
 
 NO_FEATURES = ("id", "subject", "y", "weight", "split")
@@ -47,12 +46,6 @@ def name_columns(frame: Any, names: Mapping[str, str]) -> Any:
     for name, column in given.items():
         rest = rest.append_column(name, column)
     return rest
-
-
-def with_names(examples: Any, id: str | None, subject: str | None, target: str | None, weight: str | None) -> Any:
-    """Examples as they are, unless columns of them are named."""
-    names = without_none({"id": id, "subject": subject, "y": target, "weight": weight})
-    return name_columns(examples, names) if names else examples
 
 
 def read_inputs(frame: Any, model: str, described: Mapping[str, Any]) -> Iterator[list[Any]]:

@@ -17,7 +17,7 @@ import typer
 
 from amend.client import Client
 from amend.commands import output
-from amend.errors import AmendError, ApiError
+from amend.errors import AmendError, ApiError, join_place
 from amend.responses import Page
 from amend.sansio import Call, Flow, listing
 
@@ -162,10 +162,6 @@ def describe(error: Exception) -> str:
         more = [f"and {len(fields) - SHOWN_ERRORS} more"] if len(fields) > SHOWN_ERRORS else []
         line += f" ({'; '.join(fields[:SHOWN_ERRORS] + more)})"
     return " ".join(line.split())
-
-
-def join_place(loc: Any) -> str:
-    return ".".join(str(part) for part in loc) if isinstance(loc, list) else str(loc)
 
 
 def fail(message: str) -> NoReturn:

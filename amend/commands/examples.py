@@ -1,36 +1,27 @@
 """``amend examples``: put examples into a model, look at them, correct them, take them out."""
 
-import csv
-import io
 import sys
-from collections.abc import Mapping
-from enum import StrEnum
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
+import httpx
+import msgspec
 import typer
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from amend import batches, frames
+from amend.batches import Batch
 from amend.client import Client
 from amend.commands import output
-from amend.commands.arguments import read_bytes, read_table
+from amend.commands.arguments import read_bytes
 from amend.commands.connection import After, Connection, Limit, Yes, command, confirm, fail
 from amend.commands.jobs import Wait
 from amend.commands.models import Name, follow_up
+from amend.errors import ApiError, Invalid
+from amend.files import ExampleFile, Format
 from amend.operations import exports
-from amend.responses import Example, Replaced
+from amend.operations.examples import Sum
+from amend.responses import Added, Example, Replaced
 from amend.sansio import path, without_none
-
-
-class Format(StrEnum):
-    """Forms of a batch of examples."""
-
-    JSON = "json"
-    NDJSON = "ndjson"
-    CSV = "csv"
-    ARROW = "arrow"
-    PARQUET = "parquet"
-
 
 CONTENT_TYPES = {
     Format.JSON: "application/json",
@@ -39,9 +30,9 @@ CONTENT_TYPES = {
     Format.ARROW: "application/vnd.apache.arrow.stream",
     Format.PARQUET: "application/vnd.apache.parquet",
 }
-SUFFIXES = {f".{form}": form for form in Format} | {".jsonl": Format.NDJSON, ".arrows": Format.ARROW}
 # An Arrow file is this, padded to eight bytes, then an Arrow stream, then an index.
 ARROW_FILE = b"ARROW1\0\0"
+TOO_LARGE = 413
 
 app = typer.Typer(help="Add, list, correct and remove the examples of a model.", no_args_is_help=True)
 
@@ -55,7 +46,15 @@ COLUMNS: output.Columns[Example] = {
 }
 
 
-File = Annotated[str, typer.Argument(help="A .json, .ndjson, .jsonl, .csv, .arrow or .parquet file; - for stdin.")]
+# Bytes of a file that goes out as it is, in one request.
+WHOLE = 8 * 2**20
+
+File = Annotated[
+    str,
+    typer.Argument(
+        help="A .json, .ndjson, .jsonl, .csv, .arrow or .parquet file, or a .gz or .zst of the first four; - for stdin."
+    ),
+]
 FormatOption = Annotated[
     Format | None, typer.Option("--format", help="The form of the file, where its name does not say.")
 ]
@@ -76,14 +75,16 @@ def add(
     subject: Subject = None,
     weight: Weight = None,
 ) -> None:
-    """Add a file of examples; it is stored whole or not at all, and adding it again does no harm.
+    """Add a file of examples, of any size; adding it again does no harm.
+
+    Up to 8 MiB it is stored whole or not at all. A larger or compressed one, or one whose columns are named, goes out
+    in pieces of 10 000 examples; if one of them is refused, those before it are stored.
 
     Example: amend examples add churn march.csv --target left --id customer
     """
-    content, content_type = read_examples(file, format_, {"y": target, "id": id_, "subject": subject, "weight": weight})
-    connection.show(
-        connection.client.post(path("models", model, "examples"), content=content, content_type=content_type)
-    )
+    source = find_file(file, format_, {"y": target, "id": id_, "subject": subject, "weight": weight})
+    send_file(connection, Added, "POST", model, source)
+    connection.show(connection.answer)
 
 
 @command(app)
@@ -98,14 +99,14 @@ def replace(
     weight: Weight = None,
     wait: Wait = False,
 ) -> None:
-    """Correct examples by a file: those with the same ids are replaced, all or none, and the model is adapted.
+    """Correct examples by a file: those with the same ids are replaced, and the model is adapted.
+
+    Up to 8 MiB all are corrected, or none; else, as with `add`, of each piece.
 
     Example: amend examples replace churn corrected.csv --wait
     """
-    content, content_type = read_examples(file, format_, {"y": target, "id": id_, "subject": subject, "weight": weight})
-    place = path("models", model, "examples")
-    answer = connection.client.request("PUT", place, content=content, content_type=content_type)
-    follow_up(connection, connection.client.read(Replaced, answer), wait)
+    source = find_file(file, format_, {"y": target, "id": id_, "subject": subject, "weight": weight})
+    follow_up(connection, send_file(connection, Replaced, "PUT", model, source), wait)
 
 
 @command(app)
@@ -191,57 +192,80 @@ def removal(
     connection.show(connection.answer)
 
 
-def read_examples(file: str, given: Format | None, named: Mapping[str, str | None]) -> tuple[bytes, str]:
-    """The content of the file, in the very form the service takes, and its content type.
-
-    `named` tells how the file calls columns of examples that have other names there.
-    """
-    form = given or SUFFIXES.get(Path(file).suffix.lower())
-    if form is None:
-        fail(f"cannot tell the form of {file} by its name: give --format ({', '.join(Format)})")
-    if names := without_none(named):
-        return name_columns(file, form, names)
-    content = read_bytes(file)
-    if form is Format.JSON and content.lstrip().startswith(b"["):
-        content = b'{"examples": ' + content + b"}"
-    if form is Format.ARROW:
-        content = content.removeprefix(ARROW_FILE)
-    return content, CONTENT_TYPES[form]
-
-
-def name_columns(file: str, form: Format, names: dict[str, str]) -> tuple[bytes, str]:
-    """The content of a file with columns, under the names that examples have."""
-    if form not in (Format.CSV, Format.ARROW, Format.PARQUET):
-        fail("--target, --id, --subject and --weight name columns: of .csv, .arrow and .parquet files")
+def find_file(name: str, form: Format | None, named: Mapping[str, str | None]) -> ExampleFile:
+    """The file; `named` tells how it calls columns of examples that have other names there."""
     try:
-        if form is Format.CSV:
-            return name_csv_columns(read_bytes(file), names), CONTENT_TYPES[form]
-        stream = batches.write_stream(frames.name_columns(read_table(file, f".{form}"), names).to_batches())
+        file = ExampleFile.find(name, form, without_none(named))
+        if name == "-":
+            file.content = read_bytes(name)
+        _ = file.size
     except ValueError as error:
-        fail(f"{file}: {error}")
-    return stream.content, stream.content_type
+        fail(f"{error}; give --format" if form is None and "cannot tell" in str(error) else str(error))
+    except OSError as error:
+        fail(f"cannot read {name}: {error.strerror}")
+    return file
 
 
-def name_csv_columns(content: bytes, names: dict[str, str]) -> bytes:
-    """CSV with other names. Its values stay the texts that they are: what they mean is the service's to say."""
+def send_file(connection: Connection, answer: type[Sum], method: str, model: str, file: ExampleFile) -> Sum:
+    """Send a file as it is, if it is small enough for one request, else in pieces; the answer, as if it were one."""
+    client, sent = connection.client, 0
+
+    def count() -> Iterator[Batch]:
+        nonlocal sent
+        for batch in watch(file):
+            yield batch
+            sent += batch.count
+
     try:
-        rows = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
-        header, *lines = [row for row in rows if row]
-    except (UnicodeDecodeError, csv.Error, ValueError) as error:
-        raise ValueError(f"it cannot be read as CSV: {error}") from error
-    for column in names.values():
-        if column not in header:
-            raise ValueError(f"the file has no column {column!r}; it has {frames.quote(header)}")
-    rest = [i for i, name in enumerate(header) if name not in {*names, *names.values()}]
-    places = [*(header.index(column) for column in names.values()), *rest]
-    out = io.StringIO(newline="")
-    writer = csv.writer(out)
-    writer.writerow([*names, *(header[i] for i in rest)])
-    for number, line in enumerate(lines, 2):
-        if len(line) != len(header):
-            raise ValueError(f"line {number} has {len(line)} fields; the header has {len(header)}")
-        writer.writerow([line[i] for i in places])
-    return out.getvalue().encode()
+        if file.size <= WHOLE and not file.codec and not file.names:
+            content, place = read_whole(file), path("models", model, "examples")
+            try:
+                asked = client.request(method, place, content=content, content_type=CONTENT_TYPES[file.form])
+                return client.read(answer, asked)
+            except Invalid as error:
+                if error.status != TOO_LARGE:  # its examples may be more than fit, all the same
+                    raise
+        total = client.run(client.send_batches(answer, method, model, count()))
+        client.last_answer = httpx.Response(200, content=msgspec.json.encode(total))
+        return total
+    except ApiError as error:
+        raise tell_row(error, file, sent) from None
+    except ValueError as error:
+        fail(f"{file.name}: {error}" if file.name not in str(error) else str(error))
+    except OSError as error:
+        fail(f"cannot read {file.name}: {error.strerror}")
+
+
+def watch(file: ExampleFile) -> Iterator[Batch]:
+    """The bodies of a file, with a bar on standard error, if that is a terminal."""
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(
+        *columns, console=output.console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+    ) as bar:
+        task = bar.add_task(output.printable(file.name), total=1.0)
+        for batch in file.batches():
+            yield batch
+            bar.update(task, completed=file.share)
+
+
+def tell_row(error: ApiError, file: ExampleFile, sent: int) -> ApiError:
+    """The same error with the row of the file, and what is stored all the same."""
+    detail = error.detail
+    match error.errors:
+        case [{"loc": ["examples", int(index), *_]}, *_]:
+            detail = f"row {index + 1} of {file.name}: {detail}"
+    if sent:
+        detail += f" The {sent} examples before it are stored; adding the file again does no harm."
+    return type(error)(error.status, error.code, detail, error.errors)
+
+
+def read_whole(file: ExampleFile) -> bytes:
+    """The content of a file in the very form that the service takes."""
+    with file.open() as opened:
+        content = opened.read()
+    if file.form is Format.JSON and content.lstrip().startswith(b"["):
+        return b'{"examples": ' + content + b"}"
+    return content.removeprefix(ARROW_FILE) if file.form is Format.ARROW else content
 
 
 def shorten(text: str, length: int = 60) -> str:

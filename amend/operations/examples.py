@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
-import httpx
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
 
 from amend import batches, frames, responses
-from amend.batches import Examples
+from amend.batches import Batch, Examples
 from amend.errors import ApiError
+from amend.files import ExampleFile
 from amend.sansio import Caller, Flow, Pages, list_of, listing, make_call, operation, path, without_none
+
+Sum = TypeVar("Sum", responses.Added, responses.Replaced)
 
 
 class ExampleOperations(Caller):
@@ -20,27 +22,25 @@ class ExampleOperations(Caller):
     def add_examples(
         self,
         model: str,
-        examples: Examples,
+        examples: Examples | Path,
         *,
         id: str | None = None,
         subject: str | None = None,
         target: str | None = None,
         weight: str | None = None,
     ) -> Flow[responses.Added]:
-        """Add examples: a pandas frame or another table, columns (``{"id": ids, "x": array, "y": array}``), or an
-        iterable of examples as REST has them (``{"id": "a1", "subject": "user-7", "x": [...], "y": 1}``).
+        """Add examples: a pandas frame or another table, columns (``{"id": ids, "x": array, "y": array}``), an
+        iterable of examples as REST has them (``{"id": "a1", "subject": "user-7", "x": [...], "y": 1}``), or the
+        ``Path`` of a file of any size: .parquet, .arrow, .csv, .ndjson, .json, the last three also as .gz or .zst.
 
-        Of a frame, ``id``, ``subject``, ``target`` and ``weight`` name the columns that are called ``id``, ``subject``,
-        ``y`` and ``weight`` in examples, where they have other names.
+        Of a frame, or a file with columns, ``id``, ``subject``, ``target`` and ``weight`` name those that are called
+        ``id``, ``subject``, ``y`` and ``weight`` in examples, where they have other names.
 
         They go out in batches, each stored whole or not at all; an iterable is consumed as they do. If one is refused,
         those before it are stored, and adding all of them again does no harm.
         """
-        examples = frames.with_names(examples, id, subject, target, weight)
-        added = responses.Added()
-        for response in (yield from self.send_batches("POST", model, examples)):
-            added = added + self.read(responses.Added, response)
-        return added
+        bodies = make_bodies(examples, without_none({"id": id, "subject": subject, "y": target, "weight": weight}))
+        return self.send_batches(responses.Added, "POST", model, bodies)
 
     @operation
     def replace_example(
@@ -65,7 +65,7 @@ class ExampleOperations(Caller):
     def replace_examples(
         self,
         model: str,
-        examples: Examples,
+        examples: Examples | Path,
         *,
         id: str | None = None,
         subject: str | None = None,
@@ -77,11 +77,8 @@ class ExampleOperations(Caller):
         They go out in batches; of each all are corrected, or none. If one is refused, those before it are corrected,
         and correcting all of them again does no harm.
         """
-        examples = frames.with_names(examples, id, subject, target, weight)
-        replaced = responses.Replaced()
-        for response in (yield from self.send_batches("PUT", model, examples)):
-            replaced = replaced + self.read(responses.Replaced, response)
-        return replaced
+        bodies = make_bodies(examples, without_none({"id": id, "subject": subject, "y": target, "weight": weight}))
+        return self.send_batches(responses.Replaced, "PUT", model, bodies)
 
     @listing
     def examples(self, model: str) -> Pages[responses.Example]:
@@ -107,15 +104,25 @@ class ExampleOperations(Caller):
         """One removal."""
         return self.ask(responses.Removal, "GET", path("models", model, "removals", id))
 
-    def send_batches(self, method: str, model: str, examples: Examples) -> Flow[list[httpx.Response]]:
-        """Send examples of any number; the answers. An error tells places among all of them."""
-        answers, sent = [], 0
-        for batch in batches.split(examples):
+    def send_batches(self, answer: type[Sum], method: str, model: str, bodies: Iterable[Batch]) -> Flow[Sum]:
+        """Send examples of any number; all answers as one. An error tells places among all of them."""
+        total, sent = answer(), 0
+        for batch in bodies:
             place = path("models", model, "examples")
             call = make_call(method, place, content=batch.content, content_type=batch.content_type)
             try:
-                answers.append((yield from self.send(call)))
+                # only what it says is kept: with the answer goes the body that it answers
+                total = total + self.read(answer, (yield from self.send(call)))
             except ApiError as error:
                 raise error.move_by(sent) from None
             sent += batch.count
-        return answers
+        return total
+
+
+def make_bodies(examples: Examples | Path, names: Mapping[str, str]) -> Iterator[Batch]:
+    """The bodies of some examples, made as they are asked for. `names` tells what columns of a frame or file are called
+    that have other names in examples.
+    """
+    if isinstance(examples, Path):
+        return ExampleFile.find(str(examples), names=names).batches()
+    return batches.split(frames.name_columns(examples, names) if names else examples)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from amend import estimators, responses
+from amend import batches, estimators, responses
 from amend.errors import Conflict, Unavailable, UnreachableError
 from amend.operations.examples import ExampleOperations
 from amend.sansio import Flow, make_call, operation, path, without_none
@@ -52,7 +52,7 @@ class Imports(ExampleOperations):
         try:
             # held: the policy would have it trained on what is there
             yield from self.ask(responses.Model, "POST", path("models", name, "hold"))
-            yield from self.send_batches("POST", name, made.examples)
+            yield from self.send_batches(responses.Added, "POST", name, batches.split(made.examples))
             yield from self.ask(responses.Resumed, "POST", path("models", name, "resume"))
             return (yield from Imports.import_weights.make(self, name, made.weights, made.units))
         except Exception as error:

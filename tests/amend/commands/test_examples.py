@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from pathlib import Path
 
 import pytest
 
+from amend import batches
+from amend.commands import examples
 from tests.amend.commands.answers import AT, job
 from tests.amend.conftest import StandIn
 
@@ -100,6 +103,58 @@ def test_columns_of_a_file_may_have_other_names(stand_in: StandIn, tmp_path: Pat
         refused = stand_in.run("examples", "add", "churn", str(file), "--target", "left")
         assert (refused.exit_code, told in refused.stderr) == (1, True), refused.stderr
     assert "of .csv, .arrow" in stand_in.run("examples", "add", "churn", "a.json", "--target", "left").stderr
+
+
+def added(first: int, last: int) -> dict[str, int]:
+    return {"accepted": last - first + 1, "duplicates": 0, "first_position": first, "last_position": last}
+
+
+@pytest.mark.parametrize("why", ["large", "compressed", "refused"])
+def test_a_file_that_is_too_large_for_one_request_goes_out_in_pieces(
+    why: str, stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "ROWS", 10)
+    if why == "large":
+        monkeypatch.setattr(examples, "WHOLE", 100)
+    content = "id,y,a\n" + "".join(f"e{i},1,2\n" for i in range(25))
+    file = tmp_path / ("a.csv.gz" if why == "compressed" else "a.csv")
+    file.write_bytes(gzip.compress(content.encode()) if why == "compressed" else content.encode())
+    stand_in.answer(added(1, 10), added(11, 20), added(21, 25), status=201)
+    if why == "refused":
+        stand_in.answers.insert(0, (413, {"code": "batch_too_large", "detail": "25 examples; 10 are allowed"}))
+    result = stand_in.run("examples", "add", "churn", str(file), "--json")
+    assert json.loads(result.stdout) == added(1, 25), result.output
+    assert [asked.body.count(b"\n") for asked in stand_in.asked[-3:]] == [11, 11, 6]
+    assert all(asked.body.startswith(b"id,y,a\n") for asked in stand_in.asked)
+
+
+def test_what_is_wrong_in_a_piece_is_told_by_the_row_of_the_file(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "ROWS", 10)
+    monkeypatch.setattr(examples, "WHOLE", 0)
+    (tmp_path / "a.ndjson").write_text('{"id": "a"}\n' * 25)
+    bad = {"loc": ["examples", 3, "y"], "msg": "is not 0 or 1"}
+    stand_in.answer(added(1, 10))
+    stand_in.answers += [(422, {"code": "label_invalid", "detail": "examples.3.y: is not 0 or 1", "errors": [bad]})]
+    result = stand_in.run("examples", "add", "churn", str(tmp_path / "a.ndjson"))
+    assert result.exit_code == 1
+    told = f"row 14 of {tmp_path}/a.ndjson: examples.13.y: is not 0 or 1"
+    assert result.stderr == (
+        f"amend: label_invalid: {told} The 10 examples before it are stored; adding the file again does no harm.\n"
+    )
+
+
+def test_corrections_in_pieces_wait_for_the_last_job(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "ROWS", 1)
+    monkeypatch.setattr(examples, "WHOLE", 0)
+    (tmp_path / "a.csv").write_text("id,y,a\na1,1,2\na2,1,2\n")
+    stand_in.answer(REPLACED, {**REPLACED, "job": "j2"}, job("succeeded"))
+    result = stand_in.run("examples", "replace", "churn", str(tmp_path / "a.csv"), "--wait", "--json")
+    assert json.loads(result.stdout)["state"] == "succeeded"
+    assert stand_in.asked[2].path.startswith("/v1/jobs/j2")
 
 
 @pytest.mark.parametrize(

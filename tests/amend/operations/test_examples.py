@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -102,6 +105,37 @@ def test_a_frame_and_a_generator_arrive_in_batches(
     rows = ({"id": id, "x": {"a": i - 1 if i else None, "b": ["x", "y"][i % 2]}, "y": 1} for i, id in enumerate(ids))
     again = client.add_examples(name, (row for row in rows if row["id"] != "e24"))
     assert (again.accepted, again.duplicates) == (0, 24)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv.gz", ".ndjson"])
+def test_a_file_arrives_in_batches_and_a_bad_row_is_named(
+    suffix: str, client: Client, deployment: Deployment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(batches, "ROWS", 10)
+    name = deployment.new_model(input={"kind": "table", "columns": [{"name": "age", "type": "number"}]})
+    frame = pd.DataFrame({"key": [f"e{i}" for i in range(25)], "age": range(25), "left": [i % 2 for i in range(25)]})
+
+    def write(frame: pd.DataFrame) -> Path:
+        file = tmp_path / f"rows{suffix}"
+        if suffix == ".parquet":
+            frame.to_parquet(file, index=False)
+        elif suffix == ".ndjson":
+            rows = ({"id": row.key, "x": {"age": row.age}, "y": row.left} for row in frame.itertuples())
+            file.write_text("\n".join(map(json.dumps, rows)))
+        else:
+            frame.to_csv(file, index=False)
+        return file
+
+    named = {} if suffix == ".ndjson" else {"id": "key", "target": "left"}
+    with pytest.raises(Invalid) as caught:
+        client.add_examples(name, write(frame.assign(left=[*frame["left"][:23], 7, 0])), **named)
+    assert caught.value.errors[0]["loc"] == ["examples", 23, "y"]
+    assert "examples.23.y" in str(caught.value)
+    added = client.add_examples(name, write(frame), **named)
+    assert (added.duplicates, added.accepted, added.last_position) == (20, 5, 25)
+    assert client.example(name, "e24").x == {"age": 24}
+    corrected = client.replace_examples(name, write(frame.assign(age=frame["age"] + 1)), **named)
+    assert (corrected.replaced, client.example(name, "e24").x) == (25, {"age": 25})
 
 
 def test_a_bad_example_is_named_by_its_place_among_all(
