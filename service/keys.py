@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
@@ -14,7 +14,7 @@ from core.errors import NotFound
 from core.keys import keyring
 from core.keys.queries import page_keys
 from core.models import catalog
-from core.models.spec import Strict, Text
+from core.models.spec import Moment, Strict, Text
 from core.tables.keys import Key, Scope
 from service.context import ContextDep
 from service.http.auth import Admin, AuthenticatedRoute
@@ -36,8 +36,9 @@ class NewKey(Strict):
     name: Text
     scopes: list[Scope] = Field(min_length=1, max_length=len(Scope))
     models: list[ModelName] | None = Field(None, min_length=1, max_length=1000, description="Null: all models.")
-    expires_at: AwareDatetime | None = Field(
-        None, description="From when on it is refused. Null: it stays until revoked."
+    expires_at: Moment | None = Field(
+        None,
+        description="From when on it is refused; UTC where it has no time zone. Null: it stays until revoked.",
     )
 
 
