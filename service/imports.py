@@ -20,7 +20,7 @@ from core.tables.jobs import JobKind
 from core.versions import imports
 from core.versions.queries import newest_number
 from service.http.auth import Admin, AuthenticatedRoute
-from service.http.problems import documented
+from service.http.problems import problem_responses
 from service.http.unit_of_work import Write
 from service.jobs.schemas import JobAnswer, job_answer
 from service.models.endpoints import Name
@@ -48,7 +48,7 @@ class NewImport(Strict):
     )
 
 
-@router.post("/{name}/imports", status_code=202, response_model=JobAnswer, responses=documented(404, 409))
+@router.post("/{name}/imports", status_code=202, response_model=JobAnswer, responses=problem_responses(404, 409))
 def import_weights(name: Name, body: NewImport, caller: Admin, write: Write) -> Response:
     """Make the first version of weights that somebody else found, by one pass over the model's examples. They need not
     be an optimum: what they lack of it is measured, so that later adaptations and certificates are right.

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
@@ -14,12 +14,12 @@ from core.errors import NotFound
 from core.keys import keyring
 from core.keys.queries import page_keys
 from core.models import catalog
-from core.models.spec import Strict, Text
+from core.models.spec import Moment, Strict, Text
 from core.tables.keys import Key, Scope
 from service.context import ContextDep
 from service.http.auth import Admin, AuthenticatedRoute
 from service.http.pages import After, Limit, Page, page_of
-from service.http.problems import documented
+from service.http.problems import problem_responses
 from service.http.unit_of_work import Write
 from service.models.schemas import ModelName
 
@@ -36,8 +36,9 @@ class NewKey(Strict):
     name: Text
     scopes: list[Scope] = Field(min_length=1, max_length=len(Scope))
     models: list[ModelName] | None = Field(None, min_length=1, max_length=1000, description="Null: all models.")
-    expires_at: AwareDatetime | None = Field(
-        None, description="From when on it is refused. Null: it stays until revoked."
+    expires_at: Moment | None = Field(
+        None,
+        description="From when on it is refused; UTC where it has no time zone. Null: it stays until revoked.",
     )
 
 
@@ -63,7 +64,7 @@ def values(key: Key) -> dict[str, object]:
     return {name: getattr(key, name) for name in KeyAnswer.model_fields}
 
 
-@router.post("", status_code=201, response_model=IssuedAnswer, responses=documented(404, 409))
+@router.post("", status_code=201, response_model=IssuedAnswer, responses=problem_responses(404, 409))
 def issue_key(body: NewKey, caller: Admin, write: Write) -> Response:
     """Issue a key. Only a hash of it is stored: keep the answer. The models that it is limited to must be there, unless
     it may create them.
@@ -83,7 +84,7 @@ def issue_key(body: NewKey, caller: Admin, write: Write) -> Response:
     return write(caller.credential, 201, issue)
 
 
-@router.get("", response_model=Page[KeyAnswer], responses=documented())
+@router.get("", response_model=Page[KeyAnswer], responses=problem_responses())
 def list_keys(caller: Admin, context: ContextDep, limit: Limit = 100, after: After = None) -> Page[KeyAnswer]:
     """The keys that are not revoked."""
     caller.require_all_models()
@@ -92,7 +93,7 @@ def list_keys(caller: Admin, context: ContextDep, limit: Limit = 100, after: Aft
         return page_of(keys, limit, lambda key: KeyAnswer.model_validate(values(key)), lambda key: key.id)
 
 
-@router.delete("/{id}", status_code=204, response_class=Response, responses=documented(404))
+@router.delete("/{id}", status_code=204, response_class=Response, responses=problem_responses(404))
 def revoke_key(
     id: Annotated[str, Path(max_length=20, pattern="^[a-z0-9]+$")], caller: Admin, context: ContextDep
 ) -> None:

@@ -62,7 +62,7 @@ def count_unseen(model: str, count: int) -> None:
         UNSEEN.labels(model).inc(count)
 
 
-class Ledger(Collector):
+class DatabaseCollector(Collector):
     """Figures that are the same whichever process is asked: of jobs and models, and of workers, too, which need no page
     of their own."""
 
@@ -175,7 +175,7 @@ def page(context: Context) -> bytes:
     figures = context.figures.get("database")
     if figures is None:
         asked = time.monotonic()
-        figures = text_of(Ledger(context.database, context.settings.worker_silence))
+        figures = text_of(DatabaseCollector(context.database, context.settings.worker_silence))
         context.figures.put("database", figures, asked)
     return counts() + text_of(Processes()) + figures
 

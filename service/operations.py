@@ -22,7 +22,7 @@ from core.versions import store_identity
 from service import metrics
 from service.context import Context, ContextDep
 from service.http.auth import CheckedRoute, Reader
-from service.http.problems import documented
+from service.http.problems import problem_responses
 
 router = APIRouter(tags=["Operations"], route_class=CheckedRoute)
 
@@ -147,7 +147,7 @@ async def check_parts(context: Context) -> Readiness:
     response_class=Response,
     responses={
         200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Metrics"},
-        **documented(),
+        **problem_responses(),
     },
 )
 def show_metrics(caller: Reader, context: ContextDep) -> Response:

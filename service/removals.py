@@ -23,7 +23,7 @@ from core.tables.ledger import Example
 from service.context import ContextDep
 from service.examples.reader import batch_too_large
 from service.http.auth import AuthenticatedRoute, Reader, Remover
-from service.http.problems import documented
+from service.http.problems import problem_responses
 from service.http.unit_of_work import Write
 from service.models.endpoints import Name
 
@@ -73,7 +73,7 @@ class RemovalAnswer(BaseModel):
     created_at: datetime
 
 
-@router.post("", status_code=202, response_model=RemovedAnswer, responses=documented(404, 409, 413))
+@router.post("", status_code=202, response_model=RemovedAnswer, responses=problem_responses(404, 409, 413))
 def remove_examples(name: Name, body: NewRemoval, caller: Remover, context: ContextDep, write: Write) -> Response:
     """Remove examples, and have the model forget them."""
     names = body.ids or body.subjects or []
@@ -102,7 +102,7 @@ def remove_examples(name: Name, body: NewRemoval, caller: Remover, context: Cont
     return write(caller.credential, 202, remove)
 
 
-@router.get("/{id}", response_model=RemovalAnswer, responses=documented(404))
+@router.get("/{id}", response_model=RemovalAnswer, responses=problem_responses(404))
 def show_removal(
     name: Name, id: Annotated[str, PathParameter(max_length=36)], caller: Reader, context: ContextDep
 ) -> RemovalAnswer:

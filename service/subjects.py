@@ -22,7 +22,7 @@ from service.context import Context, ContextDep
 from service.examples.endpoints import PAGE_NUMBERS
 from service.examples.schemas import ExampleAnswer, of_example
 from service.http.auth import AuthenticatedRoute, Eraser
-from service.http.problems import documented
+from service.http.problems import problem_responses
 from service.parsing.inputs import inputs_of
 
 router = APIRouter(prefix="/v1/subjects", tags=["Erasure"], route_class=AuthenticatedRoute)
@@ -64,7 +64,7 @@ def hash_person(person: Person, context: Context) -> bytes:
     return subject_hash(person.subject, context.settings.secret, context.settings.caseless_subjects)
 
 
-@router.post("/lookup", response_model=LookupAnswer, responses=documented())
+@router.post("/lookup", response_model=LookupAnswer, responses=problem_responses())
 def look_up_subject(body: Person, caller: Eraser, context: ContextDep) -> LookupAnswer:
     """Which models have how many examples about a person."""
     with context.database.read() as session:
@@ -75,7 +75,7 @@ def look_up_subject(body: Person, caller: Eraser, context: ContextDep) -> Lookup
 @router.post(
     "/export",
     response_class=Response,
-    responses={200: {"content": {LINES: {"schema": {"type": "string"}}}}, **documented()},
+    responses={200: {"content": {LINES: {"schema": {"type": "string"}}}}, **problem_responses()},
 )
 def export_subject(body: Person, caller: Eraser, context: ContextDep) -> StreamingResponse:
     """All examples about a person, as NDJSON: `{"model", "id", "x", "y", "weight", "split", "position",

@@ -16,7 +16,7 @@ from core.webhooks import registry
 from service.context import ContextDep
 from service.http.auth import Admin, AuthenticatedRoute
 from service.http.pages import After, Limit, Page, page_of, parse_cursor
-from service.http.problems import documented
+from service.http.problems import problem_responses
 from service.http.unit_of_work import Write
 
 router = APIRouter(prefix="/v1/webhooks", tags=["Webhooks"], route_class=AuthenticatedRoute)
@@ -80,7 +80,7 @@ def of_delivery(delivery: Delivery) -> DeliveryAnswer:
     return DeliveryAnswer.model_validate({**values, "id": delivery.message_id, "next_at": next_at})
 
 
-@router.post("", status_code=201, response_model=CreatedAnswer, responses=documented(409))
+@router.post("", status_code=201, response_model=CreatedAnswer, responses=problem_responses(409))
 def create_webhook(body: NewWebhook, caller: Admin, context: ContextDep, write: Write) -> Response:
     """Have events sent to an address. Keep the secret: it is not shown again."""
     caller.require_all_models()
@@ -93,7 +93,7 @@ def create_webhook(body: NewWebhook, caller: Admin, context: ContextDep, write: 
     return write(caller.credential, 201, create)
 
 
-@router.get("", response_model=Page[WebhookAnswer], responses=documented())
+@router.get("", response_model=Page[WebhookAnswer], responses=problem_responses())
 def list_webhooks(caller: Admin, context: ContextDep, limit: Limit = 100, after: After = None) -> Page[WebhookAnswer]:
     """The webhooks, and which of them fail or are disabled."""
     caller.require_all_models()
@@ -102,7 +102,7 @@ def list_webhooks(caller: Admin, context: ContextDep, limit: Limit = 100, after:
         return page_of(rows, limit, lambda row: WebhookAnswer.model_validate(of_webhook(row)), lambda row: row.id)
 
 
-@router.delete("/{id}", status_code=204, response_class=Response, responses=documented(404))
+@router.delete("/{id}", status_code=204, response_class=Response, responses=problem_responses(404))
 def delete_webhook(id: Id, caller: Admin, context: ContextDep) -> None:
     """Send nothing there any more."""
     caller.require_all_models()
@@ -110,7 +110,7 @@ def delete_webhook(id: Id, caller: Admin, context: ContextDep) -> None:
         registry.remove(session, registry.find(session, id))
 
 
-@router.post("/{id}/test", status_code=202, response_model=DeliveryAnswer, responses=documented(404, 409))
+@router.post("/{id}/test", status_code=202, response_model=DeliveryAnswer, responses=problem_responses(404, 409))
 def test_webhook(id: Id, caller: Admin, write: Write) -> Response:
     """Have a `ping` sent, the way that events go; what came of it is among the deliveries a moment later."""
     caller.require_all_models()
@@ -119,7 +119,7 @@ def test_webhook(id: Id, caller: Admin, write: Write) -> Response:
     )
 
 
-@router.get("/{id}/deliveries", response_model=Page[DeliveryAnswer], responses=documented(404))
+@router.get("/{id}/deliveries", response_model=Page[DeliveryAnswer], responses=problem_responses(404))
 def list_deliveries(
     id: Id, caller: Admin, context: ContextDep, limit: Limit = 100, after: After = None
 ) -> Page[DeliveryAnswer]:

@@ -62,7 +62,11 @@ def ask(
         str | None, typer.Option("--reason", help="For your own records; deleted when the erasure ends.")
     ] = None,
     received_at: Annotated[
-        str | None, typer.Option("--received-at", help="When the person asked, if earlier: 2025-03-01T09:00:00Z.")
+        str | None,
+        typer.Option(
+            "--received-at",
+            help="When the person asked, if earlier: 2025-03-01T09:00:00Z. UTC, unless it has a time zone.",
+        ),
     ] = None,
     hold: Annotated[
         bool | None,

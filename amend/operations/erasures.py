@@ -27,7 +27,8 @@ class Erasures(Caller):
     ) -> Flow[responses.Erasure]:
         """Have a person forgotten by all models. A request that is open already is joined.
 
-        With ``hold`` their examples are only taken out of force, until the request is approved or refused.
+        With ``hold`` their examples are only taken out of force, until the request is approved or refused. A
+        ``received_at`` without a time zone is UTC.
         """
         body = {"subject": subject, **without_none({"reason": reason, "received_at": received_at, "hold": hold})}
         return self.ask(responses.Erasure, "POST", path("erasures"), body)

@@ -10,7 +10,7 @@ from core.models.spec import NAME, PLAIN
 FORMS = {PLAIN: "must not have control characters", NAME: "must be 1-63 of a-z 0-9 - _"}
 """What texts must look like."""
 
-MOMENT = "must be a time with its zone, as 2025-03-01T09:00:00Z"
+MOMENT = "must be a time, as 2025-03-01T09:00:00Z"
 WORDS = {
     "missing": "is missing",
     "extra_forbidden": "is not known here",
@@ -27,7 +27,6 @@ WORDS = {
     "too_long": "must have {max_length} at most",
     "string_too_short": "must have {min_length} character(s) or more",
     "string_too_long": "must have {max_length} characters at most",
-    "timezone_aware": MOMENT,
 }
 KINDS = {
     "int": "must be a whole number",

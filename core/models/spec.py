@@ -5,6 +5,7 @@ Checked here; stored and built as the plain dictionaries of `core.kprior.model.s
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import (
@@ -39,11 +40,17 @@ def exact(value: Any) -> Any:
     return value
 
 
+def as_utc(moment: datetime) -> datetime:
+    """A moment with its time zone: UTC where it has none."""
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
 Text = Annotated[StrictStr, Field(min_length=1, max_length=200, pattern=PLAIN)]
 Value = Annotated[StrictInt | Text, BeforeValidator(exact)]
 Option = bool | int | float | Text | Annotated[list[int | float | Text], Field(max_length=1000)] | None
 """What an option of a plugin may be: nothing nested."""
 Positive = Annotated[float, Field(gt=0)]
+Moment = Annotated[datetime, AfterValidator(as_utc)]
 
 
 class Strict(BaseModel):

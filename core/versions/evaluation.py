@@ -214,7 +214,7 @@ class Evaluation(Accumulator):
             found |= area_under_curve(mean, y > 0.5) if self.classifies else explained(mean, y, weight)
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
-    def drawn(self) -> EvaluationFigures:
+    def chart_data(self) -> EvaluationFigures:
         """What a picture of the predictions needs: confusion by class, in rows; reliability by confidence."""
         if not self.classifies or self.count == 0:
             return {}

@@ -37,7 +37,7 @@ from service.erasures.schemas import (
 )
 from service.http.auth import AuthenticatedRoute, Caller, Eraser
 from service.http.pages import After, Limit, Page, page_of
-from service.http.problems import documented
+from service.http.problems import problem_responses
 from service.http.unit_of_work import UnitOfWork, Write
 
 router = APIRouter(prefix="/v1", tags=["Erasure"], route_class=AuthenticatedRoute)
@@ -69,7 +69,7 @@ def receive(
     return [answer(session, erasure) for erasure in erasures]
 
 
-@router.post("/erasures", status_code=202, response_model=ErasureAnswer, responses=documented(409))
+@router.post("/erasures", status_code=202, response_model=ErasureAnswer, responses=problem_responses(409))
 def ask_for_erasure(body: NewErasure, caller: Eraser, context: ContextDep, write: Write) -> Response:
     """Have a person forgotten by all models. From this answer on nothing new is learnt from their examples.
 
@@ -91,7 +91,7 @@ def filing_of(body: NewErasure, context: Context, at: tuple[str | int, ...]) -> 
     return Filing(hashed, body.reason, body.received_at, settings.erasure_hold if body.hold is None else body.hold)
 
 
-@router.post("/erasures/batch", status_code=202, response_model=ErasuresAnswer, responses=documented(409, 413))
+@router.post("/erasures/batch", status_code=202, response_model=ErasuresAnswer, responses=problem_responses(409, 413))
 def ask_for_erasures(body: NewErasures, caller: Eraser, context: ContextDep, write: Write) -> Response:
     """Have many people forgotten: a request for each, all of them or none. The answer is in the same order."""
     require_unrestricted(caller)
@@ -107,7 +107,7 @@ def ask_for_erasures(body: NewErasures, caller: Eraser, context: ContextDep, wri
     return write(caller.credential, 202, begin)
 
 
-@router.get("/erasures", response_model=Page[ErasureAnswer], responses=documented())
+@router.get("/erasures", response_model=Page[ErasureAnswer], responses=problem_responses())
 def list_erasures(
     caller: Eraser,
     context: ContextDep,
@@ -123,7 +123,7 @@ def list_erasures(
         return page_of(rows, limit, lambda row: answer(session, row), lambda row: row.id)
 
 
-@router.get("/erasures/{id}", response_model=ErasureAnswer, responses=documented(404, 409))
+@router.get("/erasures/{id}", response_model=ErasureAnswer, responses=problem_responses(404, 409))
 def show_erasure(id: Id, caller: Eraser, context: ContextDep) -> ErasureAnswer:
     """One erasure."""
     require_unrestricted(caller)
@@ -147,31 +147,31 @@ def decide(
     return write(caller.credential, 200, act)
 
 
-@router.post("/erasures/{id}/retry", response_model=ErasureAnswer, responses=documented(404, 409))
+@router.post("/erasures/{id}/retry", response_model=ErasureAnswer, responses=problem_responses(404, 409))
 def retry_erasure(id: Id, caller: Eraser, write: Write) -> Response:
     """Try again what failed."""
     return decide(id, caller, write, decisions.retry, has_to_work=True)
 
 
-@router.post("/erasures/{id}/approve", response_model=ErasureAnswer, responses=documented(404, 409))
+@router.post("/erasures/{id}/approve", response_model=ErasureAnswer, responses=problem_responses(404, 409))
 def approve_erasure(id: Id, caller: Eraser, write: Write) -> Response:
     """Have a request that was held carried out."""
     return decide(id, caller, write, decisions.approve, has_to_work=True)
 
 
-@router.post("/erasures/{id}/refuse", response_model=ErasureAnswer, responses=documented(404, 409))
+@router.post("/erasures/{id}/refuse", response_model=ErasureAnswer, responses=problem_responses(404, 409))
 def refuse_erasure(id: Id, body: GivenReason, caller: Eraser, write: Write) -> Response:
     """Refuse a request, with a reason. What it took out of force comes back, and the models follow."""
     return decide(id, caller, write, partial(decisions.refuse, reason=body.reason))
 
 
-@router.post("/erasures/{id}/extend", response_model=ErasureAnswer, responses=documented(404, 409))
+@router.post("/erasures/{id}/extend", response_model=ErasureAnswer, responses=problem_responses(404, 409))
 def extend_erasure(id: Id, body: GivenReason, caller: Eraser, write: Write) -> Response:
     """Move the due date by two months, once and within the first month, with a reason (GDPR Art. 12(3))."""
     return decide(id, caller, write, partial(decisions.extend, reason=body.reason))
 
 
-@router.post("/erasures/retry", response_model=RetriedAnswer, responses=documented(409))
+@router.post("/erasures/retry", response_model=RetriedAnswer, responses=problem_responses(409))
 def retry_failed_erasures(caller: Eraser, write: Write) -> Response:
     """Try again all erasures that failed."""
     require_unrestricted(caller)
@@ -186,7 +186,7 @@ def retry_failed_erasures(caller: Eraser, write: Write) -> Response:
     return write(caller.credential, 200, act)
 
 
-@router.post("/erasures/replay", response_model=ReplayedAnswer, responses=documented(409))
+@router.post("/erasures/replay", response_model=ReplayedAnswer, responses=problem_responses(409))
 def replay_erasures(caller: Eraser, context: ContextDep, write: Write) -> Response:
     """After a restore from a backup: carry out again every erasure that the receipts know and the database does not."""
     require_unrestricted(caller)
@@ -201,7 +201,7 @@ def replay_erasures(caller: Eraser, context: ContextDep, write: Write) -> Respon
 @router.get(
     "/erasures/{id}/receipt",
     response_model=ReceiptAnswer,
-    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}, **documented(404, 409)},
+    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}, **problem_responses(404, 409)},
 )
 def show_receipt(
     id: Id,
@@ -219,7 +219,7 @@ def show_receipt(
 @router.get(
     "/erasures/{id}/refusal",
     response_model=RefusalAnswer,
-    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}, **documented(404, 409)},
+    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}, **problem_responses(404, 409)},
 )
 def show_refusal(
     id: Id,
@@ -242,7 +242,7 @@ def answer_printable(body: Mapping[str, object], accept: str, render: Callable[[
     return HTMLResponse(render()) if "text/html" in accept.lower() else JSONResponse(body)
 
 
-@router.get("/receipts/verify", response_model=ChainAnswer, responses=documented())
+@router.get("/receipts/verify", response_model=ChainAnswer, responses=problem_responses())
 def verify_receipts(caller: Eraser, context: ContextDep) -> ChainAnswer:
     """Walk the chain of receipts: one that is missing, altered or out of place is found."""
     require_unrestricted(caller)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from core.erasure import report
-from core.models.spec import PLAIN, Strict
+from core.models.spec import PLAIN, Moment, Strict
 from core.tables.erasures import Erasure, ErasureState, Event, EventKind, Part
 
 Text = Annotated[str, Field(min_length=1, max_length=200, pattern=PLAIN)]
@@ -22,8 +22,10 @@ class NewErasure(Strict):
 
     subject: Text
     reason: Reason | None = Field(None, description="For your own records; deleted when the erasure ends.")
-    received_at: AwareDatetime | None = Field(
-        None, description="When the person asked, if that was earlier.", ge=datetime(1970, 1, 1, tzinfo=UTC)
+    received_at: Moment | None = Field(
+        None,
+        description="When the person asked, if that was earlier; UTC where it has no time zone.",
+        ge=datetime(1970, 1, 1, tzinfo=UTC),
     )
     hold: bool | None = Field(
         None,

@@ -27,7 +27,7 @@ from service.examples.reader import Reader as BodyReader
 from service.examples.schemas import BODY, ONE, AddedAnswer, ExampleAnswer, ReplacedAnswer, of_example
 from service.http.auth import AuthenticatedRoute, Caller, Ingester, Reader
 from service.http.pages import After, Limit, Page, page_of, parse_cursor
-from service.http.problems import documented
+from service.http.problems import problem_responses
 from service.http.unit_of_work import UnitOfWork, Write
 from service.models.endpoints import Name
 from service.parsing.inputs import inputs_of
@@ -38,7 +38,7 @@ router = APIRouter(prefix="/v1/models/{name}/examples", tags=["Examples"], route
 
 
 @router.post(
-    "", status_code=201, response_model=AddedAnswer, responses=documented(404, 409, 413, 415), openapi_extra=BODY
+    "", status_code=201, response_model=AddedAnswer, responses=problem_responses(404, 409, 413, 415), openapi_extra=BODY
 )
 async def add_examples(request: Request, name: Name, caller: Ingester, context: ContextDep, write: Write) -> Response:
     """Add a batch of examples: JSON, NDJSON, CSV (header; columns id, subject, y, weight, split and the features), an
@@ -129,7 +129,7 @@ PAGE_NUMBERS = 200_000
 """Numbers on one page of examples: a page of images would else be gigabytes."""
 
 
-@router.get("", response_model=Page[ExampleAnswer], responses=documented(404))
+@router.get("", response_model=Page[ExampleAnswer], responses=problem_responses(404))
 def list_examples(
     name: Name, caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None
 ) -> Page[ExampleAnswer]:
@@ -146,7 +146,11 @@ Id = Annotated[str, Path(max_length=200, examples=["a1"])]
 
 
 @router.put(
-    "", status_code=202, response_model=ReplacedAnswer, responses=documented(404, 409, 413, 415), openapi_extra=BODY
+    "",
+    status_code=202,
+    response_model=ReplacedAnswer,
+    responses=problem_responses(404, 409, 413, 415),
+    openapi_extra=BODY,
 )
 async def replace_examples(
     request: Request, name: Name, caller: Ingester, context: ContextDep, write: Write
@@ -168,7 +172,7 @@ async def replace_examples(
     "/{id:path}",
     status_code=202,
     response_model=ReplacedAnswer,
-    responses=documented(404, 409, 413, 415),
+    responses=problem_responses(404, 409, 413, 415),
     openapi_extra=ONE,
 )
 async def replace_example(
@@ -206,7 +210,7 @@ def replace_in(name: str, recent: RecentModel, batch: Batch, caller: Caller, wri
     return write(caller.credential, 202, correct)
 
 
-@router.get("/{id:path}", response_model=ExampleAnswer, responses=documented(404))
+@router.get("/{id:path}", response_model=ExampleAnswer, responses=problem_responses(404))
 def show_example(name: Name, id: Id, caller: Reader, context: ContextDep) -> ExampleAnswer:
     """One example in force, by the caller's id."""
     with context.database.read() as session:

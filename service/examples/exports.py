@@ -18,7 +18,7 @@ from core.ledger.specs import layout_at
 from core.models import catalog
 from service.context import ContextDep
 from service.http.auth import AuthenticatedRoute, Reader
-from service.http.problems import documented
+from service.http.problems import problem_responses
 from service.models.endpoints import Name
 from service.parsing.inputs import inputs_of
 from service.parsing.targets import Targets
@@ -40,7 +40,7 @@ ROWS, BYTES = 50_000, 8 * 2**20
     response_class=Response,
     responses={
         200: {"description": "The examples.", "content": dict.fromkeys(MEDIA_TYPES.values(), BINARY)},
-        **documented(404),
+        **problem_responses(404),
     },
 )
 def export_examples(

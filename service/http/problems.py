@@ -57,7 +57,7 @@ class Problem(BaseModel):
     error: str | None = Field(None, description="Under `/v2`, as the protocol asks for: the detail.")
 
 
-def documented(*statuses: int) -> dict[int | str, Schema]:
+def problem_responses(*statuses: int) -> dict[int | str, Schema]:
     """The error answers of an endpoint, for its OpenAPI entry; some every endpoint has."""
     schema = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     return {

@@ -20,7 +20,7 @@ from core.tables.jobs import ENDED, JobKind, JobState
 from service.context import Context, ContextDep
 from service.http.auth import Admin, AuthenticatedRoute, Caller, Reader
 from service.http.pages import After, Limit, Page, page_of
-from service.http.problems import documented
+from service.http.problems import problem_responses
 from service.http.unit_of_work import UnitOfWork, Write
 from service.jobs.schemas import JobAnswer, job_answer
 from service.models.endpoints import Name
@@ -40,13 +40,17 @@ def ask(name: str, kind: JobKind, caller: Caller, write: UnitOfWork) -> Response
     return write(caller.credential, 202, enqueue)
 
 
-@router.post("/models/{name}/adaptations", status_code=202, response_model=JobAnswer, responses=documented(404, 409))
+@router.post(
+    "/models/{name}/adaptations", status_code=202, response_model=JobAnswer, responses=problem_responses(404, 409)
+)
 def adapt(name: Name, caller: Admin, write: Write) -> Response:
     """Adapt the model to the head of its ledger now. The first call trains it. A job that waits already is joined."""
     return ask(name, JobKind.ADAPT, caller, write)
 
 
-@router.post("/models/{name}/retrains", status_code=202, response_model=JobAnswer, responses=documented(404, 409))
+@router.post(
+    "/models/{name}/retrains", status_code=202, response_model=JobAnswer, responses=problem_responses(404, 409)
+)
 def retrain(name: Name, caller: Admin, write: Write) -> Response:
     """Retrain from scratch at the head, and compare with the adapted model at the same position."""
     return ask(name, JobKind.RETRAIN, caller, write)
@@ -58,7 +62,7 @@ def load(context: Context, id: str, caller: Caller) -> JobAnswer:
         return job_answer(job, model.name)
 
 
-@router.get("/jobs/{id}", response_model=JobAnswer, responses=documented(404, 409))
+@router.get("/jobs/{id}", response_model=JobAnswer, responses=problem_responses(404, 409))
 async def show_job(
     request: Request,
     id: Id,
@@ -81,7 +85,7 @@ async def show_job(
         pause = min(pause * 1.5, 1.0)
 
 
-@router.get("/jobs", response_model=Page[JobAnswer], responses=documented(404))
+@router.get("/jobs", response_model=Page[JobAnswer], responses=problem_responses(404))
 def list_jobs(
     caller: Reader,
     context: ContextDep,
@@ -98,7 +102,7 @@ def list_jobs(
         return page_of(rows, limit, lambda row: job_answer(*row), lambda row: row[0].id)
 
 
-@router.post("/jobs/{id}/cancel", response_model=JobAnswer, responses=documented(404, 409))
+@router.post("/jobs/{id}/cancel", response_model=JobAnswer, responses=problem_responses(404, 409))
 def cancel_job(id: Id, caller: Admin, write: Write) -> Response:
     """Cancel a job: a queued one ends at once, a running one is asked to stop."""
 

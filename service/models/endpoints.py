@@ -24,7 +24,7 @@ from core.versions.queries import champion_of
 from service.context import Context, ContextDep
 from service.http.auth import Admin, AuthenticatedRoute, Reader
 from service.http.pages import After, Limit, Page, page_of, parse_cursor
-from service.http.problems import documented
+from service.http.problems import problem_responses
 from service.http.unit_of_work import Write
 from service.models.schemas import (
     ChangeAnswer,
@@ -77,7 +77,7 @@ def model_answer(session: Session, model: Model, context: Context) -> ModelAnswe
     )
 
 
-@router.post("", status_code=201, response_model=ModelAnswer, responses=documented(409))
+@router.post("", status_code=201, response_model=ModelAnswer, responses=problem_responses(409))
 def create_model(body: NewModel, caller: Admin, context: ContextDep, write: Write) -> Response:
     """Create a model. It is trained by its first adaptation."""
     spec = body.plain()
@@ -93,7 +93,7 @@ def create_model(body: NewModel, caller: Admin, context: ContextDep, write: Writ
     return write(caller.credential, 201, create)
 
 
-@router.get("", response_model=Page[ModelAnswer], responses=documented())
+@router.get("", response_model=Page[ModelAnswer], responses=problem_responses())
 def list_models(caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None) -> Page[ModelAnswer]:
     """The models that this key can see, by name."""
     with context.database.read() as session:
@@ -101,14 +101,14 @@ def list_models(caller: Reader, context: ContextDep, limit: Limit = 100, after: 
         return page_of(found, limit, lambda model: model_answer(session, model, context), lambda model: model.name)
 
 
-@router.get("/{name}", response_model=ModelAnswer, responses=documented(404))
+@router.get("/{name}", response_model=ModelAnswer, responses=problem_responses(404))
 def show_model(name: Name, caller: Reader, context: ContextDep) -> ModelAnswer:
     """Spec, policy, counts, head position, champion and pending changes."""
     with context.database.read() as session:
         return model_answer(session, catalog.find(session, name, caller.models), context)
 
 
-@router.patch("/{name}", response_model=ModelAnswer, responses=documented(404))
+@router.patch("/{name}", response_model=ModelAnswer, responses=problem_responses(404))
 def change_policy(name: Name, body: PolicyPatch, caller: Admin, context: ContextDep) -> ModelAnswer:
     """Change some fields of the policy; the others stay."""
     with context.database.write() as session:
@@ -117,7 +117,7 @@ def change_policy(name: Name, body: PolicyPatch, caller: Admin, context: Context
         return model_answer(session, model, context)
 
 
-@router.delete("/{name}", status_code=204, response_class=Response, responses=documented(404))
+@router.delete("/{name}", status_code=204, response_class=Response, responses=problem_responses(404))
 def delete_model(name: Name, caller: Admin, context: ContextDep) -> None:
     """Delete a model and everything it owns: examples, versions, jobs, files."""
     with context.database.write() as session:
@@ -128,7 +128,7 @@ def delete_model(name: Name, caller: Admin, context: ContextDep) -> None:
     sweep(context.database, context.store)
 
 
-@router.post("/{name}/hold", response_model=ModelAnswer, responses=documented(404, 409))
+@router.post("/{name}/hold", response_model=ModelAnswer, responses=problem_responses(404, 409))
 def hold_model(name: Name, caller: Admin, write: Write) -> Response:
     """Stop what is done by itself: no adaptation, retrain or promotion until `resume`. What comes meanwhile is kept and
     waits; adaptations and retrains that are asked for make candidates; erasures are carried out all the same.
@@ -142,7 +142,7 @@ def hold_model(name: Name, caller: Admin, write: Write) -> Response:
     return write(caller.credential, 200, hold)
 
 
-@router.post("/{name}/resume", response_model=ResumedAnswer, responses=documented(404, 409))
+@router.post("/{name}/resume", response_model=ResumedAnswer, responses=problem_responses(404, 409))
 def resume_model(name: Name, caller: Admin, write: Write) -> Response:
     """End a hold: the policy is carried out again, and what is due by now begins at once."""
 
@@ -154,7 +154,7 @@ def resume_model(name: Name, caller: Admin, write: Write) -> Response:
     return write(caller.credential, 200, resume)
 
 
-@router.get("/{name}/changes", response_model=Page[ChangedAnswer], responses=documented(404))
+@router.get("/{name}/changes", response_model=Page[ChangedAnswer], responses=problem_responses(404))
 def list_changes(
     name: Name, caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None
 ) -> Page[ChangedAnswer]:
@@ -171,7 +171,7 @@ def list_changes(
     "/{name}/changes",
     status_code=202,
     response_model=ChangeAnswer,
-    responses=documented(404, 409),
+    responses=problem_responses(404, 409),
 )
 def change_model(name: Name, body: ModelChange, caller: Admin, context: ContextDep, write: Write) -> Response:
     """Give the model another regularizer, another architecture, other columns or classes; or undo such a change by

@@ -20,7 +20,7 @@ from core.versions.queries import find_version, numbers_in_use
 from service import operations
 from service.context import Context, ContextDep
 from service.http.auth import JSON_BYTES, AuthenticatedRoute, Caller, CheckedRoute, Reader
-from service.http.problems import documented
+from service.http.problems import problem_responses
 from service.models.endpoints import Name
 from service.open_inference import tensors
 from service.open_inference.schemas import (
@@ -65,20 +65,20 @@ async def server_ready(context: ContextDep) -> Response:
     return JSONResponse({"ready": ready}, 200 if ready else 503)
 
 
-@router.get("", response_model=ServerAnswer, responses=documented())
+@router.get("", response_model=ServerAnswer, responses=problem_responses())
 async def describe_server(caller: Reader) -> ServerAnswer:
     """The server and the extensions of the protocol that it knows."""
     version = importlib.metadata.version("amend")
     return ServerAnswer(name="amend", version=version, extensions=["binary_tensor_data"])
 
 
-@router.get("/models/{name}", response_model=ModelMetadata, responses=documented(404, 409))
+@router.get("/models/{name}", response_model=ModelMetadata, responses=problem_responses(404, 409))
 def describe_model(name: Name, caller: Reader, context: ContextDep) -> ModelMetadata:
     """What the model's champion takes and gives; what its first version will, if there is none."""
     return metadata_of(context, name, None, caller)
 
 
-@router.get("/models/{name}/versions/{n}", response_model=ModelMetadata, responses=documented(404, 409))
+@router.get("/models/{name}/versions/{n}", response_model=ModelMetadata, responses=problem_responses(404, 409))
 def describe_version(name: Name, n: Number, caller: Reader, context: ContextDep) -> ModelMetadata:
     """What a version takes and gives."""
     return metadata_of(context, name, n, caller)
@@ -107,21 +107,23 @@ def metadata_of(context: Context, name: str, n: int | None, caller: Caller) -> M
     )
 
 
-@router.get("/models/{name}/ready", response_model=ModelReadyAnswer, responses=documented(404, 409))
+@router.get("/models/{name}/ready", response_model=ModelReadyAnswer, responses=problem_responses(404, 409))
 async def model_ready(request: Request, name: Name, caller: Reader) -> ModelReadyAnswer:
     """Whether the model has a champion that predicts."""
     await request.app.state.champions.get(name, None, caller)
     return ModelReadyAnswer(name=name)
 
 
-@router.get("/models/{name}/versions/{n}/ready", response_model=ModelReadyAnswer, responses=documented(404, 409))
+@router.get("/models/{name}/versions/{n}/ready", response_model=ModelReadyAnswer, responses=problem_responses(404, 409))
 async def version_ready(request: Request, name: Name, n: Number, caller: Reader) -> ModelReadyAnswer:
     """Whether a version predicts."""
     await request.app.state.champions.get(name, n, caller)
     return ModelReadyAnswer(name=name)
 
 
-@router.post("/models/{name}/infer", response_model=InferenceAnswer, responses=documented(404, 409), openapi_extra=BODY)
+@router.post(
+    "/models/{name}/infer", response_model=InferenceAnswer, responses=problem_responses(404, 409), openapi_extra=BODY
+)
 async def infer(
     request: Request, name: Name, caller: Reader, context: ContextDep, head_bytes: HeadBytes = None
 ) -> Response:
@@ -132,7 +134,7 @@ async def infer(
 @router.post(
     "/models/{name}/versions/{n}/infer",
     response_model=InferenceAnswer,
-    responses=documented(404, 409),
+    responses=problem_responses(404, 409),
     openapi_extra=BODY,
 )
 async def infer_with_version(

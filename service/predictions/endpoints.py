@@ -10,7 +10,7 @@ from starlette.responses import Response
 from service.context import ContextDep
 from service.http.auth import AuthenticatedRoute, Reader
 from service.http.bodies import describe_body
-from service.http.problems import documented
+from service.http.problems import problem_responses
 from service.http.unit_of_work import Write
 from service.models.endpoints import Name
 from service.predictions.predict import predict
@@ -51,7 +51,7 @@ class PredictionsAnswer(BaseModel):
     "",
     response_model=PredictionsAnswer,
     response_model_exclude_none=True,
-    responses=documented(404, 409, 413),
+    responses=problem_responses(404, 409, 413),
     openapi_extra=BODY,
 )
 async def make_predictions(request: Request, name: Name, caller: Reader, context: ContextDep, write: Write) -> Response:

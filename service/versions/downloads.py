@@ -19,7 +19,7 @@ from core.versions.coefficients import named_coefficients
 from core.versions.queries import LAST, find_version
 from service.context import Context, ContextDep
 from service.http.auth import AuthenticatedRoute, Caller, Downloader
-from service.http.problems import documented
+from service.http.problems import problem_responses
 from service.models.endpoints import Name
 from service.versions.schemas import CoefficientsAnswer, of_coefficient
 
@@ -55,7 +55,7 @@ def find_downloadable(context: Context, name: str, n: int, caller: Caller) -> Ve
             "description": "The safetensors file.",
             "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
         },
-        **documented(404, 409),
+        **problem_responses(404, 409),
     },
 )
 def download_weights(name: Name, n: Number, caller: Downloader, context: ContextDep) -> Response:
@@ -77,7 +77,7 @@ def download_weights(name: Name, n: Number, caller: Downloader, context: Context
             "description": "The ONNX file.",
             "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
         },
-        **documented(404, 409),
+        **problem_responses(404, 409),
     },
 )
 def export_onnx(name: Name, n: Number, caller: Downloader, context: ContextDep) -> Response:
@@ -94,7 +94,10 @@ def export_onnx(name: Name, n: Number, caller: Downloader, context: ContextDep) 
 
 
 @router.get(
-    "/coefficients", response_model=CoefficientsAnswer, response_model_by_alias=True, responses=documented(404, 409)
+    "/coefficients",
+    response_model=CoefficientsAnswer,
+    response_model_by_alias=True,
+    responses=problem_responses(404, 409),
 )
 def list_coefficients(name: Name, n: Number, caller: Downloader, context: ContextDep) -> CoefficientsAnswer:
     """The coefficients of a linear model by the names of its features, in the units of the inputs and in the model's

@@ -25,7 +25,7 @@ from core.versions.side_by_side import compare_on_holdout
 from service.context import Context, ContextDep
 from service.http.auth import Admin, AuthenticatedRoute, Caller, Reader
 from service.http.pages import After, Limit, Page, page_of, parse_cursor
-from service.http.problems import documented
+from service.http.problems import problem_responses
 from service.http.unit_of_work import Write
 from service.models.endpoints import Name, hold_answer
 from service.versions.downloads import Number, require_weights
@@ -58,7 +58,7 @@ def with_spec(session: Session, model: Model, version: Version, context: Context
     return of_version(version, spec_at(session, model.id, model.spec, version.position), url)
 
 
-@router.get("/versions", response_model=Page[VersionAnswer], responses=documented(404))
+@router.get("/versions", response_model=Page[VersionAnswer], responses=problem_responses(404))
 def list_versions(
     name: Name, caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None
 ) -> Page[VersionAnswer]:
@@ -75,7 +75,7 @@ def list_versions(
         return page_of(rows, limit, describe, lambda row: row.number)
 
 
-@router.get("/versions/{n}", response_model=VersionAnswer, responses=documented(404))
+@router.get("/versions/{n}", response_model=VersionAnswer, responses=problem_responses(404))
 def show_version(name: Name, n: Number, caller: Reader, context: ContextDep) -> VersionAnswer:
     """One version."""
     with context.database.read() as session:
@@ -87,7 +87,7 @@ def show_version(name: Name, n: Number, caller: Reader, context: ContextDep) -> 
     "/versions/{a}/compare/{b}",
     response_model=SideBySideAnswer,
     response_model_by_alias=True,
-    responses=documented(404, 409),
+    responses=problem_responses(404, 409),
 )
 def compare_versions(name: Name, a: Number, b: Number, caller: Reader, context: ContextDep) -> SideBySideAnswer:
     """Two versions side by side: specs, figures and predictions on the sample of the holdout, coefficients."""
@@ -114,7 +114,7 @@ def sees_weights(caller: Caller, model: Model) -> bool:
     return True
 
 
-@router.post("/versions/{n}/promote", response_model=PromotedAnswer, responses=documented(404, 409))
+@router.post("/versions/{n}/promote", response_model=PromotedAnswer, responses=problem_responses(404, 409))
 def promote_version(name: Name, n: Number, caller: Admin, write: Write) -> Response:
     """Make a version the champion. Promoting one older than the champion is the rollback, and holds the model: it
     serves as it is, whatever came or went since, until `resume`.
@@ -145,7 +145,7 @@ def page_by_id(
         return page_of(rows, limit, answer, lambda row: row.id)
 
 
-@router.get("/promotions", response_model=Page[PromotionAnswer], responses=documented(404))
+@router.get("/promotions", response_model=Page[PromotionAnswer], responses=problem_responses(404))
 def list_promotions(
     name: Name, caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None
 ) -> Page[PromotionAnswer]:
@@ -153,7 +153,7 @@ def list_promotions(
     return page_by_id(page_promotions, of_promotion, name, caller, context, limit, after)
 
 
-@router.get("/comparisons", response_model=Page[ComparisonAnswer], responses=documented(404))
+@router.get("/comparisons", response_model=Page[ComparisonAnswer], responses=problem_responses(404))
 def list_comparisons(
     name: Name, caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None
 ) -> Page[ComparisonAnswer]:

@@ -120,7 +120,8 @@ BAD = {
     "empty reason": '{"subject": "a", "reason": ""}',
     "long reason": '{"subject": "a", "reason": "' + "x" * 501 + '"}',
     "NUL in the reason": '{"subject": "a", "reason": "\\u0000"}',
-    "no zone": '{"subject": "a", "received_at": "2026-01-01T00:00:00"}',
+    "before 1970, no zone": '{"subject": "a", "received_at": "1969-12-31T23:59:59"}',
+    "far future, no zone": '{"subject": "a", "received_at": "9999-12-31"}',
     "no time": '{"subject": "a", "received_at": "soon"}',
     "far future": '{"subject": "a", "received_at": "9999-12-31T23:59:59Z"}',
     "before all time": '{"subject": "a", "received_at": "0001-01-01T00:00:00+14:00"}',
@@ -131,6 +132,12 @@ BAD = {
 @pytest.mark.parametrize("body", BAD.values(), ids=BAD.keys())
 def test_a_bad_request_is_refused(stack: Stack, api: httpx.Client, body: str) -> None:
     refused(api.post("/v1/erasures", content=body, headers=JSON), 422, "request_invalid")
+
+
+@pytest.mark.parametrize("when", ["2020-01-31T12:00:00", "2020-01-31 12:00"])
+def test_a_time_without_a_zone_is_utc(stack: Stack, api: httpx.Client, when: str) -> None:
+    assert open_erasure(stack, api, received_at=when)["received_at"] == LONG_AGO
+    assert open_erasure(stack, api, received_at=when[:10])["received_at"] == "2020-01-31T00:00:00Z"
 
 
 def test_nobody_has_asked_in_the_future(stack: Stack, api: httpx.Client) -> None:

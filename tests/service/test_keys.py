@@ -170,6 +170,11 @@ def test_a_key_that_has_expired_is_refused_and_says_so(stack: Stack, api: httpx.
     assert datetime.fromisoformat(key["expires_at"]) <= now()
 
 
+def test_a_key_expires_in_utc_unless_its_time_has_a_zone(stack: Stack, api: httpx.Client) -> None:
+    until = f"{now() + timedelta(days=3):%Y-%m-%dT%H:%M:%S}"
+    assert issue(api, expires_at=until)["expires_at"] == f"{until}Z"
+
+
 @pytest.mark.parametrize("when", ["2020-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00"])
 def test_a_key_cannot_expire_before_it_is_made_nor_in_a_hundred_years(
     stack: Stack, api: httpx.Client, when: str

@@ -16,7 +16,7 @@ from core.settings import Settings
 from core.tables.ledger import Example
 from migrations import runner
 from tests.core.ledger.reference_ledger import SECRET
-from tests.core.tracking.tracked_model import Scene, cloud
+from tests.core.tracking.tracked_model import TrackedModel, cloud
 from worker.jobs import adapt
 
 PERSON = b"somebody"
@@ -29,15 +29,15 @@ def test_a_version_that_was_begun_before_the_person_asked_does_not_stand_for_hav
     settings = Settings(home=tmp_path)
     database = Database(settings)
     runner.upgrade(database)
-    scene = Scene(database, settings).create(policy={"certify": "never"})
-    scene.add(*cloud(80))
+    tracked = TrackedModel(database, settings).create(policy={"certify": "never"})
+    tracked.add(*cloud(80))
     with database.write() as session:
         row = session.query(Example).where(~Example.holdout).first()
         assert row is not None
         row.subject = PERSON
-    scene.adapt()
+    tracked.adapt()
     with database.write() as session:
-        model = catalog.find(session, scene.name, None, lock=True)
+        model = catalog.find(session, tracked.name, None, lock=True)
         ledger.remove(session, model, Example.subject, [""], [PERSON])
     make, asked = adapt.next_version, []
 
@@ -49,7 +49,7 @@ def test_a_version_that_was_begun_before_the_person_asked_does_not_stand_for_hav
         return made
 
     monkeypatch.setattr(adapt, "next_version", make_slowly)
-    version = scene.adapt()
-    assert (version.position, asked != []) == (scene.model.head, True)
+    version = tracked.adapt()
+    assert (version.position, asked != []) == (tracked.model.head, True)
     assert version.certificate is not None
     database.close()

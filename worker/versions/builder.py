@@ -190,7 +190,7 @@ def complete_draft(
     ours, *frozen = evaluate([state] if before is None else [state, before], snapshot.holdout)
     kind = VersionKind.TRAINED if method in ("retrain", "imported") else VersionKind.ADAPTED
     parent = snapshot.tip if kind is VersionKind.ADAPTED else None
-    evaluation = ours.drawn()
+    evaluation = ours.chart_data()
     if frozen or first is None:
         evaluation["frozen"] = (frozen or [ours])[0].metrics
     return VersionDraft(

@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 from core.database import Database
 from core.settings import Settings
 from migrations import runner
-from tests.core.tracking.tracked_model import Scene
+from tests.core.tracking.tracked_model import TrackedModel
 from tests.mlflow_server import MlflowServer, mlflow_server
 
 
@@ -39,14 +39,14 @@ def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def new_scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Scene]]:
+def new_tracked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., TrackedModel]]:
     """Makes models, all in one database."""
     settings = Settings(home=tmp_path_factory.mktemp("tracking"))
     database = Database(settings)
     runner.upgrade(database)
 
-    def make(**spec: Any) -> Scene:
-        return Scene(database, settings).create(**spec)
+    def make(**spec: Any) -> TrackedModel:
+        return TrackedModel(database, settings).create(**spec)
 
     yield make
     database.close()

@@ -21,19 +21,19 @@ from core.errors import Unavailable
 from core.tables.versions import Version
 from core.tracking import publisher
 from tests.core.tracking.shown import Shown
-from tests.core.tracking.tracked_model import NewScene, Scene, trained
+from tests.core.tracking.tracked_model import NewTrackedModel, TrackedModel, trained
 from tests.servers import free_port
 
 pytestmark = pytest.mark.usefixtures("blank_pictures")
 
 
 def test_cut_off_anywhere_it_goes_on_without_telling_twice(
-    new_scene: NewScene, server: str, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+    new_tracked: NewTrackedModel, server: str, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class CutOff(BaseException):
         pass
 
-    scene, hold, calls = trained(new_scene), publisher.Holding.__call__, [0, 0]
+    tracked, hold, calls = trained(new_tracked), publisher.Holding.__call__, [0, 0]
 
     def cut(self: publisher.Holding, at_once: bool = False) -> None:
         calls[0] += 1
@@ -43,17 +43,17 @@ def test_cut_off_anywhere_it_goes_on_without_telling_twice(
 
     monkeypatch.setattr(publisher.Holding, "__call__", cut)
     cuts = 0
-    while scene.entries:
+    while tracked.entries:
         calls[:] = [0, calls[1] + 4]
         try:
-            scene.publish(server)
+            tracked.publish(server)
         except CutOff:
             cuts += 1
     assert cuts > 5
-    assert_once(scene, Shown(client, scene.name))
+    assert_once(tracked, Shown(client, tracked.name))
 
 
-def assert_once(scene: Scene, shown: Shown) -> None:
+def assert_once(tracked: TrackedModel, shown: Shown) -> None:
     """Everything there once: a version, and what belongs to it."""
     everything = shown.everything()
     assert len(shown.runs()) == len(everything["versions"]) == everything["count"] == len(everything["models"]) == 1
@@ -62,7 +62,7 @@ def assert_once(scene: Scene, shown: Shown) -> None:
         assert len(run["datasets"]) <= 1
         assert len(run["outputs"]) <= 1
     assert everything["aliases"]["champion"] == shown.versions()["1"].version
-    assert scene.versions[0].mlflow is not None
+    assert tracked.versions[0].mlflow is not None
 
 
 KILLED = """
@@ -86,43 +86,45 @@ publisher.publish(Database(settings), Store(settings.artifacts), sys.argv[2], "k
 """
 
 
-def test_killed_on_the_way_it_is_followed_by_another(new_scene: NewScene, server: str, client: MlflowClient) -> None:
-    scene = trained(new_scene)
-    command = [sys.executable, "-c", KILLED, str(scene.settings.home), server]
+def test_killed_on_the_way_it_is_followed_by_another(
+    new_tracked: NewTrackedModel, server: str, client: MlflowClient
+) -> None:
+    tracked = trained(new_tracked)
+    command = [sys.executable, "-c", KILLED, str(tracked.settings.home), server]
     assert subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode == -signal.SIGKILL
-    assert scene.entries != []
-    assert scene.publish(server) == 0  # until the lease of the dead is over
-    with scene.database.write() as session:
+    assert tracked.entries != []
+    assert tracked.publish(server) == 0  # until the lease of the dead is over
+    with tracked.database.write() as session:
         session.execute(update(mutex.Mutex).values(until=now()))
-    scene.publish(server)
-    assert scene.entries == []
-    assert_once(scene, Shown(client, scene.name))
+    tracked.publish(server)
+    assert tracked.entries == []
+    assert_once(tracked, Shown(client, tracked.name))
 
 
-def test_while_mlflow_is_down_everything_waits(new_scene: NewScene, server: str, client: MlflowClient) -> None:
-    scene = trained(new_scene)
-    waiting = [(entry.id, entry.attempts) for entry in scene.entries]
+def test_while_mlflow_is_down_everything_waits(new_tracked: NewTrackedModel, server: str, client: MlflowClient) -> None:
+    tracked = trained(new_tracked)
+    waiting = [(entry.id, entry.attempts) for entry in tracked.entries]
     with pytest.raises(Unavailable) as refused:
-        scene.publish(f"http://127.0.0.1:{free_port()}")
+        tracked.publish(f"http://127.0.0.1:{free_port()}")
     assert refused.value.code == "mlflow_unavailable"
-    assert [(entry.id, entry.attempts) for entry in scene.entries] == waiting
-    assert scene.publish(server) == len(waiting)
-    assert shown_runs(client, scene) == {"version 1, trained"}
+    assert [(entry.id, entry.attempts) for entry in tracked.entries] == waiting
+    assert tracked.publish(server) == len(waiting)
+    assert shown_runs(client, tracked) == {"version 1, trained"}
 
 
 def test_while_mlflow_refuses_our_password_everything_waits(
-    new_scene: NewScene, server: str, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+    new_tracked: NewTrackedModel, server: str, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene = trained(new_scene)
-    waiting = [(entry.id, entry.attempts) for entry in scene.entries]
+    tracked = trained(new_tracked)
+    waiting = [(entry.id, entry.attempts) for entry in tracked.entries]
     with monkeypatch.context() as wrong:
         wrong.setenv("MLFLOW_TRACKING_PASSWORD", "of last year")
         with pytest.raises(Unavailable, match="AMEND_MLFLOW_PASSWORD") as refused:
-            scene.publish(server)
+            tracked.publish(server)
     assert refused.value.code == "mlflow_unavailable"
-    assert [(entry.id, entry.attempts) for entry in scene.entries] == waiting
-    assert scene.publish(server) == len(waiting)
-    assert shown_runs(client, scene) == {"version 1, trained"}
+    assert [(entry.id, entry.attempts) for entry in tracked.entries] == waiting
+    assert tracked.publish(server) == len(waiting)
+    assert shown_runs(client, tracked) == {"version 1, trained"}
 
 
 class Wire:
@@ -165,30 +167,32 @@ class Wire:
             one.close()
 
 
-def test_when_the_connection_breaks_the_entry_waits(new_scene: NewScene, server: str, client: MlflowClient) -> None:
-    scene = trained(new_scene)
+def test_when_the_connection_breaks_the_entry_waits(
+    new_tracked: NewTrackedModel, server: str, client: MlflowClient
+) -> None:
+    tracked = trained(new_tracked)
     wire = Wire(server, requests=20)
     with pytest.raises(Unavailable) as refused:
-        scene.publish(wire.url)
+        tracked.publish(wire.url)
     wire.cut()
     assert refused.value.code == "mlflow_unavailable"
-    waiting = len(scene.entries)
-    assert {entry.attempts for entry in scene.entries} == {0}
+    waiting = len(tracked.entries)
+    assert {entry.attempts for entry in tracked.entries} == {0}
     # the same address: MLflow's client remembers where files go
     mended = Wire(server, port=wire.port)
-    assert scene.publish(mended.url) == waiting
+    assert tracked.publish(mended.url) == waiting
     mended.cut()
-    assert shown_runs(client, scene) == {"version 1, trained"}
+    assert shown_runs(client, tracked) == {"version 1, trained"}
 
 
-def shown_runs(client: MlflowClient, scene: Scene) -> set[str]:
-    return set(Shown(client, scene.name).runs())
+def shown_runs(client: MlflowClient, tracked: TrackedModel) -> set[str]:
+    return set(Shown(client, tracked.name).runs())
 
 
 def test_a_refused_entry_keeps_nobody_waiting(
-    new_scene: NewScene, server: str, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+    new_tracked: NewTrackedModel, server: str, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bad, good = trained(new_scene), trained(new_scene)
+    bad, good = trained(new_tracked), trained(new_tracked)
     with bad.database.write() as session:
         session.get_one(Version, (bad.model.id, 1)).metrics = {"no $ metric": 1.0}
     told = len(bad.entries) - 1
@@ -208,12 +212,12 @@ def test_a_refused_entry_keeps_nobody_waiting(
     assert [line["event"] for line in lines if line["log_level"] == "warning"] == ["mlflow_entry_given_up"]
 
 
-def test_one_process_at_a_time_publishes(new_scene: NewScene, server: str) -> None:
-    scene = trained(new_scene)
-    assert mutex.take(scene.database, publisher.LEASE, "somebody else", 60)
-    assert scene.publish(server) == 0
-    assert scene.entries != []
-    mutex.give_back(scene.database, publisher.LEASE, "somebody else")
-    assert scene.publish(server) > 0
-    assert mutex.take(scene.database, publisher.LEASE, "somebody else", 60)
-    mutex.give_back(scene.database, publisher.LEASE, "somebody else")
+def test_one_process_at_a_time_publishes(new_tracked: NewTrackedModel, server: str) -> None:
+    tracked = trained(new_tracked)
+    assert mutex.take(tracked.database, publisher.LEASE, "somebody else", 60)
+    assert tracked.publish(server) == 0
+    assert tracked.entries != []
+    mutex.give_back(tracked.database, publisher.LEASE, "somebody else")
+    assert tracked.publish(server) > 0
+    assert mutex.take(tracked.database, publisher.LEASE, "somebody else", 60)
+    mutex.give_back(tracked.database, publisher.LEASE, "somebody else")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from core.tables.jobs import JobKind
-from tests.core.tracking.tracked_model import Scene
+from tests.core.tracking.tracked_model import TrackedModel
 from tests.stack import Stack
 
 RNG = np.random.default_rng(0)
@@ -105,13 +105,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         stack.stop()
 
 
-def known(service: Stack, api: httpx.Client, spec: dict[str, Any], xs: list[Any], ys: list[Any]) -> Scene:
+def known(service: Stack, api: httpx.Client, spec: dict[str, Any], xs: list[Any], ys: list[Any]) -> TrackedModel:
     """A model that was trained on examples sent to the service."""
-    scene = Scene(service.database, service.settings, service.model(**spec))
+    tracked = TrackedModel(service.database, service.settings, service.model(**spec))
     examples = [{"id": str(i), "x": x, "y": y} for i, (x, y) in enumerate(zip(xs, ys, strict=True))]
-    api.post(f"/v1/models/{scene.name}/examples", json={"examples": examples}).raise_for_status()
-    scene.job(JobKind.ADAPT)
-    return scene
+    api.post(f"/v1/models/{tracked.name}/examples", json={"examples": examples}).raise_for_status()
+    tracked.job(JobKind.ADAPT)
+    return tracked
 
 
 def elsewhere(url: str, asked: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -128,15 +128,15 @@ def elsewhere(url: str, asked: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def test_the_champion_answers_as_the_service_does(service: Stack, server: str, tmp_path: Path) -> None:
     with service.client() as api:
-        scenes = {kind: known(service, api, *given) for kind, given in MODELS.items()}
+        models = {kind: known(service, api, *given) for kind, given in MODELS.items()}
         expected = {}
-        for kind, scene in scenes.items():
-            answer = api.post(f"/v1/models/{scene.name}/predictions", json={"inputs": MODELS[kind][1]})
+        for kind, tracked in models.items():
+            answer = api.post(f"/v1/models/{tracked.name}/predictions", json={"inputs": MODELS[kind][1]})
             expected[kind] = answer.raise_for_status().json()["outputs"]
-    scenes["binary"].publish(server)
-    assert scenes["binary"].entries == []
+    models["binary"].publish(server)
+    assert models["binary"].entries == []
     found = elsewhere(
-        server, {kind: (f"{scene.name}@champion", MODELS[kind][1]) for kind, scene in scenes.items()}, tmp_path
+        server, {kind: (f"{tracked.name}@champion", MODELS[kind][1]) for kind, tracked in models.items()}, tmp_path
     )
     for kind, forms in found.items():
         for outputs in forms:
@@ -152,21 +152,21 @@ def test_versions_from_before_and_after_a_change_of_columns_and_classes_answer(
     after = [{"plan": ["free", "trial", None, "new"][i % 4], "years": 20 + i, "member": i % 2 == 0} for i in range(40)]
     spec = {"input": {"kind": "table", "columns": [age, plan]}}
     with service.client() as api:
-        scene = known(service, api, spec, before, [int(i % 5 > 1) for i in range(40)])
+        tracked = known(service, api, spec, before, [int(i % 5 > 1) for i in range(40)])
         columns = [{**plan, "values": ["free", "trial", "paid"]}, {**years, "was": "age"}]
         columns += [{"name": "member", "type": "boolean", "default": False}]
         target = {"kind": "classes", "values": ["no", "yes", "perhaps"], "merge": {"0": "no", "1": "yes"}}
         change = {"input": {"kind": "table", "columns": columns}, "target": target}
-        api.post(f"/v1/models/{scene.name}/changes", json=change).raise_for_status()
+        api.post(f"/v1/models/{tracked.name}/changes", json=change).raise_for_status()
         new = [{"id": f"n{i}", "x": x, "y": ["no", "yes", "perhaps"][i % 3]} for i, x in enumerate(after)]
-        api.post(f"/v1/models/{scene.name}/examples", json={"examples": new}).raise_for_status()
-        scene.job(JobKind.ADAPT)
-        asked = {"1": (f"{scene.name}/1", before), "2": (f"{scene.name}/2", after)}
+        api.post(f"/v1/models/{tracked.name}/examples", json={"examples": new}).raise_for_status()
+        tracked.job(JobKind.ADAPT)
+        asked = {"1": (f"{tracked.name}/1", before), "2": (f"{tracked.name}/2", after)}
         expected = {}
         for number, (_, inputs) in asked.items():
             body = {"inputs": inputs, "version": int(number)}
-            answer = api.post(f"/v1/models/{scene.name}/predictions", json=body).raise_for_status()
+            answer = api.post(f"/v1/models/{tracked.name}/predictions", json=body).raise_for_status()
             expected[number] = answer.json()["outputs"]
-    scene.publish(server)
+    tracked.publish(server)
     found = elsewhere(server, asked, tmp_path)
     assert {number: forms[0] for number, forms in found.items()} == expected

@@ -14,39 +14,41 @@ from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.versions.comparison import PairedEvaluation
 from core.versions.queries import find_version
 from tests.core.tracking.shown import Shown
-from tests.core.tracking.tracked_model import NewScene, cloud, trained
+from tests.core.tracking.tracked_model import NewTrackedModel, cloud, trained
 
-# but for those of `scene`, which is made before
+# but for those of `tracked`, which is made before
 pytestmark = pytest.mark.usefixtures("blank_pictures")
 
 
-def test_aliases_follow_promotions(new_scene: NewScene, server: str, client: MlflowClient) -> None:
-    scene = new_scene(policy={"promote": "manual"})
+def test_aliases_follow_promotions(new_tracked: NewTrackedModel, server: str, client: MlflowClient) -> None:
+    tracked = new_tracked(policy={"promote": "manual"})
     for seed in range(2):
-        scene.add(*cloud(60, seed))
-        scene.adapt()
-    scene.publish(server)
-    shown = Shown(client, scene.name)
+        tracked.add(*cloud(60, seed))
+        tracked.adapt()
+    tracked.publish(server)
+    shown = Shown(client, tracked.name)
     numbers = {number: str(version.version) for number, version in shown.versions().items()}
     assert shown.aliases() == {"challenger": numbers["2"], "reference": numbers["1"]}
-    scene.promote(1)
-    scene.publish(server)
+    tracked.promote(1)
+    tracked.publish(server)
     assert shown.aliases() == {"champion": numbers["1"], "challenger": numbers["2"], "reference": numbers["1"]}
-    scene.promote(2)
-    scene.publish(server)
+    tracked.promote(2)
+    tracked.publish(server)
     assert shown.aliases() == {"champion": numbers["2"], "reference": numbers["1"]}
 
 
-def test_a_held_model_says_so_until_it_is_resumed(new_scene: NewScene, server: str, client: MlflowClient) -> None:
-    scene = trained(new_scene, 2)
-    scene.publish(server)
-    shown = Shown(client, scene.name)
+def test_a_held_model_says_so_until_it_is_resumed(
+    new_tracked: NewTrackedModel, server: str, client: MlflowClient
+) -> None:
+    tracked = trained(new_tracked, 2)
+    tracked.publish(server)
+    shown = Shown(client, tracked.name)
 
     def told(act: Any) -> tuple[str | None, str, str]:
-        with scene.database.write() as session:
-            act(session, catalog.find(session, scene.name, None, lock=True))
-        scene.publish(server)
-        model = client.get_registered_model(scene.name)
+        with tracked.database.write() as session:
+            act(session, catalog.find(session, tracked.name, None, lock=True))
+        tracked.publish(server)
+        model = client.get_registered_model(tracked.name)
         return model.tags.get("amend.held"), model.description, shown.experiment().tags["mlflow.note.content"]
 
     tag, *notes = told(
@@ -64,23 +66,23 @@ def test_a_held_model_says_so_until_it_is_resumed(new_scene: NewScene, server: s
 
 
 def test_a_retrain_that_is_worse_is_told_and_is_not_on_the_line(
-    new_scene: NewScene, server: str, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+    new_tracked: NewTrackedModel, server: str, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strict = {"certify": "never", "tolerance": {"relative_bound": 1e-15, "disagreement": 0}}
-    scene = new_scene(policy=strict)
+    tracked = new_tracked(policy=strict)
     for seed in range(2):
-        scene.add(*cloud(100, seed))
-        scene.adapt()
+        tracked.add(*cloud(100, seed))
+        tracked.adapt()
     monkeypatch.setattr(PairedEvaluation, "worse", "loss")
-    retrained = scene.retrain()
-    assert (retrained.number, retrained.state, scene.model.champion) == (3, "candidate", 2)
-    scene.publish(server)
-    shown = Shown(client, scene.name)
+    retrained = tracked.retrain()
+    assert (retrained.number, retrained.state, tracked.model.champion) == (3, "candidate", 2)
+    tracked.publish(server)
+    shown = Shown(client, tracked.name)
     said = "(**not** within tolerance). The retrained version is worse on the holdout and stays a candidate."
     for name in ("version 2, adapted", "version 3, trained"):
         note = shown.runs()[name].data.tags["mlflow.note.content"]
         assert (said in note) == (name == "version 3, trained")
-    assert said in client.get_registered_model(scene.name).description
+    assert said in client.get_registered_model(tracked.name).description
     # it serves nothing: the adapted model is what the timeline goes on with
     assert list(shown.points("adapted", "cost/seconds_total")) == [1, 2]
     assert shown.aliases() == {
@@ -89,40 +91,42 @@ def test_a_retrain_that_is_worse_is_told_and_is_not_on_the_line(
     }
 
 
-def test_a_model_of_the_same_name_starts_afresh(new_scene: NewScene, server: str, client: MlflowClient) -> None:
-    scene = trained(new_scene)
-    scene.publish(server)
-    shown = Shown(client, scene.name)
+def test_a_model_of_the_same_name_starts_afresh(
+    new_tracked: NewTrackedModel, server: str, client: MlflowClient
+) -> None:
+    tracked = trained(new_tracked)
+    tracked.publish(server)
+    shown = Shown(client, tracked.name)
     before = shown.experiment().experiment_id
-    old = scene.model
-    scene.delete()
-    scene.create()
-    scene.add(*cloud(40))
-    scene.adapt()
-    scene.publish(server)
+    old = tracked.model
+    tracked.delete()
+    tracked.create()
+    tracked.add(*cloud(40))
+    tracked.adapt()
+    tracked.publish(server)
     assert shown.experiment().experiment_id != before
     assert client.get_experiment(before).lifecycle_stage == "deleted"
     assert len(shown.runs()) == len(shown.versions()) == 1
     assert shown.lines()["adapted"].info.lifecycle_stage == "active"
     # the deletion of the old one, told again, is not about the new one
     fresh = shown.everything()
-    with scene.database.write() as session:
+    with tracked.database.write() as session:
         enqueue_event(session, old, TrackingEventKind.DELETED)
-    scene.publish(server)
+    tracked.publish(server)
     assert shown.everything() == fresh
 
 
-def test_of_a_deleted_model_nothing_is_shown(new_scene: NewScene, server: str, client: MlflowClient) -> None:
-    told, untold = trained(new_scene), trained(new_scene)
+def test_of_a_deleted_model_nothing_is_shown(new_tracked: NewTrackedModel, server: str, client: MlflowClient) -> None:
+    told, untold = trained(new_tracked), trained(new_tracked)
     told.publish(server)
-    for scene in (told, untold):
-        scene.add(*cloud(20, 9))
-        scene.adapt()
-        scene.delete()
+    for tracked in (told, untold):
+        tracked.add(*cloud(20, 9))
+        tracked.adapt()
+        tracked.delete()
     told.publish(server)
     assert told.entries == []
-    for scene in (told, untold):
-        assert client.get_experiment_by_name(scene.name) is None
-        assert client.get_experiment_by_name(f"{scene.name} timeline") is None
+    for tracked in (told, untold):
+        assert client.get_experiment_by_name(tracked.name) is None
+        assert client.get_experiment_by_name(f"{tracked.name} timeline") is None
         with pytest.raises(MlflowException):
-            client.get_registered_model(scene.name)
+            client.get_registered_model(tracked.name)

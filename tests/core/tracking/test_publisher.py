@@ -20,50 +20,50 @@ from core.tables.tracking import TrackingEventKind
 from core.tables.versions import Comparison
 from core.versions.privacy_rounding import coarse, coarse_pair, decade_above, significant
 from tests.core.tracking.shown import Shown
-from tests.core.tracking.tracked_model import NewScene, Scene, cloud, trained
+from tests.core.tracking.tracked_model import NewTrackedModel, TrackedModel, cloud, trained
 from worker.attempt import follow_up
 
-# but for those of `scene`, which is made before
+# but for those of `tracked`, which is made before
 pytestmark = pytest.mark.usefixtures("blank_pictures")
 
 
 @pytest.fixture(scope="module")
-def scene(new_scene: NewScene, server: str) -> Scene:
+def tracked(new_tracked: NewTrackedModel, server: str) -> TrackedModel:
     """Trained, adapted, adapted, retrained; a failed job and a cancelled one; all of it told."""
-    scene = new_scene()
-    scene.add(*cloud(200))
-    scene.adapt()
+    tracked = new_tracked()
+    tracked.add(*cloud(200))
+    tracked.adapt()
     for seed in (1, 2):
-        scene.add(*cloud(30, seed, shift=0.5))
-        scene.remove(5)
-        scene.adapt()
-    scene.job(JobKind.RETRAIN, request_id="request-7")
-    ended(scene, JobKind.RETRAIN, JobState.FAILED, {"code": "out_of_memory", "detail": "person-1 is too large"})
-    ended(scene, JobKind.ADAPT, JobState.CANCELLED)
-    ended(scene, JobKind.ADAPT, JobState.SUCCEEDED)  # there was nothing to do
-    waiting = len(scene.entries)
-    assert scene.publish(server) == waiting
-    assert scene.entries == []
-    return scene
+        tracked.add(*cloud(30, seed, shift=0.5))
+        tracked.remove(5)
+        tracked.adapt()
+    tracked.job(JobKind.RETRAIN, request_id="request-7")
+    ended(tracked, JobKind.RETRAIN, JobState.FAILED, {"code": "out_of_memory", "detail": "person-1 is too large"})
+    ended(tracked, JobKind.ADAPT, JobState.CANCELLED)
+    ended(tracked, JobKind.ADAPT, JobState.SUCCEEDED)  # there was nothing to do
+    waiting = len(tracked.entries)
+    assert tracked.publish(server) == waiting
+    assert tracked.entries == []
+    return tracked
 
 
 @pytest.fixture
-def shown(scene: Scene, client: MlflowClient) -> Shown:
-    return Shown(client, scene.name)
+def shown(tracked: TrackedModel, client: MlflowClient) -> Shown:
+    return Shown(client, tracked.name)
 
 
-def ended(scene: Scene, kind: JobKind, state: JobState, error: dict[str, str] | None = None) -> None:
+def ended(tracked: TrackedModel, kind: JobKind, state: JobState, error: dict[str, str] | None = None) -> None:
     """A job that came to nothing."""
-    job_id = scene.job(kind, start=False)
-    with scene.database.write() as session:
+    job_id = tracked.job(kind, start=False)
+    with tracked.database.write() as session:
         job = session.get_one(Job, job_id)
         job.error, job.started_at = error, now() - timedelta(seconds=3)
-        model = catalog.find(session, scene.name, None, lock=True)
+        model = catalog.find(session, tracked.name, None, lock=True)
         leases.end(job, state, "")
         follow_up(session, job, model)
 
 
-def test_every_job_that_did_something_or_failed_is_a_run(scene: Scene, shown: Shown) -> None:
+def test_every_job_that_did_something_or_failed_is_a_run(tracked: TrackedModel, shown: Shown) -> None:
     runs = shown.runs()
     states = {name: run.info.status for name, run in runs.items()}
     assert states == {
@@ -74,7 +74,7 @@ def test_every_job_that_did_something_or_failed_is_a_run(scene: Scene, shown: Sh
         "retrain, failed": "FAILED",
         "adapt, cancelled": "KILLED",
     }
-    jobs = {job.id: job for job in scene.jobs}
+    jobs = {job.id: job for job in tracked.jobs}
     for run in runs.values():
         job = jobs[run.data.tags["amend.job"]]
         assert job.started_at is not None
@@ -85,10 +85,10 @@ def test_every_job_that_did_something_or_failed_is_a_run(scene: Scene, shown: Sh
     assert runs["retrain, failed"].data.tags["amend.error"] == "out_of_memory"
 
 
-def test_a_run_tells_how_its_version_was_made_and_how_good_it_is(scene: Scene, shown: Shown) -> None:
-    version, run = scene.versions[1], shown.runs()["version 2, adapted"]
+def test_a_run_tells_how_its_version_was_made_and_how_good_it_is(tracked: TrackedModel, shown: Shown) -> None:
+    version, run = tracked.versions[1], shown.runs()["version 2, adapted"]
     tags, params, metrics = run.data.tags, run.data.params, run.data.metrics
-    assert (tags["amend.model"], tags["amend.version"], tags["amend.kind"]) == (scene.name, "2", "adapt")
+    assert (tags["amend.model"], tags["amend.version"], tags["amend.kind"]) == (tracked.name, "2", "adapt")
     assert (tags["amend.position"], tags["amend.dataset"]) == (str(version.position), version.dataset)
     assert (params["parent"], params["position"], params["method"]) == ("1", str(version.position), "kprior")
     assert (params["solver"], params["memory_size"]) == ("Newton", str(version.memory["size"]))
@@ -108,18 +108,18 @@ def test_a_run_tells_how_its_version_was_made_and_how_good_it_is(scene: Scene, s
     }
 
 
-def test_a_run_names_the_examples_that_its_version_stands_for(scene: Scene, shown: Shown) -> None:
-    runs, version = shown.runs(), scene.versions[2]
+def test_a_run_names_the_examples_that_its_version_stands_for(tracked: TrackedModel, shown: Shown) -> None:
+    runs, version = shown.runs(), tracked.versions[2]
     adapted, retrained = (runs[n].inputs.dataset_inputs for n in ("version 3, adapted", "version 4, trained"))
     assert len(adapted) == len(retrained) == 1
     assert adapted[0].dataset.digest == retrained[0].dataset.digest == version.dataset[:16]
-    assert f"amend:/models/{scene.name}/ledger@{version.position}" in adapted[0].dataset.source
+    assert f"amend:/models/{tracked.name}/ledger@{version.position}" in adapted[0].dataset.source
 
 
-def test_a_comparison_is_in_the_runs_of_both_versions(scene: Scene, shown: Shown) -> None:
-    with scene.database.read() as session:
-        figures = session.scalars(select(Comparison).where(Comparison.model_id == scene.model.id)).one().figures
-    figures = coarse_pair(figures, scene.versions[3].metrics)
+def test_a_comparison_is_in_the_runs_of_both_versions(tracked: TrackedModel, shown: Shown) -> None:
+    with tracked.database.read() as session:
+        figures = session.scalars(select(Comparison).where(Comparison.model_id == tracked.model.id)).one().figures
+    figures = coarse_pair(figures, tracked.versions[3].metrics)
     for name in ("version 3, adapted", "version 4, trained"):
         metrics = shown.runs()[name].data.metrics
         assert metrics["comparison/disagreement"] == figures["disagreement"]
@@ -128,8 +128,8 @@ def test_a_comparison_is_in_the_runs_of_both_versions(scene: Scene, shown: Shown
         assert metrics["comparison/speedup"] == figures["speedup"]
 
 
-def test_a_comparison_is_a_page_with_all_figures(scene: Scene, shown: Shown, client: MlflowClient) -> None:
-    run, two = shown.runs()["version 4, trained"], scene.versions[2:]
+def test_a_comparison_is_a_page_with_all_figures(tracked: TrackedModel, shown: Shown, client: MlflowClient) -> None:
+    run, two = shown.runs()["version 4, trained"], tracked.versions[2:]
     assert "figures/comparison.html" in shown.figures(run)
     page = Path(client.download_artifacts(run.info.run_id, "figures/comparison.html")).read_text()
     for said in ("adapted against retrained", "agree on", "AUC", "F1", "log loss", "calibration error", "within"):
@@ -141,31 +141,33 @@ def test_a_comparison_is_a_page_with_all_figures(scene: Scene, shown: Shown, cli
     assert not re.search(r'(src|href)="http', page.replace("http://www.w3.org", ""))
 
 
-def test_the_descriptions_begin_with_the_answer(scene: Scene, shown: Shown, client: MlflowClient) -> None:
-    position = scene.versions[2].position
+def test_the_descriptions_begin_with_the_answer(tracked: TrackedModel, shown: Shown, client: MlflowClient) -> None:
+    position = tracked.versions[2].position
     answer = f"At position {position} the adapted model (version 3) and a full retrain (version 4) agree on "
-    for name in (scene.name, f"{scene.name} timeline"):
+    for name in (tracked.name, f"{tracked.name} timeline"):
         note = shown.experiment(name).tags["mlflow.note.content"]
         assert note.startswith(answer)
         assert "2 adaptations took " in note
         assert "retraining each time would have taken about " in note
-    assert client.get_registered_model(scene.name).description.startswith(answer)
+    assert client.get_registered_model(tracked.name).description.startswith(answer)
 
 
-def test_before_the_first_comparison_the_description_says_so(new_scene: NewScene, server: str, client: Any) -> None:
-    scene = trained(new_scene)
-    scene.publish(server)
-    note = Shown(client, scene.name).experiment().tags["mlflow.note.content"]
+def test_before_the_first_comparison_the_description_says_so(
+    new_tracked: NewTrackedModel, server: str, client: Any
+) -> None:
+    tracked = trained(new_tracked)
+    tracked.publish(server)
+    note = Shown(client, tracked.name).experiment().tags["mlflow.note.content"]
     assert note.startswith("No full retrain has been compared with the adapted model yet.")
 
 
-def test_the_timeline_has_the_model_adapted_retrained_and_frozen(scene: Scene, shown: Shown) -> None:
-    one, two, three, four = scene.versions
+def test_the_timeline_has_the_model_adapted_retrained_and_frozen(tracked: TrackedModel, shown: Shown) -> None:
+    one, two, three, four = tracked.versions
     at = [v.number for v in (one, two, three)]
-    told = {v.number: coarse(v.metrics) for v in scene.versions}
+    told = {v.number: coarse(v.metrics) for v in tracked.versions}
     adapted = {v.number: coarse(v.metrics)["accuracy"] for v in (one, two, three)}
     assert shown.points("adapted", "accuracy/holdout") == adapted
-    assert shown.points("retrained", "ledger/position") == {v.number: v.position for v in scene.versions}
+    assert shown.points("retrained", "ledger/position") == {v.number: v.position for v in tracked.versions}
     constant = {v.number: coarse(v.metrics)["baseline_accuracy"] for v in (one, two, three)}
     assert shown.points("adapted", "accuracy/holdout_baseline") == constant
     assert all(0.5 < auc <= 1 for auc in shown.points("adapted", "auc/holdout").values())
@@ -185,26 +187,26 @@ def test_the_timeline_has_the_model_adapted_retrained_and_frozen(scene: Scene, s
     assert {"figures/cost_against_retrain.png"} < shown.figures(shown.lines()["adapted"])
 
 
-def test_versions_are_registered_under_their_aliases(scene: Scene, shown: Shown) -> None:
-    numbers = {str(version.number): version.mlflow for version in scene.versions}
+def test_versions_are_registered_under_their_aliases(tracked: TrackedModel, shown: Shown) -> None:
+    numbers = {str(version.number): version.mlflow for version in tracked.versions}
     registered = shown.versions()
     assert registered.keys() == numbers.keys()
     for number, version in registered.items():
         assert numbers[number] == {"run_id": version.run_id, "version": str(version.version)}
-        assert version.tags["amend.position"] == str(scene.versions[int(number) - 1].position)
+        assert version.tags["amend.position"] == str(tracked.versions[int(number) - 1].position)
         assert "from scratch" in version.description or "Adapted from" in version.description
     assert shown.aliases() == {"champion": str(registered["3"].version), "reference": str(registered["4"].version)}
 
 
-def test_the_metrics_of_a_version_are_those_of_its_mlflow_model(scene: Scene, shown: Shown) -> None:
+def test_the_metrics_of_a_version_are_those_of_its_mlflow_model(tracked: TrackedModel, shown: Shown) -> None:
     models = {model.tags["amend.version"]: model for model in shown.logged_models()}
     assert models.keys() == {"1", "2", "3", "4"}
     metrics = {metric.key: metric.value for metric in models["2"].metrics or []}
-    assert metrics["holdout/accuracy"] == coarse(scene.versions[1].metrics)["accuracy"]
+    assert metrics["holdout/accuracy"] == coarse(tracked.versions[1].metrics)["accuracy"]
 
 
 def test_nothing_that_was_told_holds_an_id_or_a_pickle(
-    scene: Scene, shown: Shown, client: MlflowClient, tmp_path: Path
+    tracked: TrackedModel, shown: Shown, client: MlflowClient, tmp_path: Path
 ) -> None:
     assert "person-" not in str(shown.everything())
     files = []
@@ -220,12 +222,12 @@ def test_nothing_that_was_told_holds_an_id_or_a_pickle(
         assert path.suffix == ".py" or b"pickle" not in path.read_bytes()
 
 
-def test_told_again_nothing_is_there_twice(scene: Scene, shown: Shown, server: str) -> None:
+def test_told_again_nothing_is_there_twice(tracked: TrackedModel, shown: Shown, server: str) -> None:
     before = shown.everything()
-    for job in scene.jobs:
-        scene.tell(TrackingEventKind.JOB, job.id)
-    scene.tell(TrackingEventKind.ALIASES)
-    assert scene.publish(server) == len(scene.jobs) + 1
+    for job in tracked.jobs:
+        tracked.tell(TrackingEventKind.JOB, job.id)
+    tracked.tell(TrackingEventKind.ALIASES)
+    assert tracked.publish(server) == len(tracked.jobs) + 1
     after = shown.everything()
     for name, run in before["runs"].items():
         assert after["runs"][name] == run

@@ -23,7 +23,7 @@ from core.tracking.purging import purge
 from core.versions.privacy_rounding import coarse
 from tests.core.tracking.shown import Shown
 from tests.core.tracking.test_interruptions import Wire
-from tests.core.tracking.tracked_model import NewScene, Scene, trained
+from tests.core.tracking.tracked_model import NewTrackedModel, TrackedModel, trained
 from tests.mlflow_server import MlflowServer
 from tests.servers import free_port
 
@@ -38,20 +38,20 @@ def server(mlflow: MlflowServer) -> MlflowServer:
     return mlflow
 
 
-def mark(scene: Scene, *numbers: int) -> None:
+def mark(tracked: TrackedModel, *numbers: int) -> None:
     """Purge versions here: what comes before purging them there."""
-    with scene.database.write() as session:
+    with tracked.database.write() as session:
         for number in numbers:
-            session.get_one(Version, (scene.model.id, number)).state = VersionState.PURGED
+            session.get_one(Version, (tracked.model.id, number)).state = VersionState.PURGED
 
 
-def purged(scene: Scene, url: str, *numbers: int) -> dict[str, int]:
-    mark(scene, *numbers)
-    return purge(scene.database, url, "tests", scene.model.id, numbers)
+def purged(tracked: TrackedModel, url: str, *numbers: int) -> dict[str, int]:
+    mark(tracked, *numbers)
+    return purge(tracked.database, url, "tests", tracked.model.id, numbers)
 
 
-def weights(scene: Scene, number: int) -> bytes:
-    state = State.from_bytes(scene.store.get(scene.versions[number - 1].file))
+def weights(tracked: TrackedModel, number: int) -> bytes:
+    state = State.from_bytes(tracked.store.get(tracked.versions[number - 1].file))
     made: bytes = state.w.numpy().tobytes()
     return made
 
@@ -62,20 +62,20 @@ def holding(server: MlflowServer, data: bytes) -> list[Path]:
 
 
 def test_of_purged_versions_the_server_holds_no_weights(
-    new_scene: NewScene, server: MlflowServer, client: MlflowClient
+    new_tracked: NewTrackedModel, server: MlflowServer, client: MlflowClient
 ) -> None:
-    scene = trained(new_scene, 3)
-    shown = Shown(client, scene.name)
-    scene.promote(1)
-    scene.publish(server.url)
-    told, made = [version.mlflow or {} for version in scene.versions], shown.runs()
+    tracked = trained(new_tracked, 3)
+    shown = Shown(client, tracked.name)
+    tracked.promote(1)
+    tracked.publish(server.url)
+    told, made = [version.mlflow or {} for version in tracked.versions], shown.runs()
     assert shown.aliases()["champion"] == shown.aliases()["reference"] == told[0]["version"]
-    scene.promote(3)  # MLflow is not told before the others are purged
-    assert [len(holding(server, weights(scene, number))) for number in (1, 2, 3)] == [1, 1, 1]
-    gone = purged(scene, server.url, 1, 2)
+    tracked.promote(3)  # MLflow is not told before the others are purged
+    assert [len(holding(server, weights(tracked, number))) for number in (1, 2, 3)] == [1, 1, 1]
+    gone = purged(tracked, server.url, 1, 2)
     assert (gone["versions"], gone["models"]) == (2, 2)
     assert gone["files"] > 20
-    assert [len(holding(server, weights(scene, number))) for number in (1, 2, 3)] == [0, 0, 1]
+    assert [len(holding(server, weights(tracked, number))) for number in (1, 2, 3)] == [0, 0, 1]
     # nor what was uploaded with them
     assert len(list(server.folder.rglob(f"models/{model(made, 3)}/**/*.safetensors"))) == 1
     for number in (1, 2):
@@ -83,25 +83,25 @@ def test_of_purged_versions_the_server_holds_no_weights(
         with pytest.raises(MlflowException):
             client.get_logged_model(model(made, number))
         with pytest.raises(MlflowException):
-            client.get_model_version(scene.name, told[number - 1]["version"])
+            client.get_model_version(tracked.name, told[number - 1]["version"])
     # what is in service is still there, and so is what was measured
     assert shown.versions().keys() == {"3"}
     assert shown.aliases() == {"champion": told[2]["version"]}
-    (kept,) = holding(server, weights(scene, 3))
+    (kept,) = holding(server, weights(tracked, 3))
     assert len(PublishedModel(str(kept)).predict([[0.0, 0.0]])) == 1
     for name, run in shown.runs().items():
         assert run.data.metrics == made[name].data.metrics
         # pictures count single rows of the holdout
         assert bool(shown.figures(run)) == (run.data.tags["amend.version"] == "3")
-    assert [(v.mlflow or {})["version"] for v in scene.versions] == [None, None, told[2]["version"]]
+    assert [(v.mlflow or {})["version"] for v in tracked.versions] == [None, None, told[2]["version"]]
     # again, there is nothing to do; and what is told again is not uploaded again
-    assert purged(scene, server.url, 1, 2) == NOTHING
-    for job in scene.jobs:
-        scene.tell(TrackingEventKind.JOB, job.id)
-    scene.tell(TrackingEventKind.ALIASES)
-    scene.publish(server.url)
-    assert scene.entries == []
-    assert [len(holding(server, weights(scene, number))) for number in (1, 2, 3)] == [0, 0, 1]
+    assert purged(tracked, server.url, 1, 2) == NOTHING
+    for job in tracked.jobs:
+        tracked.tell(TrackingEventKind.JOB, job.id)
+    tracked.tell(TrackingEventKind.ALIASES)
+    tracked.publish(server.url)
+    assert tracked.entries == []
+    assert [len(holding(server, weights(tracked, number))) for number in (1, 2, 3)] == [0, 0, 1]
     assert shown.versions().keys() == {"3"}
 
 
@@ -113,7 +113,7 @@ def model(made: dict[str, Any], number: int) -> str:
 
 
 def test_an_upload_that_nobody_noted_is_found(
-    new_scene: NewScene, server: MlflowServer, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+    new_tracked: NewTrackedModel, server: MlflowServer, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Killed(BaseException):
         pass
@@ -121,76 +121,76 @@ def test_an_upload_that_nobody_noted_is_found(
     def kill(*_: Any) -> None:
         raise Killed
 
-    scene = trained(new_scene)
+    tracked = trained(new_tracked)
     with monkeypatch.context() as patch:
         patch.setattr(runs, "fill_model", kill)
         with pytest.raises(Killed):
-            scene.publish(server.url)
-    assert scene.versions[0].mlflow is None
-    assert len(holding(server, weights(scene, 1))) == 1
+            tracked.publish(server.url)
+    assert tracked.versions[0].mlflow is None
+    assert len(holding(server, weights(tracked, 1))) == 1
     # nor does it get lost if MLflow does not delete it
     with monkeypatch.context() as patch:
         patch.setattr(HttpArtifactRepository, "delete_artifacts", lambda *_: None)
         with pytest.raises(Conflict) as refused:
-            purged(scene, server.url, 1)
+            purged(tracked, server.url, 1)
     assert refused.value.code == "mlflow_not_purged"
-    assert refused.value.detail.endswith(f" files of version 1 of {scene.name}.")
-    gone = purged(scene, server.url, 1)
+    assert refused.value.detail.endswith(f" files of version 1 of {tracked.name}.")
+    gone = purged(tracked, server.url, 1)
     assert (gone["versions"], gone["models"]) == (0, 1)
-    assert holding(server, weights(scene, 1)) == []
-    scene.publish(server.url)
-    assert_told_without_weights(scene, server, client)
+    assert holding(server, weights(tracked, 1)) == []
+    tracked.publish(server.url)
+    assert_told_without_weights(tracked, server, client)
 
 
 def test_a_version_purged_before_it_is_told_is_not_uploaded(
-    new_scene: NewScene, server: MlflowServer, client: MlflowClient
+    new_tracked: NewTrackedModel, server: MlflowServer, client: MlflowClient
 ) -> None:
-    scene = trained(new_scene)
-    assert purged(scene, server.url, 1) == NOTHING
-    assert scene.versions[0].mlflow == {}, "looked for, and nothing found"
-    scene.publish(server.url)
-    assert_told_without_weights(scene, server, client)
+    tracked = trained(new_tracked)
+    assert purged(tracked, server.url, 1) == NOTHING
+    assert tracked.versions[0].mlflow == {}, "looked for, and nothing found"
+    tracked.publish(server.url)
+    assert_told_without_weights(tracked, server, client)
 
 
-def assert_told_without_weights(scene: Scene, server: MlflowServer, client: MlflowClient) -> None:
-    shown = Shown(client, scene.name)
-    assert scene.entries == []
+def assert_told_without_weights(tracked: TrackedModel, server: MlflowServer, client: MlflowClient) -> None:
+    shown = Shown(client, tracked.name)
+    assert tracked.entries == []
     (run,) = shown.runs().values()
     assert run.info.status == "FINISHED"
-    assert run.data.metrics["holdout/accuracy"] == coarse(scene.versions[0].metrics)["accuracy"]
+    assert run.data.metrics["holdout/accuracy"] == coarse(tracked.versions[0].metrics)["accuracy"]
     assert list(shown.logged_models()) == list(shown.versions()) == []
-    assert holding(server, weights(scene, 1)) == []
+    assert holding(server, weights(tracked, 1)) == []
 
 
 def test_a_version_purged_while_it_is_uploaded_is_forgotten_after_that(
-    new_scene: NewScene, server: MlflowServer, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+    new_tracked: NewTrackedModel, server: MlflowServer, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene, upload, counts = trained(new_scene), registry.ensure_logged_model, []
+    tracked, upload, counts = trained(new_tracked), registry.ensure_logged_model, []
     monkeypatch.setattr(purging, "POLL", 0.05)
-    purger = threading.Thread(target=lambda: counts.append(purged(scene, server.url, 1)))
+    purger = threading.Thread(target=lambda: counts.append(purged(tracked, server.url, 1)))
 
     def purge_meanwhile(*arguments: Any) -> str:
-        mark(scene, 1)
+        mark(tracked, 1)
         purger.start()
         purger.join(0.5)
         assert counts == [], "it waits"
         return upload(*arguments)
 
     monkeypatch.setattr(registry, "ensure_logged_model", purge_meanwhile)
-    scene.publish(server.url)
+    tracked.publish(server.url)
     purger.join(30)
     assert (counts[0]["versions"], counts[0]["models"]) == (1, 1)
-    assert_told_without_weights(scene, server, client)
+    assert_told_without_weights(tracked, server, client)
 
 
 def test_interrupted_anywhere_it_is_finished_by_another(
-    new_scene: NewScene, server: MlflowServer, monkeypatch: pytest.MonkeyPatch
+    new_tracked: NewTrackedModel, server: MlflowServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class CutOff(BaseException):
         pass
 
-    scene, hold, calls = trained(new_scene), publisher.Holding.__call__, [0, 0]
-    scene.publish(server.url)
+    tracked, hold, calls = trained(new_tracked), publisher.Holding.__call__, [0, 0]
+    tracked.publish(server.url)
 
     def cut(self: publisher.Holding, at_once: bool = False) -> None:
         calls[0] += 1
@@ -200,48 +200,48 @@ def test_interrupted_anywhere_it_is_finished_by_another(
 
     monkeypatch.setattr(publisher.Holding, "__call__", cut)
     cuts = 0
-    while (scene.versions[0].mlflow or {})["version"] is not None:
+    while (tracked.versions[0].mlflow or {})["version"] is not None:
         calls[:] = [0, calls[1] + 1]
         try:
-            purged(scene, server.url, 1)
+            purged(tracked, server.url, 1)
         except CutOff:
             cuts += 1
     assert cuts > 10
-    assert holding(server, weights(scene, 1)) == []
+    assert holding(server, weights(tracked, 1)) == []
 
 
 def test_what_others_did_in_mlflow_hides_no_weights(
-    new_scene: NewScene, server: MlflowServer, client: MlflowClient, tmp_path: Path
+    new_tracked: NewTrackedModel, server: MlflowServer, client: MlflowClient, tmp_path: Path
 ) -> None:
-    scene = trained(new_scene)
-    scene.publish(server.url)
-    (run,) = Shown(client, scene.name).runs().values()
+    tracked = trained(new_tracked)
+    tracked.publish(server.url)
+    (run,) = Shown(client, tracked.name).runs().values()
     copy = tmp_path / "copy.safetensors"
-    copy.write_bytes(weights(scene, 1))
+    copy.write_bytes(weights(tracked, 1))
     client.log_artifact(run.info.run_id, str(copy), "mine")
     client.delete_logged_model(run.outputs.model_outputs[0].model_id)
     client.delete_run(run.info.run_id)
     client.delete_experiment(run.info.experiment_id)
-    assert len(holding(server, weights(scene, 1))) == 2
-    gone = purged(scene, server.url, 1)
+    assert len(holding(server, weights(tracked, 1))) == 2
+    gone = purged(tracked, server.url, 1)
     assert (gone["versions"], gone["models"]) == (1, 0)
-    assert holding(server, weights(scene, 1)) == []
+    assert holding(server, weights(tracked, 1)) == []
 
 
 def test_a_database_that_mlflow_lost_hides_no_files(
-    new_scene: NewScene, server: MlflowServer, monkeypatch: pytest.MonkeyPatch
+    new_tracked: NewTrackedModel, server: MlflowServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MLflow says that there is nothing, and the files lie in its folder."""
-    scene = trained(new_scene)
-    scene.publish(server.url)
+    tracked = trained(new_tracked)
+    tracked.publish(server.url)
     monkeypatch.setattr(tracking_weights, "runs", lambda *_: iter(()))
     monkeypatch.setattr(registry, "set_aliases", lambda *_: None)
-    [version] = scene.versions
+    [version] = tracked.versions
     assert version.mlflow_folder
     with monkeypatch.context() as patch:
         patch.setattr(HttpArtifactRepository, "delete_artifacts", lambda *_: None)
         with pytest.raises(Conflict) as refused:
-            purged(scene, server.url, 1)
+            purged(tracked, server.url, 1)
         assert refused.value.code == "mlflow_not_purged"
 
         def broken(*_: Any) -> None:
@@ -249,49 +249,49 @@ def test_a_database_that_mlflow_lost_hides_no_files(
 
         patch.setattr(HttpArtifactRepository, "list_artifacts", broken)
         with pytest.raises(Conflict) as refused:
-            purged(scene, server.url, 1)
+            purged(tracked, server.url, 1)
         assert refused.value.code == "mlflow_not_purged"
     run_folder = list(server.folder.rglob(f"{(version.mlflow or {})['run_id']}/artifacts/figures/*"))
     assert run_folder
-    assert purged(scene, server.url, 1)["files"] > 10
-    assert holding(server, weights(scene, 1)) == []
+    assert purged(tracked, server.url, 1)["files"] > 10
+    assert holding(server, weights(tracked, 1)) == []
     assert not any(path.exists() for path in run_folder)
-    assert scene.versions[0].mlflow_folder is None
+    assert tracked.versions[0].mlflow_folder is None
 
 
-def test_without_an_answer_from_mlflow_it_is_unavailable(new_scene: NewScene, server: MlflowServer) -> None:
-    scene = trained(new_scene)
-    assert purged(scene, "", 1) == NOTHING, "there is no MLflow, and never was"
-    scene = trained(new_scene)
-    scene.publish(server.url)
+def test_without_an_answer_from_mlflow_it_is_unavailable(new_tracked: NewTrackedModel, server: MlflowServer) -> None:
+    tracked = trained(new_tracked)
+    assert purged(tracked, "", 1) == NOTHING, "there is no MLflow, and never was"
+    tracked = trained(new_tracked)
+    tracked.publish(server.url)
     wire = Wire(server.url, requests=12)
     for url in ("", f"http://127.0.0.1:{free_port()}", wire.url):
         with pytest.raises(Unavailable) as refused:
-            purged(scene, url, 1)
+            purged(tracked, url, 1)
         assert refused.value.code == "mlflow_unavailable"
     wire.cut()
     assert wire.left < 0
-    purged(scene, server.url, 1)
-    assert holding(server, weights(scene, 1)) == []
-    assert purged(scene, "", 1) == NOTHING
+    purged(tracked, server.url, 1)
+    assert holding(server, weights(tracked, 1)) == []
+    assert purged(tracked, "", 1) == NOTHING
 
 
 def test_it_waits_for_a_publisher_but_not_for_ever(
-    new_scene: NewScene, server: MlflowServer, monkeypatch: pytest.MonkeyPatch
+    new_tracked: NewTrackedModel, server: MlflowServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene = trained(new_scene)
+    tracked = trained(new_tracked)
     monkeypatch.setattr(purging, "WAIT", 0.2)
     monkeypatch.setattr(purging, "POLL", 0.05)
-    assert mutex.take(scene.database, publisher.LEASE, "tests", 60)
+    assert mutex.take(tracked.database, publisher.LEASE, "tests", 60)
     with pytest.raises(Unavailable) as refused:
-        purged(scene, server.url, 1)
+        purged(tracked, server.url, 1)
     assert refused.value.code == "mlflow_busy"
-    assert not mutex.take(scene.database, publisher.LEASE, "somebody else", 60), "the publisher keeps its lease"
-    mutex.give_back(scene.database, publisher.LEASE, "tests")
-    assert purged(scene, server.url, 1) == NOTHING
+    assert not mutex.take(tracked.database, publisher.LEASE, "somebody else", 60), "the publisher keeps its lease"
+    mutex.give_back(tracked.database, publisher.LEASE, "tests")
+    assert purged(tracked, server.url, 1) == NOTHING
 
 
-def test_a_version_that_would_be_uploaded_again_is_refused(new_scene: NewScene, server: MlflowServer) -> None:
-    scene = trained(new_scene)
+def test_a_version_that_would_be_uploaded_again_is_refused(new_tracked: NewTrackedModel, server: MlflowServer) -> None:
+    tracked = trained(new_tracked)
     with pytest.raises(ValueError, match="would be uploaded again"):
-        purge(scene.database, server.url, "tests", scene.model.id, [1])
+        purge(tracked.database, server.url, "tests", tracked.model.id, [1])

@@ -11,30 +11,30 @@ from mlflow import MlflowClient
 
 from core.versions.privacy_rounding import coarse
 from tests.core.tracking.shown import Shown
-from tests.core.tracking.tracked_model import NewScene, cloud
+from tests.core.tracking.tracked_model import NewTrackedModel, cloud
 
 pytestmark = pytest.mark.usefixtures("blank_pictures")
 
 
 def test_no_figure_in_mlflow_tells_what_a_row_of_the_holdout_lost(
-    new_scene: NewScene, server: str, client: MlflowClient
+    new_tracked: NewTrackedModel, server: str, client: MlflowClient
 ) -> None:
-    scene = new_scene()
-    scene.add(*cloud(300))
-    scene.adapt()
+    tracked = new_tracked()
+    tracked.add(*cloud(300))
+    tracked.adapt()
     for seed in (1, 2):
-        scene.add(*cloud(2, seed))
-        scene.adapt()
-    scene.retrain()
-    scene.publish(server)
-    shown = Shown(client, scene.name)
-    exact = [value for v in scene.versions for value in (v.metrics["loss"], (v.evaluation or {})["frozen"]["loss"])]
+        tracked.add(*cloud(2, seed))
+        tracked.adapt()
+    tracked.retrain()
+    tracked.publish(server)
+    shown = Shown(client, tracked.name)
+    exact = [value for v in tracked.versions for value in (v.metrics["loss"], (v.evaluation or {})["frozen"]["loss"])]
     told = [run.data.metrics["holdout/loss"] for run in shown.runs().values()]
     for line in shown.lines():
         told += shown.points(line, "loss/holdout").values()
     assert len(set(told)) < len(set(exact))
     assert not set(told) & set(exact)
-    rows = scene.versions[-1].metrics["rows"]
+    rows = tracked.versions[-1].metrics["rows"]
     step = min(abs(a - b) for a, b in combinations(set(told), 2)) if len(set(told)) > 1 else 1.0
     assert step * rows > 1, "a step of the grid is more than a row of this cloud loses"
 

@@ -42,14 +42,14 @@ class OutboxSender(Context):
 
 
 @dataclass
-class Scene:
+class TrackedModel:
     """One model of one database."""
 
     database: Database
     settings: Settings
     name: str = field(default_factory=lambda: f"m-{uuid.uuid4().hex[:8]}")
 
-    def create(self, **spec: Any) -> Scene:
+    def create(self, **spec: Any) -> TrackedModel:
         given = {"input": {"kind": "vector", "dim": 2}, "target": {"kind": "binary"}, **spec}
         policy = patch(Policy(), {**POLICY, **given.pop("policy", {})})
         training = TrainingSchema(**given.pop("training", {}))
@@ -142,13 +142,13 @@ def cloud(many: int, seed: int = 0, shift: float = 0.0) -> tuple[Any, Any]:
     return x, x @ [1.0, -2.0] + shift + 0.5 * rng.normal(size=many) > 0
 
 
-NewScene = Callable[..., Scene]
+NewTrackedModel = Callable[..., TrackedModel]
 
 
-def trained(new_scene: NewScene, many: int = 1) -> Scene:
+def trained(new_tracked: NewTrackedModel, many: int = 1) -> TrackedModel:
     """A model with some versions, not told yet."""
-    scene = new_scene()
+    tracked = new_tracked()
     for seed in range(many):
-        scene.add(*cloud(60, seed))
-        scene.adapt()
-    return scene
+        tracked.add(*cloud(60, seed))
+        tracked.adapt()
+    return tracked

@@ -139,7 +139,7 @@ def test_confusion_is_that_of_scikit_learn() -> None:
     state, holdout = trained("classes", problem("classes")), problem("classes", seed=1)
     [found] = evaluate([state], halves(holdout))
     expected = confusion_matrix(holdout.y.argmax(1), predicted(state, holdout).argmax(1))
-    assert found.drawn()["confusion"] == expected.tolist()
+    assert found.chart_data()["confusion"] == expected.tolist()
 
 
 @pytest.mark.parametrize("kind", ["binary", "classes"])
@@ -156,7 +156,7 @@ def test_calibration_is_the_mean_distance_of_confidence_and_accuracy_by_bins(kin
         if inside.any():
             error += inside.mean() * abs(confidence[inside].mean() - right[inside].mean())
     assert found.metrics["calibration"] == pytest.approx(error)
-    drawn = found.drawn()["reliability"]
+    drawn = found.chart_data()["reliability"]
     assert sum(point["count"] for point in drawn) == len(holdout)
     assert sum(p["count"] * abs(p["confidence"] - p["accuracy"]) for p in drawn) / len(holdout) == pytest.approx(error)
 
@@ -184,7 +184,7 @@ def test_several_versions_are_judged_as_each_alone(kind: str) -> None:
 def test_without_a_holdout_there_are_no_figures(kind: str) -> None:
     state = trained(kind, problem(kind))
     [found] = evaluate([state], [])
-    assert (found.metrics, found.drawn()) == ({}, {})
+    assert (found.metrics, found.chart_data()) == ({}, {})
 
 
 def test_predictions_that_are_no_numbers_are_no_errors(kind: str) -> None:
@@ -207,7 +207,7 @@ def test_many_classes_are_not_drawn() -> None:
         "regularizer": {"kind": "l2", "delta": 1.0},
     }
     [found] = evaluate([train(spec, [data]).state], [data])
-    assert found.drawn()["confusion"] is None
+    assert found.chart_data()["confusion"] is None
     assert 0 <= found.metrics["accuracy"] <= 1
 
 

@@ -26,7 +26,7 @@ from core.tables.keys import Scope
 from migrations import runner
 from service.app import build
 from service.http.middleware import RequestLog
-from tests.core.tracking.tracked_model import Scene
+from tests.core.tracking.tracked_model import TrackedModel
 
 settings, spec = Settings(home=Path(sys.argv[1])), json.loads(sys.argv[2])
 database = Database(settings)
@@ -47,7 +47,7 @@ async def use():
         bad = await api.post("/v1/models", json=narrow)
         told["bad"] = [bad.status_code, bad.json()["code"]]
         (await api.post(model + "/examples", json={"examples": rows})).raise_for_status()
-        Scene(database, settings, spec["name"]).adapt()
+        TrackedModel(database, settings, spec["name"]).adapt()
         answer = (await api.post(model + "/predictions", json={"inputs": [row["x"] for row in rows]})).json()
         right = np.mean([output["class"] == row["y"] for output, row in zip(answer["outputs"], rows)])
         return {**told, "right": bool(right > 0.85)}
