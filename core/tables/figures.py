@@ -119,6 +119,7 @@ class ComparisonFigures(TypedDict, total=False):
     calibration: SideFigures
     rmse: SideFigures
     rows: int
+    heaviest: float | None
     disagreement: float | None
     disagreement_se: float | None
     weight_distance: float | None

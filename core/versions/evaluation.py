@@ -52,6 +52,10 @@ class Mean:
         return self._mean.mean
 
     @property
+    def weight(self) -> float:
+        return self._mean.weight
+
+    @property
     def variance(self) -> float:
         return self._mean.squares / self._mean.weight if self.count else math.nan
 
@@ -103,6 +107,7 @@ class Evaluation(Accumulator):
         self.work = 2.0 * state.predictor.size
         classes = max(2, state.predictor.family.outputs)
         self._loss, self._square, self._right = Mean(), Mean(), Mean()
+        self._heaviest = 0.0
         self._classes = np.zeros((4, classes))
         """Of each class: how often it was predicted rightly, was predicted, was there; and the weight of those."""
         self._rows: list[Tensor] = []
@@ -132,6 +137,7 @@ class Evaluation(Accumulator):
             loss = loss - (y - torch.xlogy(y, y)).double().sum(1)
         loss = loss.cpu()
         self._loss.add(loss, weight)
+        self._heaviest = max(self._heaviest, float(weight.max()) if len(weight) else 0.0)
         if self.target != "classes":
             self._rows.append(torch.stack([mean[:, 0].double().cpu(), y[:, 0].double().cpu(), weight], 1))
         if not self.classifies:
@@ -162,7 +168,7 @@ class Evaluation(Accumulator):
     def sums(self) -> Tensors:
         found = {"loss": self._loss.sums(), "square": self._square.sums(), "right": self._right.sums()}
         found |= {"bins": torch.from_numpy(self._bins), "classes": torch.from_numpy(self._classes)}
-        found["rows"] = self.rows()
+        found |= {"rows": self.rows(), "heaviest": torch.tensor(self._heaviest, dtype=torch.float64)}
         return found if self._confusion is None else {**found, "confusion": torch.from_numpy(self._confusion)}
 
     def merge(self, sums: Tensors) -> None:
@@ -172,6 +178,7 @@ class Evaluation(Accumulator):
         self._bins += sums["bins"].numpy()
         self._classes += sums["classes"].numpy()
         self._rows.append(sums["rows"])
+        self._heaviest = max(self._heaviest, float(sums["heaviest"]))
         if self._confusion is not None:
             self._confusion += sums["confusion"].numpy()
 
@@ -187,6 +194,12 @@ class Evaluation(Accumulator):
         return cls(State.from_bytes(tensors["state"].numpy().tobytes(), device))
 
     @property
+    def heaviest(self) -> float | None:
+        """The share of all weights that one row has; None where all have the same."""
+        share = self._heaviest / self._loss.weight if self.count else 0.0
+        return share if share * self.count > 1 + 1e-9 else None
+
+    @property
     def metrics(self) -> dict[str, float]:
         """accuracy, calibration and f1 of classes, auc of yes/no, rmse and r2 of numbers, and the loss: 0 for a model
         that is certain and right.
@@ -195,11 +208,14 @@ class Evaluation(Accumulator):
         calibration is the expected calibration error; f1 is that of yes, or the mean over the classes. What begins
         with `baseline_` is what the best constant answer would get on the same rows: the commonest class, or the mean.
         Rows count by their weights, as scikit-learn's `sample_weight` has it, but for auc and f1; the weights of
-        classes count in none. `rows` is on how many it is measured, and what ends in `_se` the standard error.
+        classes count in none. `rows` is on how many it is measured, what ends in `_se` the standard error, and
+        `heaviest` the share of all weights that one row has, where they differ.
         """
         if self.count == 0:
             return {}
         found: dict[str, float] = {"rows": self.count, "loss": self._loss.value, "loss_se": self._loss.error}
+        if (heaviest := self.heaviest) is not None:
+            found["heaviest"] = heaviest
         if self.classifies:
             found |= {"accuracy": self._right.value, "accuracy_se": self._right.error}
             found["calibration"] = float(np.abs(self._bins[:, 0] - self._bins[:, 1]).sum() / self._bins[:, 2].sum())

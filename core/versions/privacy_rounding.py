@@ -4,6 +4,7 @@ Two versions' figures on holdouts that differ in one row tell that row: loss tim
 count of the other. A mean of n rows moves by at most its standard error (times n / (n - 1)) when one of them goes,
 whichever it is, since n times the standard error is the length of the vector of deviations. So a grid of two standard
 errors hides any row, and little is lost that the rows could prove. A share moves by 1 / n: steps of four rows will do.
+Where rows have weights, the share of the heaviest stands in the place of 1 / n.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Literal, cast, overload
 from core.tables.figures import CertificateFigures, ComparisonFigures, SideFigures
 
 ERROR = "_se"
-ROWS = "rows"
+ROWS, HEAVIEST = "rows", "heaviest"
 Side = Literal["loss", "accuracy", "auc", "f1", "calibration", "rmse"]
 SIDES: tuple[Side, ...] = ("loss", "accuracy", "auc", "f1", "calibration", "rmse")
 """Figures of a comparison that both versions have."""
@@ -63,10 +64,11 @@ def coarse(metrics: Mapping[str, float | None]) -> Mapping[str, float | None]:
     >>> coarse({"rows": 400, "rmse": 0.52, "baseline_rmse": 1.04, "r2": 0.75})
     {'rows': 400, 'rmse': 0.52, 'baseline_rmse': 1.04, 'r2': 0.75}
     """
-    rows = max(1, metrics.get(ROWS) or 1)
+    share_of_one = metrics.get(HEAVIEST) or 1 / max(1, metrics.get(ROWS) or 1)
+    rows = 1 / share_of_one
     found: dict[str, float | None] = {}
     for name, value in metrics.items():
-        if name == "r2" or (name.endswith(ERROR) and name.removesuffix(ERROR) in metrics):
+        if name in ("r2", HEAVIEST) or (name.endswith(ERROR) and name.removesuffix(ERROR) in metrics):
             continue
         if name == ROWS or not isinstance(value, (int, float)) or not math.isfinite(value):
             found[name] = value
@@ -76,7 +78,9 @@ def coarse(metrics: Mapping[str, float | None]) -> Mapping[str, float | None]:
             found[name] = share = min(1.0, on_grid(value, 4 / rows))
             near = math.sqrt(max(share * (1 - share), 1 / rows) / rows)  # what the rounded share makes of it
         else:
-            found[name] = on_grid(value, step_above(max(2 * error, 2 * abs(value) / rows, TINY)))
+            found[name] = on_grid(
+                value, step_above(max(2 * error / max(0.5, 1 - share_of_one), 2 * abs(value) / rows, TINY))
+            )
             near = step_above(max(error, TINY))
         if f"{name}{ERROR}" in metrics:
             found[f"{name}{ERROR}"] = significant(near, 3)
@@ -93,7 +97,7 @@ def sides_of(figures: ComparisonFigures) -> dict[str, SideFigures]:
 
 def coarse_pair(figures: ComparisonFigures, errors: Mapping[str, float]) -> ComparisonFigures:
     """The same for a comparison of two versions, on grids that the standard errors of one of them make."""
-    rows: dict[str, float | None] = {ROWS: figures.get("rows")}
+    rows: dict[str, float | None] = {ROWS: figures.get("rows"), HEAVIEST: figures.get("heaviest")}
     found: dict[str, object] = {**figures}
     for name, sides in sides_of(figures).items():
         given = {**rows, f"{name}{ERROR}": errors.get(f"{name}{ERROR}")}
@@ -104,6 +108,7 @@ def coarse_pair(figures: ComparisonFigures, errors: Mapping[str, float]) -> Comp
         found |= coarse(rows | apart)
     # what a removal has left of the way: its first digit already tells which examples went
     found.pop("weight_distance", None)
+    found.pop(HEAVIEST, None)
     return cast(ComparisonFigures, found)
 
 

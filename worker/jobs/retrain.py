@@ -100,6 +100,7 @@ def compare_with(snapshot: ModelSnapshot, adapted: Version, current: State, draf
         pair = compare(current, draft.state, snapshot.sampled)
     figures: ComparisonFigures = {
         "rows": pair.one.count,
+        "heaviest": pair.one.heaviest,
         "disagreement": pair.disagreement,
         "disagreement_se": pair.errors.get("disagreement"),
         "weight_distance": weight_distance(current, draft.state),

@@ -21,18 +21,24 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from core.kprior.adaptation.dense import AnchoredModel
+from core.kprior.certificate.anchored_bound import bound_from
 from core.kprior.certificate.certificate import Measurement
 from core.kprior.certificate.dense import is_dense
 from core.kprior.certificate.refinement import refine
 from core.kprior.data.examples import Data, Examples
 from core.kprior.memory.memory import MemoryPolicy
+from core.kprior.passes.rounding_error import EPSILON
 from core.kprior.state import State
 
 FINEST, COARSEST = 2.0**-10, 2.0**-6
 """How far the grid point may be from the weights: a share of their length. From a finer one fewer passes lead back to
 the optimum; where rounding blurs more (many examples, a weak penalty), only a coarser one hides the rest."""
 NEAR_PASSES = 3
-"""To the optimum, as near as rounding allows."""
+"""To the optimum, as near as rounding allows: as many whoever is erased, and more for those alone who weighed so much
+that three will not do."""
+SLACK = 4.0
+"""How much more than rounding may be left of the way."""
 CHANCE = 2.0**-10
 """That a coordinate is so near to the middle between two grid points that the way there decides."""
 
@@ -63,7 +69,7 @@ def refine_for_erasure(
     holdout
         Examples whose predictions are bounded, too.
     policy
-        Of the new memory; without one it stays as large as it was.
+        Of the new memory; the default one without.
     seed
         Of the choice of memory.
 
@@ -99,12 +105,16 @@ def refine_for_erasure(
     """
     if not is_dense(state):
         raise ValueError("only a linear model that carries its whole curvature can be cleared: train others anew")
-    refine_all = partial(refine, policy=policy, forced=True, seed=seed)
-    # as many passes whoever is erased: their number would tell something
+    refine_all = partial(refine, policy=policy or MemoryPolicy(), forced=True, seed=seed)
     found = refine_all(state, memory, data, tolerance=0.0, rounds=NEAR_PASSES)
-    grid = choose_grid(found.certificate.relative, state.predictor.size)
+    grid = choose_grid(rounding_of(found), state.predictor.size)
     if grid is None:
         return None
+    while not found.certificate.meets(hidden_rest(grid, state.predictor.size)):
+        if found.cost.data_passes > rounds:
+            return None
+        further = refine_all(found.state, found.memory, data, tolerance=0.0, rounds=1)
+        found = replace(further, cost=found.cost + further.cost)
     start = replace(found.state, w=round_to_grid(found.state.w, grid))
     clean = refine_all(start, found.memory, data, tolerance=tolerance, rounds=rounds, holdout=holdout, afresh=True)
     if not clean.certificate.meets(tolerance):
@@ -113,20 +123,33 @@ def refine_for_erasure(
     return replace(clean, certificate=replace(clean.certificate, passes=cost.data_passes), cost=cost)
 
 
-def choose_grid(rest: float | None, size: int) -> float | None:
-    """The finest grid that hides which rest, of at most so much of |w|, `size` weights had; None if none does, or if no
-    rest is known.
+def rounding_of(found: Measurement) -> float:
+    """How far, relative to |w|, rounding alone can have kept weights from the optimum: the retained examples' own."""
+    here, w = AnchoredModel.of(found.state, found.memory), found.state.w
+    error = 4 * EPSILON * (2 * here.anchor.rounding + float(here.regularizer.magnitude(w).sum()))
+    family = here.predictor.family
+    bound = bound_from(here.anchor, here.regularizer, family, here.factor, torch.zeros_like(w), 0.0, error=error)
+    return bound.distance / float(w.norm()) if bound.distance > 0 else 0.0
 
-    The rest is rounding alone, and that is the retained examples': whoever is erased, the grid is the same.
 
-    >>> choose_grid(1e-12, 10) == FINEST, choose_grid(1e-8, 100) == 2**-7, choose_grid(1e-3, 10)
+def choose_grid(rounding: float, size: int) -> float | None:
+    """The finest grid that hides what rounding left of the way of `size` weights; None if none does.
+
+    That is the retained examples' alone: whoever is erased, the grid is the same.
+
+    >>> choose_grid(1e-13, 10) == FINEST, choose_grid(1e-8, 25) == 2**-7, choose_grid(1e-3, 10)
     (True, True, None)
     """
-    # with a spacing of at least grid |w| / (2 sqrt(P)), 2 sqrt(P) b / q is at most 4 P b / (grid |w|)
-    grid = math.inf if rest is None else 4 * size * rest / CHANCE
+    grid = SLACK * rounding / hidden_rest(1.0, size)
     if not grid <= COARSEST:
         return None
     return max(FINEST, 2.0 ** math.ceil(math.log2(grid))) if grid > 0 else FINEST
+
+
+def hidden_rest(grid: float, size: int) -> float:
+    """The rest, relative to |w|, that a grid hides but for a chance of CHANCE."""
+    # with a spacing of at least grid |w| / (2 sqrt(P)), 2 sqrt(P) b / q is at most 4 P b / (grid |w|)
+    return CHANCE * grid / (4 * size)
 
 
 def round_to_grid(w: Tensor, grid: float) -> Tensor:
@@ -139,4 +162,5 @@ def round_to_grid(w: Tensor, grid: float) -> Tensor:
     if length == 0:
         return torch.zeros_like(w)
     spacing = 2.0 ** math.floor(math.log2(length))
-    return torch.round(w / spacing) * spacing
+    # of a weight of -0.0 the sign would tell from which side it came
+    return torch.round(w / spacing) * spacing + 0.0

@@ -72,6 +72,8 @@ def change_sums(
     grown = not past_space.holds(space)
     if grown:  # the first examples that have a say in some weight: before, it had the penalty alone
         smallest = min(anchor.smallest, past_space.least_penalty(before)) / ratio
+    if past_space.differences and not space.differences:  # flat directions of a softmax were left out, and are in now
+        smallest = 0.0
     if regularizer is not state.regularizer or (grown and len(H) <= EIGENVALUE_SIZE):
         smallest = max(smallest, smallest_eigenvalue(H, space))
     if int(failed):  # the factor is that of another matrix: nothing follows from it

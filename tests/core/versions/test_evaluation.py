@@ -26,6 +26,7 @@ from sklearn.metrics import (
 from core.kprior import Examples, State, train
 from core.versions import scores
 from core.versions.evaluation import BINS, MOST_CLASSES, Mean, evaluate
+from core.versions.privacy_rounding import coarse
 from core.versions.scores import area_under_curve, explained
 
 TARGETS = {
@@ -106,7 +107,8 @@ def test_metrics_are_those_of_scikit_learn(kind: str, weighted: bool) -> None:
         expected["baseline_rmse"] = root_mean_squared_error(y, baseline, **v)
     assert {name: found.metrics[name] for name in expected} == pytest.approx(expected)
     errors = {f"{name}_se" for name in expected.keys() - {"r2", "baseline_accuracy"}}
-    assert set(found.metrics) - set(expected) - {"calibration"} == {"rows"} | errors
+    heaviest = {"heaviest"} if weighted else set()
+    assert set(found.metrics) - set(expected) - {"calibration"} == {"rows"} | heaviest | errors
 
 
 def test_standard_errors_are_what_chance_makes_of_the_figures(kind: str) -> None:
@@ -235,6 +237,21 @@ def test_a_mean_moves_by_little_more_than_its_error_when_a_row_goes(
     left = sum(v for _, v in rest)
     moved = abs(before.value - mean(rest).value)
     assert moved <= before.error * (left + rows[gone][1]) / left + 1e-9
+
+
+@pytest.mark.parametrize("weight", [1.0, 30.0, 300.0])
+def test_figures_that_are_shown_do_not_tell_a_row_that_weighs_much(weight: float) -> None:
+    rows = problem("binary")
+    state, others = trained("binary", rows), replace(rows, weight=torch.ones(len(rows), dtype=torch.float64))
+    wrong = Examples(rows.key[:1] + 10_000, rows.x[:1], 1 - rows.y[:1], torch.tensor([weight], dtype=torch.float64))
+    [[with_row], [without]] = [evaluate([state], data) for data in ([others, wrong], [others])]
+    step = 4 * weight / (len(rows) + weight)
+    for name in ("accuracy", "baseline_accuracy", "calibration"):
+        assert abs(with_row.metrics[name] - without.metrics[name]) < step
+        shown = coarse(with_row.metrics)[name]
+        assert shown is not None
+        assert shown == pytest.approx(round(with_row.metrics[name] / step) * step, abs=1e-9)
+    assert "heaviest" not in coarse(with_row.metrics)
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=4, max_size=40), st.data())

@@ -116,7 +116,8 @@ def growth(before: Tensor, after: Tensor, M: Tensor, K: int) -> float:
     of them has nothing to do with it, and may be free in one model and penalised in the other.
     """
     D = M.shape[1]
-    classes = torch.eye(K).to(M) if K == 1 else torch.linalg.qr(torch.eye(K).to(M)[:, 1:] - 1 / K)[0].contiguous()
+    classes = torch.eye(K).to(M) if K == 1 else torch.linalg.qr(torch.eye(K).to(M)[:, 1:] - 1 / K)[0]
+    classes = classes.clone(memory_format=torch.contiguous_format)  # `contiguous` leaves strides that kron refuses
     old = torch.linalg.solve_triangular(before, torch.kron(classes, torch.eye(D).to(M)), upper=False)
     new = torch.linalg.solve_triangular(after, torch.kron(classes, M.contiguous()), upper=False)
     R = torch.linalg.qr(old, mode="r")[1]

@@ -16,7 +16,7 @@ from core.kprior.model.architectures import Linear
 from core.kprior.model.categories import UNSEEN
 from core.kprior.model.encoders import Category, TableEncoder
 from core.kprior.objective.tasks import AddData, Task
-from core.kprior.passes.moments import Moments
+from core.kprior.passes.moments import LEAST, Moments
 
 
 def take_units(old: object, new: object, conversion: Conversion, count: int, tasks: Sequence[Task]) -> None:
@@ -27,9 +27,9 @@ def take_units(old: object, new: object, conversion: Conversion, count: int, tas
     for chunk in chunks_of([task.data for task in tasks if isinstance(task, AddData)]):
         seen.add(chunk)
     constants = torch.tensor([conversion.columns[j].constant for j in new.numbers], dtype=torch.float64)
-    there = ~constants.isnan() * count
+    there = ~constants.isnan() * count  # each once: what old rows weigh together is not known
     seen.merge({"count": there, "mean": constants.nan_to_num(), "square": torch.zeros_like(constants)})
-    new.set_units(seen.mean, (seen.square / seen.count.clamp(min=1)).sqrt())
+    new.set_units(seen.mean, (seen.square / seen.count.clamp(min=LEAST)).sqrt())
     for place, j in enumerate(new.numbers):
         index = conversion.columns[j].index
         if index is not None:

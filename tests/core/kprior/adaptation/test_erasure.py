@@ -20,7 +20,7 @@ from core.kprior import (
     refine_for_erasure,
     train,
 )
-from core.kprior.adaptation.erasure import FINEST, choose_grid
+from core.kprior.adaptation.erasure import FINEST, choose_grid, rounding_of
 from core.kprior.data.examples import concatenate
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import FAMILIES, QUADRATIC, TENTH, distance, examples_of, l2, outputs_of, rows, spec_of
@@ -66,12 +66,37 @@ def test_state_is_the_same_to_the_last_bit_whoever_was_erased(kind: str, regular
     assert len({state.to_bytes() for state in states if state is not None}) == 1
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_person_who_weighed_much_leaves_the_same_state_as_another(seed: int) -> None:
+    spec, others = spec_of("binary", 3, regularizer=l2(0.1)), rows(examples_of("binary", 240, 3, seed=seed), 40, 240)
+    ordinary = strangers("binary", 3, 1)[0]
+    contrary = examples_of("binary", 40, 3, seed=50 + seed)
+    contrary = Examples(contrary.key + 1000, contrary.x * 3, 1 - contrary.y)
+    states = [erased(spec, person, others) for person in (ordinary, contrary)]
+    assert states[0] is not None
+    assert states[1] is not None
+    assert states[0].to_bytes() == states[1].to_bytes()
+
+
+def test_a_weight_that_no_example_has_a_say_in_does_not_tell_from_which_side_it_came() -> None:
+    spec, others = (
+        spec_of("binary", 2, QUADRATIC, regularizer=l2(0.7, True)),
+        rows(examples_of("binary", 140, 2), 3, 140),
+    )
+    x = others.x.clone()
+    x[torch.arange(len(x)), torch.arange(len(x)) % 2] = 0  # no row has both: their product is nowhere
+    others = Examples(others.key, x, others.y)
+    states = [erased(spec, person, others) for person in strangers("binary", 2, 6)]
+    assert None not in states
+    assert len({state.to_bytes() for state in states if state is not None}) == 1
+
+
 def test_where_rounding_blurs_the_weights_a_coarser_grid_hides_who_was_erased() -> None:
     spec, others = spec_of("binary", 5, regularizer=l2(2e-4)), rows(examples_of("binary", 2_000, 5), 3, 2_000)
     twice = [Examples(e.key, e.x[:, [0, 1, 2, 3, 3]], e.y) for e in (others, *strangers("binary", 5, 4))]
     adapted = without_person(spec, twice[1], twice[0])
     near = refine(adapted.state, adapted.memory, twice[0].chunks(64), tolerance=0.0, rounds=3, forced=True)
-    grid = choose_grid(near.certificate.relative or 1.0, len(adapted.state.w))
+    grid = choose_grid(rounding_of(near), len(adapted.state.w))
     assert grid is not None
     assert grid > FINEST
     states = [erased(spec, person, twice[0]) for person in twice[1:]]

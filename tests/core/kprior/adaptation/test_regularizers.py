@@ -27,6 +27,7 @@ from core.kprior import (
     refine,
     train,
 )
+from core.kprior.adaptation.dense import hessian_of
 from core.kprior.curvature import is_wide
 from tests.core.kprior.oracles import Array, design_matrix, means, sklearn_fit
 from tests.core.kprior.problems import (
@@ -275,3 +276,17 @@ def test_a_network_begins_at_the_given_weights_and_stays_near_them() -> None:
     change = ChangeRegularizer({**l2(1e4, True), "toward": elsewhere})
     moved = adapt(near.state, near.memory, [change], training=training).state
     assert float((moved.w - torch.tensor(elsewhere)).norm() / moved.w.norm()) < 0.05
+
+
+def test_a_penalty_that_differs_by_class_leaves_no_more_curvature_than_there_is() -> None:
+    x, y = (
+        torch.linspace(-1e-3, 2e-3, 8, dtype=torch.float64)[:, None],
+        torch.eye(2, dtype=torch.float64)[torch.arange(8) % 2],
+    )
+    target = {"kind": "classes", "values": [0, 1]}
+    spec = {"input": {"kind": "vector", "dim": 1}, "target": target, "architecture": LINEAR, "regularizer": l2(4.0)}
+    base = train(spec, [Examples(torch.arange(8), x, y)])
+    each = {"kind": "l2", "delta": [4.0, 1e-3, 4.0, 0.0]}  # no longer the same for both: the constant has a say
+    state = adapt(base.state, base.memory, [ChangeRegularizer(each)]).state
+    H = hessian_of(state.predictor, state.regularizer, state.anchor)
+    assert state.anchor.smallest <= float(torch.linalg.eigvalsh(H)[0]) * (1 + 1e-9)

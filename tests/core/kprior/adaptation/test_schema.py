@@ -63,7 +63,10 @@ TARGETS = {
     "number": {"kind": "number"},
     "count": {"kind": "count"},
     "classes": {"kind": "classes", "values": ["a", "b", "c"]},
+    "two classes": {"kind": "classes", "values": ["a", "b"]},
 }
+ORACLES = [name for name in TARGETS if name != "two classes"]
+"""Of two classes scikit-learn has one set of weights, and the softmax two."""
 
 
 def spec_of(given: dict[str, Any], target: dict[str, Any], degree: int = 1) -> Any:
@@ -90,6 +93,8 @@ def targets_of(x: Tensor, kind: str, seed: int = 9) -> Tensor:
     f = x[:, -1].nan_to_num() / 4 + torch.randn(len(x), generator=generator)
     if kind == "classes":
         return torch.nn.functional.one_hot((f > -0.5).long() + (f > 0.7).long(), 3).double()
+    if kind == "two classes":
+        return torch.nn.functional.one_hot((f > 0).long(), 2).double()
     y = {"binary": f > 0, "number": f, "count": (f.exp() * 2).floor()}[kind]
     return y.double()[:, None]
 
@@ -131,7 +136,7 @@ def distance(state: State, w: Tensor) -> float:
     return float((state.w - w).norm())
 
 
-@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize("kind", ORACLES)
 @pytest.mark.parametrize("new", [GROWN, SHRUNK], ids=["grown", "shrunk"])
 def test_with_all_rows_in_memory_other_columns_are_exact(kind: str, new: dict[str, Any]) -> None:
     case = Case(kind, new, ALL)
@@ -146,7 +151,7 @@ def test_products_of_columns_follow_too() -> None:
     assert distance(state, retrained.w) <= 1e-5 * float(state.w.norm())
 
 
-@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize("kind", ORACLES)
 @pytest.mark.parametrize("new", [GROWN, SHRUNK], ids=["grown", "shrunk"])
 def test_the_bound_covers_the_truth_after_other_columns(kind: str, new: dict[str, Any]) -> None:
     case = Case(kind, new, SOME)
