@@ -36,6 +36,7 @@ from service.open_inference import endpoints as open_inference
 from service.open_inference.endpoints import HEAD_LENGTH
 from service.openapi import document_of
 from service.pages import model, overview, privacy, visitors
+from service.predictions import bulk
 from service.predictions import endpoints as predictions
 from service.predictions.version_cache import VersionCache
 from service.versions import downloads
@@ -134,7 +135,7 @@ def build(settings: Settings) -> FastAPI:
     app.mount("/assets", StaticFiles(packages=[("service.pages", "static")]))
     app.openapi = lambda: document_of(app)  # type: ignore[method-assign]
     data = (exports, examples, removals)  # in this order: else `export` would be taken for an example's id
-    made = (jobs, imports, versions, downloads, predictions)
+    made = (jobs, imports, versions, downloads, predictions, bulk)
     pages = (overview, model, privacy, visitors)
     for resource in (models, *data, *made, erasures, subjects, keys, webhooks, operations, *pages):
         app.include_router(resource.router)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
-from fastapi import APIRouter, Query, Request
-from starlette.responses import Response, StreamingResponse
+from fastapi import APIRouter
+from starlette.responses import Response
 
 from core.kprior.model.spec import Spec
 from core.ledger.exports import ExportedRows, read_exported
@@ -19,18 +16,13 @@ from core.models import catalog
 from service.context import ContextDep
 from service.http.auth import AuthenticatedRoute, Reader
 from service.http.problems import problem_responses
+from service.http.table_streams import CONTENT, AnswerFormat, stream
 from service.models.endpoints import Name
 from service.parsing.inputs import inputs_of
 from service.parsing.targets import Targets
 
 router = APIRouter(prefix="/v1/models/{name}/examples/export", tags=["Examples"], route_class=AuthenticatedRoute)
 
-Format = Literal["arrow", "parquet"]
-MEDIA_TYPES: dict[Format, str] = {
-    "arrow": "application/vnd.apache.arrow.stream",
-    "parquet": "application/vnd.apache.parquet",
-}
-BINARY = {"schema": {"type": "string", "format": "binary"}}
 ROWS, BYTES = 50_000, 8 * 2**20
 """Of a record batch, and so of a row group, about: those of the ledger can be far smaller, where much was removed."""
 
@@ -38,32 +30,19 @@ ROWS, BYTES = 50_000, 8 * 2**20
 @router.get(
     "",
     response_class=Response,
-    responses={
-        200: {"description": "The examples.", "content": dict.fromkeys(MEDIA_TYPES.values(), BINARY)},
-        **problem_responses(404),
-    },
+    responses={200: {"description": "The examples.", "content": CONTENT}, **problem_responses(404)},
 )
-def export_examples(
-    request: Request,
-    name: Name,
-    caller: Reader,
-    context: ContextDep,
-    format: Annotated[
-        Format | None, Query(description="Missing: Parquet, if `Accept` asks for it; else an Arrow stream.")
-    ] = None,
-) -> StreamingResponse:
+def export_examples(name: Name, caller: Reader, context: ContextDep, form: AnswerFormat) -> Response:
     """All examples in force, in the order they came, with the columns that a batch of them has: `id`, `y`, `weight`,
     `split`, and the features by their names, or `x`; never the subject. They are those of the moment it was asked.
     """
-    form: Format = format or ("parquet" if MEDIA_TYPES["parquet"] in request.headers.get("accept", "") else "arrow")
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
         model_id, head, layout = model.id, model.head, layout_at(session, model.id, model.head)
-    schema = schema_of(layout.spec).with_metadata({"model": name, "position": str(head)})
+    schema = schema_of(layout.spec)
     rows = read_exported(context.database, model_id, layout, head)
-    batches = merge((to_record_batch(some, layout.spec) for some in rows), schema)
-    headers = {"Content-Disposition": f'attachment; filename="{name}-{head}.{form}"'}
-    return StreamingResponse(write(batches, schema, form), headers=headers, media_type=MEDIA_TYPES[form])
+    tables = merge((to_record_batch(some, layout.spec) for some in rows), schema)
+    return stream(tables, schema, form, f"{name}-{head}", {"model": name, "position": str(head)})
 
 
 def schema_of(spec: Spec) -> pa.Schema:
@@ -97,38 +76,3 @@ def merge(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.T
             waiting, rows, size = [], 0, 0
     if waiting:
         yield pa.Table.from_batches(waiting, schema).combine_chunks()
-
-
-class Outgoing(io.RawIOBase):
-    """A file that is written and sent at the same time: it keeps what was not sent yet."""
-
-    def __init__(self) -> None:
-        self.waiting: list[bytes] = []
-        self.size = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self.size
-
-    def write(self, data: Any) -> int:
-        self.waiting.append(bytes(data))
-        self.size += len(self.waiting[-1])
-        return len(self.waiting[-1])
-
-    def take(self) -> bytes:
-        """What was written since."""
-        taken, self.waiting = b"".join(self.waiting), []
-        return taken
-
-
-def write(tables: Iterable[pa.Table], schema: pa.Schema, form: Format) -> Iterator[bytes]:
-    """The bytes of a stream or a file, as they come."""
-    out = Outgoing()
-    made = pa.ipc.new_stream(out, schema) if form == "arrow" else pa.parquet.ParquetWriter(out, schema)
-    with made as writer:
-        for table in tables:
-            writer.write_table(table)
-            yield out.take()
-    yield out.take()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from core.errors import Invalid, TooLarge
-from core.kprior.model.spec import Spec
+from core.kprior.model.spec import PredictorSpec
 from core.ledger.batch import Batch, Split, subject_hashes
 from service.parsing.inputs import Inputs, inputs_of
 
@@ -23,15 +23,18 @@ SPLITS: dict[str | None, Split] = {None: None, "train": False, "holdout": True}
 
 
 @dataclass(frozen=True)
-class Reader:
-    """What a body is read with: the model's spec, limits, and the key of subject hashes."""
+class RowReader:
+    """What a body is read with: the model's spec, and limits."""
 
-    spec: Spec
+    spec: PredictorSpec
     max_batch: int
     max_bytes: int
-    secret: bytes
-    caseless: bool = False
-    """Whether subjects are the same whatever their case."""
+    where: ClassVar[str]
+    """What errors call the list of its rows."""
+    what: ClassVar[str]
+    """What one of them is."""
+    needed: ClassVar[tuple[str, ...]]
+    """Columns that a table must have besides the features."""
 
     @cached_property
     def inputs(self) -> Inputs:
@@ -41,6 +44,29 @@ class Reader:
     def most(self) -> int:
         """Examples in one request: as stored, they take no more bytes than a body may have."""
         return max(1, min(self.max_batch, self.max_bytes // (self.inputs.width * np.dtype(self.inputs.dtype).itemsize)))
+
+    def check_size(self, size: int, exactly: bool = True) -> None:
+        if size == 0:
+            raise Invalid("batch_empty", f"There is no {self.what} in the body.")
+        if size > self.most:
+            raise batch_too_large(size, self.most, self.where, exactly)
+
+    def check_unpacked(self, size: int) -> None:
+        if size > self.max_bytes:
+            message = (
+                f"The body unpacks to {size} bytes; {self.max_bytes} are allowed. Send fewer {self.where} in a request."
+            )
+            raise TooLarge("body_too_large", message)
+
+
+@dataclass(frozen=True)
+class Reader(RowReader):
+    """The same for examples, with the key of subject hashes."""
+
+    secret: bytes
+    caseless: bool = False
+    """Whether subjects are the same whatever their case."""
+    where, what, needed = WHERE, "example", ("id", "y")
 
     def batch(
         self, ids: pa.StringArray, subjects: Sequence[Any], splits: Sequence[Any], x: Any, y: Any, weights: Any
@@ -54,18 +80,11 @@ class Reader:
         chosen = splits if splits.count(None) == len(splits) else [SPLITS[s] for s in splits]
         return Batch(ids, hashes, x, y, chosen, weights=weights)
 
-    def check_size(self, size: int, exactly: bool = True) -> None:
-        if size == 0:
-            raise Invalid("batch_empty", "There is no example in the body.")
-        if size > self.most:
-            raise batch_too_large(size, self.most, "examples", exactly)
 
-    def check_unpacked(self, size: int) -> None:
-        if size > self.max_bytes:
-            message = (
-                f"The body unpacks to {size} bytes; {self.max_bytes} are allowed. Send fewer examples in a request."
-            )
-            raise TooLarge("body_too_large", message)
+class InputReader(RowReader):
+    """The same for inputs of predictions."""
+
+    where, what, needed = "inputs", "input", ()
 
 
 def batch_too_large(size: int, most: int, what: str, exactly: bool = True) -> TooLarge:

@@ -15,7 +15,7 @@ import pyarrow.parquet
 from core.errors import Invalid, Malformed
 from core.ledger.batch import Batch
 from service.examples import arrow_sizes, parquet_sizes
-from service.examples.reader import SPLITS, WHERE, Reader
+from service.examples.reader import SPLITS, WHERE, Reader, RowReader
 from service.parsing import columns, weights
 from service.parsing.targets import Targets
 
@@ -71,6 +71,15 @@ def parse_csv(body: bytes, types: dict[str, pa.DataType]) -> pa.Table:
 
 
 def read_arrow(reader: Reader, body: bytes) -> Batch:
+    return from_table(reader, open_arrow(reader, body))
+
+
+def read_parquet(reader: Reader, body: bytes) -> Batch:
+    return from_table(reader, open_parquet(reader, body))
+
+
+def open_arrow(reader: RowReader, body: bytes) -> pa.Table:
+    """The table of an Arrow stream, within the limits and with the columns that the reader asks for."""
     if body.startswith(FEATHER):
         raise Malformed("body_malformed", "This is Arrow's file format (Feather); send Arrow's stream format.")
     try:
@@ -80,13 +89,13 @@ def read_arrow(reader: Reader, body: bytes) -> Batch:
         reader.check_unpacked(sizes.unpacked)
         with pa.ipc.open_stream(pa.BufferReader(body)) as stream:
             check_schema(reader, stream.schema)
-            table = gather(reader, stream, stream.schema)
+            return gather(reader, stream, stream.schema)
     except (pa.ArrowException, OSError, ValueError, EOFError, struct.error) as error:
         raise Malformed("body_malformed", f"The body is not a complete Arrow stream: {error}") from None
-    return from_table(reader, table)
 
 
-def read_parquet(reader: Reader, body: bytes) -> Batch:
+def open_parquet(reader: RowReader, body: bytes) -> pa.Table:
+    """The same of a Parquet file."""
     try:
         sizes = parquet_sizes.sizes_of(body)
         metadata = pa.parquet.read_metadata(pa.BufferReader(body))
@@ -99,13 +108,12 @@ def read_parquet(reader: Reader, body: bytes) -> Batch:
         texts = [field.name for field in schema if columns.is_text(field.type)]
         file = pa.parquet.ParquetFile(pa.BufferReader(body), metadata=metadata, read_dictionary=texts)
         # by and by: damaged statistics of a column end the process
-        table = gather(reader, file.iter_batches(batch_size=1024, use_threads=False), file.schema_arrow)
+        return gather(reader, file.iter_batches(batch_size=1024, use_threads=False), file.schema_arrow)
     except (pa.ArrowException, OSError, ValueError, IndexError) as error:
         raise Malformed("body_malformed", f"The body is not a Parquet file: {error}") from None
-    return from_table(reader, table)
 
 
-def gather(reader: Reader, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+def gather(reader: RowReader, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """The table of some batches, as long as they stay within the limits."""
     kept: list[pa.RecordBatch] = []
     rows = 0
@@ -122,7 +130,7 @@ def gather(reader: Reader, batches: Iterable[pa.RecordBatch], schema: pa.Schema)
     return pa.Table.from_batches(kept, schema)
 
 
-def check_schema(reader: Reader, schema: pa.Schema) -> None:
+def check_schema(reader: RowReader, schema: pa.Schema) -> None:
     """Names and types of columns, before a row of them is read."""
     check_width(reader, len(schema))
     try:
@@ -131,28 +139,28 @@ def check_schema(reader: Reader, schema: pa.Schema) -> None:
         raise Malformed("body_malformed", "A column's name is not UTF-8.") from None
     check_names(reader, names)
     for field in schema:
-        columns.check_type(field.type, WHERE, field.name)
+        columns.check_type(field.type, reader.where, field.name)
 
 
-def check_width(reader: Reader, count: int) -> None:
+def check_width(reader: RowReader, count: int) -> None:
     known = len(columns.RESERVED) + reader.inputs.width
     if count > known:
         message = f"{count} columns; this model has {reader.inputs.width} features"
-        raise Invalid.at((WHERE,), "example_shape_mismatch", message)
+        raise Invalid.at((reader.where,), "example_shape_mismatch", message)
 
 
-def check_names(reader: Reader, names: list[str]) -> None:
+def check_names(reader: RowReader, names: list[str]) -> None:
     check_width(reader, len(names))
     if len(set(names)) < len(names):
         raise Invalid("column_invalid", "Two columns have the same name.")
-    for name in ("id", "y"):
+    for name in reader.needed:
         if name not in names:
-            raise Invalid.at((WHERE,), "example_invalid", f"the column {name!r} is missing")
+            raise Invalid.at((reader.where,), "example_invalid", f"the column {name!r} is missing")
     known = columns.RESERVED if reader.spec["input"]["kind"] != "table" else columns.RESERVED - {"x"}
     strange = set(names) - known - set(reader.inputs.feature_columns(names))
     if strange:
-        raise Invalid.at((WHERE,), "example_invalid", f"the column {min(strange)!r} is none of this model's")
-    reader.inputs.check_columns(names, WHERE)
+        raise Invalid.at((reader.where,), "example_invalid", f"the column {min(strange)!r} is none of this model's")
+    reader.inputs.check_columns(names, reader.where)
 
 
 def from_table(reader: Reader, table: pa.Table) -> Batch:

@@ -86,6 +86,7 @@ def without_position(row: dict[str, Any]) -> dict[str, Any]:
     return {**{k: v for k, v in row.items() if k != "position"}, "x": x}
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("kind", [ARROW, PARQUET])
 def test_an_export_of_a_table_is_what_the_list_says_and_can_be_sent_again(
     stack: Stack, api: httpx.Client, kind: str
@@ -130,6 +131,7 @@ def test_vectors_and_images_are_lists(
         assert listed(api, copy) == listed(api, name)
 
 
+@pytest.mark.both_databases
 def test_rows_from_before_a_change_of_columns_are_exported_as_they_are_now(stack: Stack, api: httpx.Client) -> None:
     name = stack.model(input={"kind": "table", "columns": [{"name": "age", "type": "number"}]}, target=CLASSES)
     add(api, name, [{"id": f"e{i}", "x": {"age": i}, "y": "cat" if i % 2 else "dog"} for i in range(10)])

@@ -110,6 +110,7 @@ def test_the_contracts_endpoints_are_all_there(document: dict[str, Any]) -> None
         GET /v2/models/{name}/versions/{n} | GET /v2/models/{name}/versions/{n}/ready | POST /v2/models/{name}/infer
         POST /v2/models/{name}/versions/{n}/infer
         GET /healthz | GET /readyz | GET /metrics
+        GET /v1/models/{name}/examples/export | POST /v1/models/{name}/predictions/bulk
     """
     there = {f"{m.upper()} {path}" for path, entry in document["paths"].items() for m in METHODS if m in entry}
     assert {" ".join(line.split()) for line in re.split(r"[|\n]", promised) if line.strip()} <= there
@@ -142,7 +143,7 @@ def test_every_body_that_is_shown_works(stack: Stack, api: httpx.Client, documen
     """As a reader would try them: create the model, then the rest on it."""
     found = [(o, kind, body) for o in operations(api) for kind, body in samples(o, document)]
     with_body = {o.id for o in operations(api) if "requestBody" in o.described}
-    assert {operation.id for operation, _, _ in found} == with_body
+    assert {operation.id for operation, _, _ in found} == with_body - {"predict_table"}  # whose body is no text
     api.delete("/v1/models/churn")
     predicting = ["make_predictions", "infer", "infer_with_version"]
     for operation, kind, body in sorted(found, key=lambda entry: entry[0].id in predicting):

@@ -1,0 +1,105 @@
+"""Predictions of a table, as a table: Arrow or Parquet in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+from fastapi import APIRouter, Query, Request
+from numpy.typing import NDArray
+from starlette.responses import Response
+
+from core.errors import Unsupported
+from core.kprior.model.spec import Target, values_of
+from core.versions.queries import LAST
+from service import metrics
+from service.context import ContextDep
+from service.examples.reader import InputReader
+from service.examples.tables import open_arrow, open_parquet
+from service.http.auth import AuthenticatedRoute, Reader
+from service.http.problems import problem_responses
+from service.http.table_streams import CONTENT, MEDIA_TYPES, AnswerFormat, stream
+from service.models.endpoints import Name
+from service.parsing import columns
+from service.parsing.targets import Targets
+from service.predictions.version_cache import CachedVersion
+from service.threads import work_on
+
+router = APIRouter(prefix="/v1/models/{name}/predictions/bulk", tags=["Predictions"], route_class=AuthenticatedRoute)
+
+OPEN = {MEDIA_TYPES["arrow"]: open_arrow, MEDIA_TYPES["parquet"]: open_parquet}
+NUMBERS = 500_000
+"""Predicted numbers in one record batch, about."""
+
+
+@router.post(
+    "",
+    response_class=Response,
+    responses={200: {"description": "The predictions.", "content": CONTENT}, **problem_responses(404, 409)},
+    openapi_extra={"requestBody": {"required": True, "content": CONTENT}},
+)
+async def predict_table(
+    request: Request,
+    name: Name,
+    caller: Reader,
+    context: ContextDep,
+    form: AnswerFormat,
+    version: Annotated[int | None, Query(ge=1, le=LAST, description="Missing: the champion.")] = None,
+) -> Response:
+    """Predict for every row of an Arrow stream or a Parquet file with the champion, or with the version that is named.
+
+    It has a column for each feature, or `x`; `y`, `subject`, `weight` and `split` are passed over. The answer has the
+    column `id`, if that is there, and row by row `mean`, and `class` of yes/no targets, or `class` and `probabilities`;
+    null where the model's output is not a finite number.
+    """
+    loaded: CachedVersion = await request.app.state.champions.get(name, version, caller)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in OPEN:
+        raise Unsupported("content_type_unsupported", f"Send one of: {', '.join(OPEN)}.")
+    body, settings = await request.body(), context.settings
+    reader = InputReader(loaded.model.spec, settings.max_batch, settings.max_body_bytes)
+
+    def read() -> tuple[pa.StringArray | None, NDArray[Any]]:
+        table = OPEN[kind](reader, body)
+        reader.check_size(table.num_rows)
+        ids = columns.text(table.column("id"), reader.where, "id") if "id" in table.column_names else None
+        return ids, loaded.inputs.from_columns(table, reader.where)
+
+    ids, x = await work_on(body, read)
+    about = {"model": name, "version": str(loaded.model.number)}
+    schema = to_table(loaded, np.empty((0, loaded.model.outputs)), None if ids is None else ids[:0]).schema
+    return stream(predict_pieces(name, loaded, x, ids), schema, form, f"{name}-predictions", about)
+
+
+def predict_pieces(name: str, loaded: CachedVersion, x: NDArray[Any], ids: pa.StringArray | None) -> Iterator[pa.Table]:
+    rows = max(1, NUMBERS // loaded.model.outputs)
+    metrics.count_unseen(name, loaded.inputs.count_other(x))
+    for start in range(0, len(x), rows):
+        some = x[start : start + rows]
+        metrics.PREDICTIONS.inc(len(some))
+        yield to_table(loaded, loaded.model.predict_means(some), None if ids is None else ids[start : start + rows])
+
+
+def to_table(loaded: CachedVersion, mean: NDArray[Any], ids: pa.StringArray | None) -> pa.Table:
+    """Predicted means (n, K), as `to_predictions` has them, in columns."""
+    made = to_columns(loaded.model.spec["target"], mean.astype(np.float64))
+    return pa.table(made if ids is None else {"id": ids, **made})
+
+
+def to_columns(target: Target, mean: NDArray[np.float64]) -> dict[str, pa.Array]:
+    """
+    >>> to_columns({"kind": "binary"}, np.array([[0.25], [np.nan]]))["class"].to_pylist()
+    [0, None]
+    """
+    bad = ~np.isfinite(mean).all(1)
+    if target["kind"] == "classes":
+        best = Targets(target).to_column(np.where(bad, 0, mean.argmax(1) if len(mean) else 0).astype(np.float64))
+        each = [pa.array(mean[:, k], mask=bad) for k in range(mean.shape[1])]
+        shares = pa.StructArray.from_arrays(each, [str(value) for value in values_of(target)], mask=pa.array(bad))
+        return {"class": pa.array(best, mask=bad) if bad.any() else best, "probabilities": shares}
+    means = {"mean": pa.array(mean[:, 0], mask=bad)}
+    if target["kind"] == "binary":
+        means["class"] = pa.array((mean[:, 0] > 0.5).astype(np.int8), mask=bad)
+    return means
