@@ -33,7 +33,7 @@ check: setup  ## lint, formatting, types, import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-demo: setup  ## a tour in a minute or two: two models live through every kind of change; KEEP=1 leaves it running
+demo: setup  ## a tour in two or three minutes: three models live through every kind of change; KEEP=1 leaves it running
 	@$(BIN)/amend demo $(if $(KEEP),--keep)
 
 bench: setup  ## DATA=dir: the paper's benchmark; without it: the scaling benchmark; ARGS="..." adds options

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -275,7 +276,25 @@ def make_call(
 
 def to_json(value: Any) -> bytes:
     """JSON of plain values, of what can be told as lists (arrays, tensors, sparse rows), of pandas' dates."""
-    return msgspec.json.encode(value, enc_hook=to_plain)
+    made = msgspec.json.encode(value, enc_hook=to_plain)
+    # JSON has no infinity, and null would be a missing value; what has no null in it has neither
+    if b"null" in made and has_infinity(value):
+        raise ValueError("an infinite number cannot be sent")
+    return made
+
+
+def has_infinity(value: Any) -> bool:
+    """
+    >>> has_infinity({"x": [1.0, float("-inf")]}), has_infinity([None, float("nan")])
+    (True, False)
+    """
+    if isinstance(value, float):
+        return math.isinf(value)
+    if isinstance(value, Mapping):
+        return any(map(has_infinity, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(has_infinity, value))
+    return has_infinity(value.tolist()) if hasattr(value, "tolist") else False
 
 
 def to_plain(given: Any) -> Any:

@@ -92,7 +92,7 @@ def demo(
     ),
     show: Open = False,
 ) -> None:
-    """A finished tour in a minute or two: two models of real data live through every kind of change.
+    """A finished tour in two or three minutes: two models of digits, and a table of a million rows, change and forget.
 
     It starts a whole Amend of its own in a temporary folder, and leaves nothing behind but the picture.
 

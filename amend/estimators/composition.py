@@ -51,7 +51,9 @@ def compose(estimator: Any, inputs: Inputs, outputs: Mapping[str, Any] | None, r
         count *= size
     features = [Feature(i) for i in range(count)]
     names = own_names(steps[0] if steps else last, inputs.names)
-    if inputs.names is not None and names is not None and set(names) <= set(inputs.names):
+    if inputs.names is not None and names is not None:
+        missing = [name for name in names if name not in inputs.names]
+        require(not missing, f"the frame has no column {', '.join(map(repr, missing[:3]))}, which it was fitted with")
         features = [Feature(inputs.names.index(name)) for name in names]  # in the order it was fitted with
     for step in steps:
         features = transform(features, step, names)

@@ -183,11 +183,13 @@ def find_traces(
 
 
 def withdraw(session: Session, model: Model) -> None:
-    """A model without examples answers nothing any more: whatever it learnt is purged."""
+    """A model without examples answers nothing any more; what knew somebody who is erased is purged."""
     model.champion = model.tip = None
     session.execute(delete(HoldoutSample).where(HoldoutSample.model_id == model.id))
     parts = [part for part, _ in open_parts(session, model.id)]
     for version in kept_versions(session, model.id):
         if not all(never_knew(part, version.position) for part in parts):
             discard(session, version)
+        elif version.state is VersionState.CHAMPION:
+            version.state = VersionState.SUPERSEDED
     enqueue_event(session, model, TrackingEventKind.ALIASES)

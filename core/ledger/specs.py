@@ -134,11 +134,11 @@ def check_class_weights(spec: Spec, target: Target) -> None:
     from core.kprior.model.spec import class_weights, values_of
 
     classes = target_conversion(spec["target"], target)
-    if classes is None or "class_weight" not in spec:
+    if "class_weight" not in spec:
         return
     old, new = values_of(spec["target"]), values_of(target)
     before, after = (class_weights(each, spec["class_weight"]) for each in (spec["target"], target))
-    for code, now in enumerate(classes):
+    for code, now in enumerate(range(len(old)) if classes is None else classes):  # None: other names, if anything
         if not math.isnan(now) and before[code] != after[int(now)]:
             message = (
                 f"examples of {old[code]!r} count {before[code]:g} times by class_weight, those of {new[int(now)]!r} "

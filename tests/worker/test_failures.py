@@ -101,12 +101,17 @@ def test_a_first_training_that_fails_can_be_asked_for_again(deployment: Deployme
     assert deployment.adapted(name)["state"] == "succeeded"
 
 
-def test_a_model_whose_examples_are_all_removed_says_so_at_once(deployment: Deployment) -> None:
+def test_a_model_whose_examples_are_all_removed_is_withdrawn_and_trained_anew(deployment: Deployment) -> None:
     name, (x, y) = deployment.new_model(), problem(50)
     deployment.add_examples(name, x, y, split="train")
     deployment.adapted(name)
     job = deployment.ended(deployment.remove(name, range(50))["job"])
-    assert (job["state"], job["attempts"], job["error"]["code"]) == ("failed", 1, "nothing_to_train_on")
+    assert (job["state"], "the model is withdrawn" in job["message"]) == ("succeeded", True)
+    with deployment.client() as api:
+        model = api.get(f"/v1/models/{name}").json()
+        assert (model["champion"], model["counts"]["train"]) == (None, 0)
+        answer = api.post(f"/v1/models/{name}/predictions", json={"inputs": x[:1].tolist()})
+    assert (answer.status_code, answer.json()["code"]) == (409, "champion_missing")
     deployment.add_examples(name, x[:40], y[:40], first=100, split="train")
     job = deployment.adapted(name)
     assert (job["state"], deployment.champion(name)["position"]) == ("succeeded", 140), job

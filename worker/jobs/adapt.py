@@ -6,6 +6,7 @@ from functools import partial
 
 from sqlalchemy.orm import Session
 
+from core.erasure.purge import withdraw
 from core.errors import Conflict
 from core.jobs import holds, leases
 from core.jobs.leases import Lost
@@ -34,13 +35,28 @@ def adapt(attempt: JobAttempt) -> None:
                 return
             continue
         if snapshot.count == 0:
-            raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
+            if snapshot.tip is None:
+                raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
+            if conclude_withdrawn(attempt):
+                return
+            continue
         try:
             draft = next_version(attempt, snapshot)
             record_version(attempt, draft, partial(settle, snapshot, draft))
             return
         except Outdated:
             continue
+
+
+def conclude_withdrawn(attempt: JobAttempt) -> bool:
+    """No example is left that the model could stand for: it is withdrawn; False if there are some again."""
+    with attempt.write() as (session, job, model):
+        if model.train_count:
+            return False
+        withdraw(session, model)
+        words = "no training example is left: the model is withdrawn, and trained anew when there are some"
+        leases.end(job, JobState.SUCCEEDED, words)
+    return True
 
 
 def conclude_at_head(attempt: JobAttempt, number: int) -> bool:

@@ -29,7 +29,7 @@ from worker.jobs.nested_job import run_nested
 from worker.versions.builder import train_draft
 from worker.versions.recording import record_version
 from worker.versions.snapshot import ModelSnapshot
-from worker.versions.units import lacks_units
+from worker.versions.units import find_units
 
 STAYS = "the retrained version is kept to compare with"
 """What becomes of a retrained version that the adapted one is near enough to."""
@@ -56,12 +56,11 @@ def retrain_at_head(attempt: JobAttempt) -> None:
         at = tip.position if tip is not None and is_caught_up(session, tip, attempt) else model.head
         if position_knows_erased(session, model.id, at):
             at = model.head
-        snapshot, came = ModelSnapshot.of(attempt.context, session, model, at), model.layout > 0
+        snapshot = ModelSnapshot.of(attempt.context, session, model, at)
     if snapshot.count == 0:
         raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
     current = snapshot.load_or_none(snapshot.tip)
-    measured = current is not None and snapshot.reads(current) and not (came and lacks_units(current))
-    draft = train_draft(attempt, snapshot, attempt.part(0.1, 0.9), encoder_of=current if measured else None)
+    draft = train_draft(attempt, snapshot, attempt.part(0.1, 0.9), encoder_of=find_units(snapshot))
     figures = None
     there = snapshot.tip is not None and snapshot.tip.position == at and current is not None
     adapted = snapshot.tip if there else None

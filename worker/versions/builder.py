@@ -148,7 +148,7 @@ def import_draft(attempt: JobAttempt, snapshot: ModelSnapshot, imported: Importe
     """The first version at weights that somebody else found: one pass measures the examples there.
 
     Where the policy asks for a certificate and the weights are further from the optimum than it allows, they are
-    refined.
+    refined; where that does not help, the model is trained on the examples.
     """
     start = time.perf_counter()
     reading = Reading(attempt, snapshot.in_force(), attempt.part(0, 0.5), "measuring the imported weights")
@@ -167,6 +167,10 @@ def import_draft(attempt: JobAttempt, snapshot: ModelSnapshot, imported: Importe
     state, cost, certificate = result.state, result.cost, None
     if state.predictor.linear and must_certify(snapshot, state, False):
         state, cost, certificate = certify_version(attempt, snapshot, result, cost)
+        if not is_sufficient(snapshot, certificate):
+            made = train_draft(attempt, snapshot, attempt.part(0.5, 0.9), encoder_of=result.state)
+            why = "the imported weights were too far from what these examples make of them to be refined"
+            return replace(made, cost=cost + made.cost, why=why)
     cost = replace(cost, seconds=time.perf_counter() - start)
     return complete_draft(attempt, snapshot, "imported", data.digest, state, cost, certificate)
 

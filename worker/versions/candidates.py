@@ -21,6 +21,7 @@ from core.kprior import Cost, Task, adapt
 from core.kprior.adaptation.network import certificate_from_audit
 from core.kprior.adaptation.survey import Survey, survey_change
 from core.kprior.certificate.network import Audit
+from core.kprior.model.encoders import TableEncoder
 from core.kprior.solvers import Watch
 from core.kprior.solvers.budget import warm_visits
 from core.ledger.drawing import LedgerDraw
@@ -36,6 +37,7 @@ from worker.versions.builder import NUMERICAL, adapt_tip, complete_draft, import
 from worker.versions.certificates import certificate_json
 from worker.versions.changes import Changes, changes_since, spec_changes
 from worker.versions.snapshot import ModelSnapshot, Unadaptable
+from worker.versions.units import find_units
 
 log = structlog.get_logger("worker")
 
@@ -94,7 +96,11 @@ def retrain_instead(attempt: JobAttempt, snapshot: ModelSnapshot, why: str, spen
     if snapshot.erasing:
         why = "people are erased, and the adaptation was not clean of them"  # how it was not would tell something
     log.info("the adaptation gives way to a retrain", job=attempt.job_id, reason=why)
-    made = train_draft(attempt, snapshot, attempt.part(0.5, 0.9))
+    units = find_units(snapshot)
+    encoder = units.predictor.encoder if units is not None else None
+    if snapshot.erasing and not (isinstance(encoder, TableEncoder) and encoder.is_plain):
+        units = None  # whoever is erased may be in them
+    made = train_draft(attempt, snapshot, attempt.part(0.5, 0.9), encoder_of=units)
     return replace(made, cost=spent + made.cost, why=why)
 
 

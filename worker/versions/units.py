@@ -15,6 +15,7 @@ from core.kprior.model.encoders import TableEncoder
 from core.kprior.passes.moments import LEAST, Moments
 from core.ledger import passes
 from core.ledger.layouts import Layout
+from core.tables.models import Model
 from core.tables.versions import Version
 from worker.versions.snapshot import ModelSnapshot
 
@@ -23,6 +24,17 @@ def lacks_units(state: State) -> bool:
     """Whether a column may have come when examples had no values in it, or a single one: nobody knew its unit."""
     encoder = state.predictor.encoder
     return isinstance(encoder, TableEncoder) and encoder.lacks_units
+
+
+def find_units(snapshot: ModelSnapshot) -> State | None:
+    """The tip, if a training from scratch is to measure columns in its units, so that a penalty means the same; None if
+    it is to measure them anew."""
+    current = snapshot.load_or_none(snapshot.tip)
+    if current is None or not snapshot.reads(current):
+        return None
+    with snapshot.context.database.read() as session:
+        came = session.get_one(Model, snapshot.model_id).layout > 0
+    return None if came and lacks_units(current) else current
 
 
 def measure_new_columns(snapshot: ModelSnapshot, tip: Version, parent: State, added: Data) -> None:

@@ -115,6 +115,11 @@ class TableEncoder(Encoder):
         self.scale[self.booleans], self.mean[self.booleans] = 1.0, 0.0
 
     @property
+    def is_plain(self) -> bool:
+        """Whether columns are taken as they are."""
+        return bool((self.mean == 0).all()) and bool((self.scale == 1).all())
+
+    @property
     def lacks_units(self) -> bool:
         """Whether a number or a date has the unit 1: as a rule one that came when rows had no values in it, or one."""
         unmeasured = self.scale == 1

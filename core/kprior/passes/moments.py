@@ -64,7 +64,8 @@ def fit_encoder(encoder: Encoder, data: Data) -> None:
 
 
 def encoder_fits(encoder: Encoder, data: Data) -> bool:
-    """Whether the data alone would give the same buffers: then no other example has left a trace in them.
+    """Whether no other example has left a trace in the buffers: the data alone would give the same, or they are 0 and
+    1, which are nobody's (a model that was imported may read its columns as they are).
 
     Parameters
     ----------
@@ -73,7 +74,7 @@ def encoder_fits(encoder: Encoder, data: Data) -> bool:
     data
         Is read once, unless the encoder has no buffers.
     """
-    if not encoder.state_dict():
+    if not encoder.state_dict() or (isinstance(encoder, TableEncoder) and encoder.is_plain):
         return True
     fresh = deepcopy(encoder)
     fit_encoder(fresh, data)
