@@ -31,7 +31,7 @@ BACKENDS = ("sqlite", "postgresql")
 LONG = ("endurance", "amend", "production", "worker", "service")
 ORDER = ("tests/core/kprior", "deployment", "mlflow", "dashboard", *(f"tests/{name}" for name in LONG), "stack")
 """The mathematics first, which is soon done. Then what takes long, so that the last test is not a long one."""
-EITHER = ("tests/service/", "tests/worker/", "tests/amend/")
+EITHER = ("tests/service/", "tests/worker/", "tests/amend/", "tests/endurance/")
 """Whose tests are not about what the databases do differently."""
 SHARED = {
     "tests/service/": "stack",

@@ -84,7 +84,9 @@ class ChurnTour(Steps):
 
     async def train(self, bar: Bar) -> Version:
         count, table = customers.COUNT, self.customers.table
-        await self.client.create_model(NAME, table(0, AT_ONCE), target="left", subject="customer", policy=QUIET)
+        await self.client.create_model(
+            NAME, table(0, min(count, AT_ONCE)), target="left", subject="customer", policy=QUIET
+        )
         async for done in self.add(0, count):
             bar(done / count, f"{done} rows sent")
         return await self.version_of(await self.client.adapt(NAME), bar)

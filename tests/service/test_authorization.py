@@ -18,6 +18,7 @@ ENOUGH = {
     "remove_examples": {"ingest", "erase"},
     "make_predictions": {"read"},
     "infer": {"read"},
+    "predict_table": {"read"},
     "infer_with_version": {"read"},
     "download_weights": {"weights"},
     "list_coefficients": {"weights"},
@@ -109,6 +110,7 @@ def test_a_model_that_the_key_cannot_see_is_not_found(stack: Stack, api: httpx.C
         "remove_examples": {"ids": ["e0"]},
         "make_predictions": {"inputs": [[0, 0]]},
         "infer": {"inputs": []},
+        "predict_table": {},
         "infer_with_version": {"inputs": []},
     }
     with stack.client(stack.key("admin", models=[stack.model()])) as holder:

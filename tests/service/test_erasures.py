@@ -247,6 +247,7 @@ def test_the_metrics_count_what_is_overdue(stack: Stack, api: httpx.Client) -> N
     def overdue() -> float:
         return float(re.findall(r"^amend_erasures_overdue (\S+)$", api.get("/metrics").text, re.MULTILINE)[0])
 
+    stack.wait_until(lambda: overdue() == len(list(paged(api, "/v1/erasures", overdue=True))))
     before = overdue()
     erasure = open_erasure(stack, api, received_at=LONG_AGO)
     stack.wait_until(lambda: overdue() == before + 1)  # the figures are kept for a moment

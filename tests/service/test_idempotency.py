@@ -84,7 +84,7 @@ REQUESTS: dict[str, Callable[[Stack, httpx.Client], Request]] = {
 """A request to each POST that would answer otherwise, or do something more, a second time."""
 
 
-READING = ("look_up_subject", "export_subject", "infer", "infer_with_version")
+READING = ("look_up_subject", "export_subject", "infer", "infer_with_version", "predict_table")
 """They change nothing: a repetition reads again, and an answer about a person is not kept."""
 
 

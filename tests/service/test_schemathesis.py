@@ -19,7 +19,7 @@ from tests.service.erasure_helpers import ask, fail_erasure, open_erasure, someb
 from tests.service.expect import METHODS, add, rows
 from tests.stack import Stack
 
-SEARCH = {"sqlite": ("examples,fuzzing", "2"), "postgresql": ("examples,coverage,fuzzing", "6")}
+SEARCH = {"sqlite": ("examples,fuzzing", "2"), "postgresql": ("examples,coverage,fuzzing", "4")}
 """Phases, and made-up requests of each operation and kind. PostgreSQL refuses more than SQLite does: most of the search
 is there. AMEND_TEST_EXAMPLES asks for a longer one."""
 

@@ -166,6 +166,7 @@ def test_a_class_must_count_as_much_under_another_name(stack: Stack, api: httpx.
         target = {"kind": "classes", "values": values, **({"merge": merge} if merge else {})}
         return api.post(f"/v1/models/{name}/changes", json={"target": target})
 
+    refused(change(["q", "b", 7], a="q"), 422, "class_weight_incompatible")
     problem = refused(change(["b", 7], a="b"), 422, "class_weight_incompatible")
     assert "'a' count 2 times by class_weight, those of 'b' 1 times" in problem["detail"]
     assert api.get(f"/v1/models/{name}").json()["head"] == 0

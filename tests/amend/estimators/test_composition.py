@@ -18,6 +18,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 
 from amend import EstimatorUnsupported
+from amend.estimators import compose, describe_inputs
 from core.kprior import AddData, RemoveData, adapt
 from tests.amend.estimators.rows import adopted, arrays, expected, frame, imported, predicted, spec_of, to_examples
 
@@ -182,6 +183,13 @@ def test_what_cannot_be_imported_is_refused_with_a_sentence(estimator: Any, why:
     with pytest.raises(EstimatorUnsupported, match=why) as refused:
         imported(clone(estimator).fit(examples["x"], examples["y"]), examples)
     assert refused.value.code == "estimator_unsupported"
+
+
+def test_a_column_that_the_frame_lacks_is_named() -> None:
+    rows = frame(50, "binary").drop(columns="plan")
+    estimator = LogisticRegression().fit(rows[["age", "pay"]], rows.y)
+    with pytest.raises(EstimatorUnsupported, match="no column 'pay', which it was fitted with"):
+        compose(estimator, describe_inputs(rows.rename(columns={"pay": "zip"}), "y"), None, None)
 
 
 def test_a_dropped_category_is_refused() -> None:

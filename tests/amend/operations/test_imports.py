@@ -68,6 +68,28 @@ def test_a_pipeline_becomes_the_first_version_and_goes_on_from_there(client: Cli
     assert certificate.bound < 0.05 * np.linalg.norm(ours)
 
 
+def test_an_erasure_leaves_columns_that_came_without_a_scaler_as_they_are(client: Client) -> None:
+    name, rows = fresh_name(), frame(200, "binary").drop(columns="plan")
+    rows = rows.assign(age=rows.age / 10, pay=rows.pay / 300, subject=[f"u{i}-of-{name}" for i in range(200)])
+    fit, features = LogisticRegression(C=0.05, tol=1e-10, max_iter=5000), ["age", "pay"]
+    client.wait(client.import_model(name, fit.fit(rows[features], rows.y), rows, policy=QUIET))
+    client.wait_for_erasure(client.erase(f"u3-of-{name}"))
+    left = rows.drop(index=rows.index[3])
+    truth = fit.fit(left[features], left.y).predict_proba(rows[features])[:, 1]
+    np.testing.assert_allclose(means(client, name, rows[features]), truth, atol=2e-3)
+
+
+def test_weights_that_are_far_off_are_trained_instead(client: Client) -> None:
+    name, rows = fresh_name(), arrays(200, "binary")
+    fit = LogisticRegression(C=0.5, tol=1e-10, max_iter=5000).fit(rows["x"], 1 - rows["y"])
+    fit.coef_ *= 1e6
+    job = client.wait(client.import_model(name, fit, rows, policy=QUIET))
+    certificate = client.version(name, job.version or 0).certificate
+    assert certificate is not None
+    assert certificate.relative is not None
+    assert certificate.relative <= 0.01
+
+
 def test_a_network_becomes_the_first_version(client: Client, deployment: Deployment) -> None:
     name, rows = fresh_name(), arrays(200, "classes")
     network = MLPClassifier(hidden_layer_sizes=(6,), max_iter=1000, tol=1e-2, random_state=0)
