@@ -172,7 +172,7 @@ def remove(
     """
     if bool(ids) == bool(subject):
         fail(f"give the ids of examples, or --subject{', not both' if ids else ''}")
-    what = f"{len(ids)} example(s)" if ids else f"all examples about {', '.join(subject or [])}"
+    what = f"{len(ids)} example{'s' * (len(ids) != 1)}" if ids else f"all examples about {', '.join(subject or [])}"
     confirm(f"Remove {what} from {model}?", yes)
     removed = connection.client.remove_examples(model, ids or None, subjects=subject or None)
     follow_up(connection, removed, wait)

@@ -37,7 +37,7 @@ COLUMNS: output.Columns[Model] = {
 CHANGES: output.Columns[Change] = {
     "position": lambda change: change.position,
     "kind": lambda change: change.kind,
-    "value": lambda change: change.value if change.examples is None else f"{change.examples} example(s)",
+    "value": lambda change: change.value if change.examples is None else f"{change.examples} examples",
     "created": lambda change: output.format_time(change.created_at),
 }
 

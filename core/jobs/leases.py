@@ -52,7 +52,7 @@ def take(session: Session, job_id: str, owner: str, seconds: float, most: int) -
             return found
         if job.attempts >= most:
             job.error = job.error or {"code": "worker_lost", "detail": "The workers that ran it were lost."}
-            end(job, JobState.FAILED, f"failed after {job.attempts} attempts")
+            end(job, JobState.FAILED, f"failed after {job.attempts} attempt{'s' * (job.attempts != 1)}")
             return found
     elif job_in(session, model.id, job.kind, JobState.RUNNING) is not None:
         return None  # told again when that one ends
@@ -126,7 +126,7 @@ def give_up_attempt(session: Session, job: Job, error: JobError, most: int, paus
         return
     job.error = error
     if job.attempts >= most:
-        end(job, JobState.FAILED, f"failed after {job.attempts} attempts: {error['detail']}")
+        end(job, JobState.FAILED, f"failed after {job.attempts} attempt{'s' * (job.attempts != 1)}: {error['detail']}")
     else:
         release(session, job, f"attempt {job.attempts} of {most} failed: {error['detail']}", pause)
 

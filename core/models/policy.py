@@ -23,7 +23,7 @@ def duration(text: str) -> timedelta:
     """
     found = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", text, re.ASCII)
     if not found:
-        raise ValueError("must be a number and a unit: 30s, 10m, 24h, 7d")
+        raise ValueError("must be a number above 0 and a unit: 30s, 10m, 24h, 7d")
     length = timedelta(**{UNITS[found[2]]: int(found[1])})
     if length > timedelta(days=3650):
         raise ValueError("must not exceed ten years")

@@ -46,9 +46,9 @@ def check_url(url: str, private: bool) -> None:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        raise refuse("expected https://HOST/PATH") from None
+        raise refuse("expected https://HOST/PATH (or http)") from None
     if parts.scheme not in ("http", "https") or not host or not (url.isascii() and url.isprintable()) or " " in url:
-        raise refuse("expected https://HOST/PATH, in ASCII")
+        raise refuse("expected https://HOST/PATH (or http), in ASCII")
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise refuse("may have neither a user nor a fragment; deliveries are signed instead")
     try:

@@ -73,7 +73,7 @@ def test_a_bad_example_is_refused_in_plain_words(
 @pytest.mark.parametrize(
     ("policy", "where", "says"),
     [
-        ({"adapt": {"every": "soon"}}, ["adapt", "every"], "must be a number and a unit"),
+        ({"adapt": {"every": "soon"}}, ["adapt", "every"], "must be a number above 0 and a unit"),
         ({"expire": 365}, ["expire"], "must be text"),
         ({"promote": "never"}, ["promote"], "must be 'automatic' or 'manual'"),
         ({"holdout": 1}, ["holdout"], "must be below 1"),
