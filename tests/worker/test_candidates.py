@@ -125,7 +125,8 @@ def test_what_nothing_can_be_built_on_is_trained(monkeypatch: pytest.MonkeyPatch
         raise Unadaptable("examples are purged")
 
     monkeypatch.setattr(NetworkTrials, "of", refuse)
-    monkeypatch.setattr(candidates, "train_draft", lambda *_: made("retrain"))
+    monkeypatch.setattr(candidates, "train_draft", lambda *_, **more: made("retrain"))
+    monkeypatch.setattr(candidates, "find_units", lambda _: None)
     task = SimpleNamespace(job_id="j", part=lambda *_: None)
     for erasing in (False, True):
         snapshot = SimpleNamespace(erasing=erasing)
