@@ -19,5 +19,10 @@ AT_ONCE = anyio.CapacityLimiter(4)
 async def work_on(body: bytes, act: Callable[[], T]) -> T:
     """What `act` makes of a body."""
     if len(body) > LARGE:
-        return await run_sync(act, limiter=AT_ONCE)
+        return await work_on_large(act)
     return await run_in_threadpool(act)
+
+
+async def work_on_large(act: Callable[[], T]) -> T:
+    """The same for what may become large, whatever it is now."""
+    return await run_sync(act, limiter=AT_ONCE)

@@ -135,7 +135,8 @@ def first_training_due(session: Session, model: Model, policy: Policy, moment: d
     enough, waiting = policy.adapt.after_changes, find_backlog(session, model, 0, policy)
     if enough is None:
         return False, "the policy asks for no first training"
-    if waiting.count < enough:
+    # of a model that was withdrawn most changes are of examples that have gone
+    if min(waiting.count, model.train_count + model.holdout_count) < enough:
         return False, "there are too few examples for a first training"
     every, last = policy.adapt.every, stored_at(session, model.id, model.head)
     waited = every is not None and waiting.since is not None and moment - waiting.since >= duration(every)

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from core.database import Database
 from core.ledger import bulk
 from core.ledger.layouts import Layout
-from core.ledger.passes import IN_FORCE
 from core.tables.ledger import HAS_CONTENT
 
 
@@ -31,11 +30,12 @@ class ExportedRows:
 
 
 def read_exported(database: Database, model_id: int, layout: Layout, at: int) -> Iterator[ExportedRows]:
-    """All examples that are in force at a position and not deleted meanwhile."""
-    where = f"model_id = :model AND position > :after AND position <= :until AND {IN_FORCE} AND {HAS_CONTENT}"
+    """All examples that are in force at a position and were not removed meanwhile: whoever asked to be forgotten while
+    somebody reads is not shown any more."""
+    where = f"model_id = :model AND position > :after AND position <= :until AND removed IS NULL AND {HAS_CONTENT}"
     query = f"SELECT position, y, x, weight, holdout, id FROM examples WHERE {where}"
     for after in range(0, at, layout.chunk):
-        values = {"model": model_id, "at": at, "after": after, "until": min(after + layout.chunk, at)}
+        values = {"model": model_id, "after": after, "until": min(after + layout.chunk, at)}
         with database.read() as session, bulk.sqlalchemy_errors(connection := session.connection()):
             found = bulk.run(connection, query, values).fetchall()
         if found:

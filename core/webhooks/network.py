@@ -20,6 +20,8 @@ SECONDS = 10.0
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 TRANSLATED = [ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96")]
 """IPv6 addresses that stand for IPv4 ones: by NAT64, and as it once was."""
+UNICAST = ipaddress.IPv6Network("2000::/3")
+"""All of IPv6 that is on the internet."""
 
 
 class PrivateAddress(Exception):
@@ -38,6 +40,8 @@ def is_public(address: Address) -> bool:
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return is_public(inner)
+        if address not in UNICAST:
+            return False
     return address.is_global and not address.is_multicast
 
 

@@ -8,7 +8,7 @@ from starlette.types import Message
 
 from core.errors import Malformed, TooLarge, Unsupported
 from service.context import context_of
-from service.threads import work_on
+from service.threads import work_on_large
 
 CODECS = ("gzip", "zstd")
 PIECE = 2**20
@@ -23,7 +23,7 @@ async def decompress(request: Request) -> Request:
     if len(given) != 1 or given[0] not in CODECS:
         raise Unsupported("content_encoding_unsupported", f"Send the body as it is, or as {' or '.join(CODECS)}.")
     body, limit = await request.body(), context_of(request).settings.max_body_bytes
-    unpacked = await work_on(body, lambda: unpack(body, given[0], limit))
+    unpacked = await work_on_large(lambda: unpack(body, given[0], limit))
 
     async def receive() -> Message:
         return {"type": "http.request", "body": unpacked, "more_body": False}

@@ -63,10 +63,10 @@ class RequestLog:
             elif not answered:
                 raise
         finally:
-            # what was found without being an endpoint is a file of ours: the pages of /docs
+            # what was found without being an endpoint is a file of ours; its path can be written in endless ways
             # (a browser's question before a request from another page has the path of that request)
             found = 0 < status < 400 and scope["method"] != "OPTIONS"
-            file: str = scope["path"] if found else "unknown"
+            file = "file" if found else "unknown"
             route: str = getattr(scope.get("route"), "path", file)
             seconds = time.perf_counter() - started
             metrics.count_request(scope["method"], route, status, seconds)

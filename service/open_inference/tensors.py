@@ -177,17 +177,18 @@ def check_names(tensors: Sequence[TensorIn], columns: Sequence[str]) -> None:
 def read_rows(tensors: Sequence[TensorIn], tail: bytes, given: Input, inputs: Inputs) -> NDArray[Any]:
     """The inputs of so many rows as `count_rows` found."""
     found: dict[str, Sequence[Any] | NDArray[Any]] = {}
+    start = 0  # cutting the rest off for each of many columns would copy it as often
     for i, tensor in enumerate(tensors):
         size = tensor.parameters.get("binary_data_size")
         if size is None:
             found[tensor.name] = values_of_json(tensor, i, missing=given["kind"] == "table")
             continue
-        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= len(tail):
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= len(tail) - start:
             raise refuse(i, "parameters", "binary_data_size is not the size of the data behind the JSON")
-        found[tensor.name] = values_of_bytes(tensor, tail[:size], i)
-        tail = tail[size:]
-    if tail:
-        raise Invalid("tensor_invalid", f"{len(tail)} bytes at the end of the body belong to no tensor.")
+        found[tensor.name] = values_of_bytes(tensor, tail[start : start + size], i)
+        start += size
+    if start < len(tail):
+        raise Invalid("tensor_invalid", f"{len(tail) - start} bytes at the end of the body belong to no tensor.")
     if isinstance(inputs, TableInputs):
         columns = (listed(found[name]) for name in inputs.names)
         return inputs.from_values(columns, tensors[0].shape[0], WHERE)
@@ -275,4 +276,6 @@ def select(tensors: list[TensorOut], wanted: Sequence[OutputWanted]) -> list[tup
         if one.name not in by_name:
             message = f"no output of this model; it has {', '.join(by_name)}"
             raise Invalid.at(("outputs", i, "name"), "tensor_invalid", message)
+        if any(one.name == other.name for other in wanted[:i]):  # each would be written in full
+            raise Invalid.at(("outputs", i, "name"), "tensor_invalid", "asked for twice")
     return [(by_name[one.name], one.parameters) for one in wanted]

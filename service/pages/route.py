@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
@@ -82,6 +82,6 @@ def require_same_origin(request: Request) -> None:
     if site is not None:
         ours = site in ("same-origin", "none")
     else:
-        ours = origin is None or urlsplit(origin).netloc == request.headers.get("host")
+        ours = origin is None or origin.partition("://")[2] == request.headers.get("host")
     if not ours:
         raise Forbidden("form_foreign", "Another site's page sent this; it was not done.")

@@ -79,6 +79,8 @@ def find_visitor(context: Context, token: str) -> Visitor | None:
 async def look_for_visitor(request: Request) -> Visitor | None:
     token = request.cookies.get(cookie_of(request), "")
     found = await run_in_threadpool(find_visitor, context_of(request), token) if token else None
+    if found is not None:
+        context_of(request).rate_limit.admit(found.caller.key_id)
     request.state.visitor = found
     return found
 

@@ -115,6 +115,12 @@ def test_a_version_can_be_named_and_the_outputs_that_are_wanted(stack: Stack, ap
     refused(api.get(f"/v2/models/{name}/versions/1"), 409, "version_purged")
 
 
+def test_an_output_is_written_once(stack: Stack, api: httpx.Client, small_one: str) -> None:
+    body = {"inputs": [tensor(X[:1])], "outputs": [{"name": "mean"}, {"name": "mean"}]}
+    problem = refused(api.post(f"/v2/models/{small_one}/infer", json=body), 422, "tensor_invalid")
+    assert "asked for twice" in problem["detail"] or "asked for twice" in str(problem["errors"])
+
+
 def test_health_and_metadata(stack: Stack, api: httpx.Client) -> None:
     assert httpx.get(f"{stack.url}/v2/health/live").json() == {"live": True}
     assert httpx.get(f"{stack.url}/v2/health/ready").json() == {"ready": True}  # though there is no worker

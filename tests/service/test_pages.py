@@ -143,6 +143,7 @@ def test_a_form_that_another_page_sends_is_refused(stack: Stack, api: httpx.Clie
         for foreign in (
             {"Origin": "https://evil.example"},
             {"Origin": "null"},
+            {"Origin": "http://["},
             {"Origin": f"http://127.0.0.1:{stack.port + 1}"},
             {"Sec-Fetch-Site": "cross-site"},
             {"Sec-Fetch-Site": "same-site", "Origin": stack.url},

@@ -15,7 +15,7 @@ from core.tables.models import Model
 from core.tables.versions import Version
 from core.versions import history, imports
 from core.versions.history import VersionDraft
-from core.versions.queries import find_version
+from core.versions.queries import find_version, newest_number
 from worker.attempt import JobAttempt, Outdated
 from worker.versions.candidates import next_version
 from worker.versions.recording import record_version
@@ -30,12 +30,13 @@ def adapt(attempt: JobAttempt) -> None:
             if model is None:
                 raise Lost
             snapshot = ModelSnapshot.of(attempt.context, session, model, model.head)
+            ever_trained = newest_number(session, model.id) > 0
         if snapshot.tip is not None and snapshot.tip.position == snapshot.at and not snapshot.unproven:
             if conclude_at_head(attempt, snapshot.tip.number):
                 return
             continue
         if snapshot.count == 0:
-            if snapshot.tip is None:
+            if not ever_trained:
                 raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
             if conclude_withdrawn(attempt):
                 return

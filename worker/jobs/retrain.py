@@ -181,6 +181,10 @@ def objection(draft: VersionDraft, adapted: Version, figures: ComparisonFigures)
 def take_over(session: Session, model: Model, version: Version, before: Version | None) -> str:
     """Have adaptations start from the retrained version; and serve it, unless that would undo what came after it."""
     tip = tip_of(session, model)
+    if tip is None and before is not None:  # withdrawn meanwhile: what it was trained on has gone
+        if model.train_count:
+            queue.enqueue(session, model, JobKind.ADAPT)
+        return "the retrained version stays a candidate: its examples were removed meanwhile"
     if tip is not None and (before is None or tip.number != before.number):
         if tip.position < version.position:
             return "the retrained version stays a candidate: somebody went back to an older one meanwhile"
