@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
-from sqlalchemy import delete, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import delete, exists, func, or_, select
+from sqlalchemy.orm import Session, aliased
 
 from core.database import now
 from core.errors import Invalid, NotFound
@@ -18,6 +18,8 @@ from core.tables.webhooks import PING, Delivery, DeliveryState, Webhook, Webhook
 from core.webhooks import events, signing
 from core.webhooks.network import is_public
 
+OF_EACH = 20
+"""Deliveries of one webhook that are sent in one go."""
 KEPT = timedelta(days=7)
 """How long deliveries can be looked at; the last attempt comes before that."""
 
@@ -93,11 +95,25 @@ def page_deliveries(session: Session, webhook: Webhook, last: int, most: int) ->
 
 
 def due_deliveries(session: Session, moment: datetime, most: int) -> list[tuple[int, str]]:
-    """What is to be sent now, by id, with the webhook's id; the oldest first."""
+    """What is to be sent now, by id, with the webhook's id; the oldest first, and of each webhook a few.
+
+    So neither one that is slow nor what waits for one that does not answer keeps others waiting.
+    """
+    pending, earlier = Delivery.state == DeliveryState.PENDING, aliased(Delivery)
     enabled = or_(Webhook.disabled_at.is_(None), Delivery.type == PING)
-    due = (Delivery.state == DeliveryState.PENDING, Delivery.next_at <= moment, enabled)
-    query = select(Delivery.id, Delivery.webhook_id).join(Webhook, Webhook.id == Delivery.webhook_id).where(*due)
-    return [(row.id, row.webhook_id) for row in session.execute(query.order_by(Delivery.id).limit(most))]
+    failed = exists().where(
+        earlier.webhook_id == Delivery.webhook_id,
+        earlier.state == DeliveryState.PENDING,
+        earlier.id < Delivery.id,
+        earlier.attempts > 0,
+        earlier.next_at > moment,
+    )
+    place = func.row_number().over(partition_by=Delivery.webhook_id, order_by=(Delivery.type != PING, Delivery.id))
+    due = (pending, Delivery.next_at <= moment, enabled, or_(Delivery.type == PING, ~failed))
+    found = select(Delivery.id, Delivery.webhook_id, place.label("place"))
+    each = found.join(Webhook, Webhook.id == Delivery.webhook_id).where(*due).subquery()
+    query = select(each.c.id, each.c.webhook_id).where(each.c.place <= OF_EACH)
+    return [(row.id, row.webhook_id) for row in session.execute(query.order_by(each.c.id).limit(most))]
 
 
 def delete_old(session: Session) -> None:

@@ -137,6 +137,17 @@ def test_a_receiver_that_is_back_gets_what_it_missed(database: Database, receive
     assert {one["version"] for one in receiver.events("version.promoted")} == {1, 2, 3}
 
 
+def test_what_waits_for_one_that_does_not_answer_keeps_no_other_waiting(database: Database, receiver: Receiver) -> None:
+    dead, _ = create(database, "http://127.0.0.1:9/nobody")
+    emit(database, count=260)
+    create(database, receiver.url)
+    emit(database)
+    assert send(database) == 2
+    assert len(receiver.got) == 1
+    assert send(database) == 0  # the dead one is asked again after its pause alone
+    assert sum(one.attempts for one in listed(database, dead)) <= 1
+
+
 def test_a_webhook_that_fails_for_days_is_disabled_and_a_ping_that_gets_there_enables_it(
     database: Database, receiver: Receiver
 ) -> None:
