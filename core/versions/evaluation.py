@@ -15,6 +15,7 @@ from core.kprior import Data, Examples, State
 from core.kprior.data.codec import Tensors
 from core.kprior.data.partitioned import accumulate
 from core.kprior.passes.accumulator import Accumulator, Combined
+from core.kprior.passes.moments import LEAST, Moments
 from core.tables.figures import EvaluationFigures, ReliabilityBin
 from core.versions.scores import area_under_curve, explained, f1_score
 
@@ -28,36 +29,39 @@ class Mean:
 
     def __init__(self) -> None:
         self.count = 0
-        self._mean, self._error = Moments(), Moments()
+        self._moments = Moments([0, 1])
+        """By the weights, and by their squares."""
 
     def add(self, values: Tensor, weight: Tensor) -> None:
         """Take the next numbers."""
         self.count += len(values)
-        self._mean.add(values.double(), weight)
-        self._error.add(values.double(), weight**2)
+        values, weight = values.double(), weight.double()
+        v = torch.stack([weight, weight**2])
+        total = v.sum(1)
+        mean = v @ values / total.clamp(min=LEAST)
+        square = (v * (values - mean[:, None]) ** 2).sum(1)
+        self._moments.merge({"count": total, "mean": mean, "square": square})
 
     def sums(self) -> Tensor:
         """(7,): all of it, for `merge`."""
-        return torch.tensor([self.count, *self._mean.sums, *self._error.sums], dtype=torch.float64)
+        return torch.cat([torch.tensor([self.count], dtype=torch.float64), *self._moments.sums().values()])
 
     def merge(self, sums: Tensor) -> None:
         """Take the numbers that came elsewhere."""
-        many, *others = sums.tolist()
-        self.count += int(many)
-        self._mean.merge(*others[:3])
-        self._error.merge(*others[3:])
+        self.count += int(sums[0])
+        self._moments.merge(dict(zip(self._moments.sums(), sums[1:].view(3, 2), strict=True)))
 
     @property
     def value(self) -> float:
-        return self._mean.mean
+        return float(self._moments.mean[0])
 
     @property
     def weight(self) -> float:
-        return self._mean.weight
+        return float(self._moments.count[0])
 
     @property
     def variance(self) -> float:
-        return self._mean.squares / self._mean.weight if self.count else math.nan
+        return float(self._moments.square[0]) / self.weight if self.count else math.nan
 
     @property
     def error(self) -> float:
@@ -67,32 +71,9 @@ class Mean:
         """
         if not self.count:
             return math.nan
-        squares = self._error.squares + self._error.weight * (self._error.mean - self.value) ** 2
-        return math.sqrt(squares) / self._mean.weight
-
-
-class Moments:
-    """Weight, mean and squares around it (Chan, Golub & LeVeque 1979: squares of large numbers leave no digits)."""
-
-    def __init__(self) -> None:
-        self.weight = self.mean = self.squares = 0.0
-
-    def add(self, values: Tensor, weight: Tensor) -> None:
-        if len(values):
-            total = float(weight.sum())
-            mean = float((weight * values).sum()) / total
-            self.merge(total, mean, float((weight * (values - mean) ** 2).sum()))
-
-    @property
-    def sums(self) -> tuple[float, float, float]:
-        return self.weight, self.mean, self.squares
-
-    def merge(self, weight: float, mean: float, squares: float) -> None:
-        if weight:
-            apart, total = mean - self.mean, self.weight + weight
-            self.squares += squares + apart**2 * self.weight * weight / total
-            self.mean += apart * weight / total
-            self.weight = total
+        found = self._moments
+        squares = found.square[1] + found.count[1] * (found.mean[1] - found.mean[0]) ** 2
+        return math.sqrt(float(squares)) / self.weight
 
 
 class Evaluation(Accumulator):
