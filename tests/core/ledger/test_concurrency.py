@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any
@@ -14,17 +16,19 @@ from core.ledger import layouts, passes
 from core.tables.models import Model
 from tests.core.ledger.reference_ledger import Ledger, Row, add, contents, gap_free, new_model, remove, runs, stored
 
-WRITERS, STEPS = 4, 25
+WRITERS, READERS, STEPS, STEPS_TO_A_PASS = 4, 2, 24, 2
 
 Entry = tuple[int, tuple[str, Any]]
 """A position and the change at it."""
 
 
-def write(database: Database, model: Model, writer: int) -> list[Entry]:
-    """Add and remove at random; what was written, by the answers."""
+def write(database: Database, model: Model, writer: int, passes_done: list[float]) -> list[Entry]:
+    """Add and remove at random, not much faster than the passes; what was written, by the answers."""
     chance, mine, log = random.Random(writer), dict[str, int](), list[Entry]()
     for step in range(STEPS):
-        rows = [Row(f"w{writer}-{step}-{i}", x=(writer, step), split=False) for i in range(chance.randint(1, 40))]
+        while min(passes_done) < step // STEPS_TO_A_PASS:
+            time.sleep(0.01)
+        rows = [Row(f"w{writer}-{step}-{i}", x=(writer, step), split=False) for i in range(chance.randint(1, 20))]
         first = add(database, model, rows).first_position
         assert first is not None
         mine |= {row.id: first + i for i, row in enumerate(rows)}
@@ -36,12 +40,18 @@ def write(database: Database, model: Model, writer: int) -> list[Entry]:
     return log
 
 
-def read(database: Database, model: Model, done: Event) -> list[tuple[int, dict[int, Any]]]:
+def read(
+    database: Database, model: Model, reader: int, passes_done: list[float], done: Event
+) -> list[tuple[int, dict[int, Any]]]:
     """What passes at the head of the moment held, until the writers are done."""
     seen = []
-    while not done.is_set():
-        head = stored(database, model).head
-        seen.append((head, contents(passes.read_in_force(database, model.id, model.spec, head))))
+    try:
+        while not done.is_set():
+            head = stored(database, model).head
+            seen.append((head, contents(passes.read_in_force(database, model.id, model.spec, head))))
+            passes_done[reader] += 1
+    finally:
+        passes_done[reader] = math.inf  # writers wait for no reader that failed
     return seen
 
 
@@ -49,10 +59,10 @@ def test_a_reader_at_a_position_sees_exactly_the_changes_up_to_it(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layouts, "CHUNK_BYTES", 1)  # a pass is many queries, with writes between them
-    model, done = new_model(database), Event()
-    with ThreadPoolExecutor(WRITERS + 2) as threads:
-        readers = [threads.submit(read, database, model, done) for _ in range(2)]
-        writers = [threads.submit(write, database, model, i) for i in range(WRITERS)]
+    model, passes_done, done = new_model(database), [0.0] * READERS, Event()
+    with ThreadPoolExecutor(WRITERS + READERS) as threads:
+        readers = [threads.submit(read, database, model, i, passes_done, done) for i in range(READERS)]
+        writers = [threads.submit(write, database, model, i, passes_done) for i in range(WRITERS)]
         try:
             entries = dict(entry for writer in writers for entry in writer.result())
         finally:
