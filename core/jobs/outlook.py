@@ -28,7 +28,7 @@ def look_ahead(session: Session, model: Model, moment: datetime) -> Outlook:
     tip, policy = tip_of(session, model), policy_of(model)
     if model.held_at is not None or (tip is not None and model.train_count == 0):
         return Outlook()
-    waiting = find_backlog(session, model, tip.position if tip else 0, policy)
+    waiting = find_backlog(session, model, tip.position if tip else 0)
     at = after = retrain_at = None
     if tip is not None and policy.adapt.every is not None and waiting.since is not None:
         at = max(moment, waiting.since + duration(policy.adapt.every))

@@ -32,6 +32,8 @@ from core.versions.queries import last_trained, tip_of
 HELD = ErasureState.HELD
 QUIET = timedelta(seconds=5)
 """Without a change, after which a first training begins."""
+LONGEST = timedelta(minutes=10)
+"""That a first training waits for such a quiet: where examples never cease to come, there is none."""
 
 log = structlog.get_logger("core")
 
@@ -132,14 +134,15 @@ def first_training_due(session: Session, model: Model, policy: Policy, moment: d
     """Whether there is enough to begin with, and not more just coming: of rows that come in batches all are wanted."""
     if is_at_work(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
         return False, "a job waits or runs already"
-    enough, waiting = policy.adapt.after_changes, find_backlog(session, model, 0, policy)
+    enough, waiting = policy.adapt.after_changes, find_backlog(session, model, 0)
     if enough is None:
         return False, "the policy asks for no first training"
     # of a model that was withdrawn most changes are of examples that have gone
     if min(waiting.count, model.train_count + model.holdout_count) < enough:
         return False, "there are too few examples for a first training"
-    every, last = policy.adapt.every, stored_at(session, model.id, model.head)
-    waited = every is not None and waiting.since is not None and moment - waiting.since >= duration(every)
+    last = stored_at(session, model.id, model.head)
+    longest = min(LONGEST, duration(policy.adapt.every)) if policy.adapt.every is not None else LONGEST
+    waited = waiting.since is not None and moment - waiting.since >= longest
     if last is not None and moment - last < QUIET and not waited:
         return False, "examples are still coming"
     return True, f"{waiting.count} changes wait, {enough} are enough for a first training"
@@ -151,7 +154,7 @@ def adaptation_due(session: Session, model: Model, tip: Version, policy: Policy,
         return False, "nothing has changed"
     if job_in(session, model.id, JobKind.ADAPT, JobState.QUEUED) is not None:
         return False, "a job waits already"
-    waiting = find_backlog(session, model, tip.position, policy)
+    waiting = find_backlog(session, model, tip.position)
     enough, every = policy.adapt.after_changes, policy.adapt.every
     if enough is not None and waiting.count >= enough:
         return True, f"{waiting.count} changes wait, {enough} are enough"
@@ -170,10 +173,10 @@ class Backlog:
 
     count: int
     since: datetime | None
-    """How long the first of them has waited; None if there is none, or the policy does not ask."""
+    """When the first of them came, or what was to be done about it failed; None if there is none."""
 
 
-def find_backlog(session: Session, model: Model, since: int, policy: Policy) -> Backlog:
+def find_backlog(session: Session, model: Model, since: int) -> Backlog:
     """What came after the tip's position and waits for the next adaptation, by what a running job is about to do and
     what the last one failed to."""
     waiting_from = None
@@ -185,7 +188,7 @@ def find_backlog(session: Session, model: Model, since: int, policy: Policy) -> 
         since, waiting_from = last.to_position, last.finished_at
     held = held_removals(session, model.id, since)
     waiting = max(0, model.head - since - len(held))
-    if policy.adapt.every is None or not waiting:
+    if not waiting:
         return Backlog(waiting, None)
     if waiting_from is None:
         later = select(Change).where(Change.model_id == model.id, Change.last > since).order_by(Change.last)

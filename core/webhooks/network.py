@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import threading
 import time
 from collections.abc import Iterable, Mapping
+from queue import Empty, Queue
 from ssl import SSLContext
 from typing import Any
 
@@ -75,6 +77,27 @@ class Stream(httpcore.NetworkStream):
         return self.inner.get_extra_info(info)
 
 
+def look_up(host: str, port: int, deadline: float) -> list[str]:
+    """The addresses that a name leads to, each once; in a thread of its own, since nothing else can be hung up on."""
+    answers: Queue[list[str] | OSError] = Queue()
+
+    def ask() -> None:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            answers.put(list(dict.fromkeys(str(entry[4][0]) for entry in found)))
+        except (OSError, UnicodeError) as error:
+            answers.put(OSError(error))
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        answer = answers.get(timeout=max(0.1, deadline - time.monotonic()))
+    except Empty:
+        raise httpcore.ConnectTimeout("the name was not looked up in time") from None
+    if isinstance(answer, OSError):
+        raise httpcore.ConnectError("the name is unknown") from answer
+    return answer
+
+
 class Network(httpcore.NetworkBackend):
     """Connects to public addresses, or to all."""
 
@@ -90,15 +113,19 @@ class Network(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        try:
-            found = [str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-        except OSError as error:
-            raise httpcore.ConnectError("the name is unknown") from error
-        # all of them: which one a system takes first is nothing to rely on
-        if not self.private and not all(is_public(ipaddress.ip_address(a.partition("%")[0])) for a in found):
+        addresses = look_up(host, port, self.deadline)
+        # what is checked here is what is connected to: a name that leads elsewhere, too, leads nowhere else
+        allowed = [a for a in addresses if self.private or is_public(ipaddress.ip_address(a.partition("%")[0]))]
+        if not allowed:
             raise PrivateAddress
-        left = max(0.1, self.deadline - time.monotonic())
-        return Stream(self.inner.connect_tcp(found[0], port, left, None, socket_options), self.deadline)
+        for tried, address in enumerate(allowed, 1):
+            # one that does not answer must not take the time of those after it
+            left = max(0.1, self.deadline - time.monotonic()) / (len(allowed) - tried + 1)
+            try:
+                return Stream(self.inner.connect_tcp(address, port, left, None, socket_options), self.deadline)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failed = error
+        raise failed
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 import uuid
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -53,12 +54,24 @@ def check_url(url: str, private: bool) -> None:
         raise refuse("expected https://HOST/PATH (or http), in ASCII")
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise refuse("may have neither a user nor a fragment; deliveries are signed instead")
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return
-    if not private and not is_public(address):
+    if not private and is_known_private(host):
         raise refuse("is a private address; AMEND_PRIVATE_WEBHOOKS allows them")
+
+
+def is_known_private(host: str) -> bool:
+    """Whether a host is private by what it is called, however that is written.
+
+    >>> [is_known_private(host) for host in ("10.0.0.1", "127.1", "::1", "localhost", "a.localhost.", "example.com")]
+    [True, True, True, True, True, False]
+    """
+    try:
+        return not is_public(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return not is_public(ipaddress.IPv4Address(socket.inet_aton(host)))
+    except OSError:
+        return host.lower().rstrip(".").rpartition(".")[2] == "localhost"
 
 
 def find(session: Session, id: str) -> Webhook:

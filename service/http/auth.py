@@ -19,14 +19,13 @@ from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from core.errors import Forbidden, Invalid, Malformed, TooLarge, Unauthorized, Unavailable, Unsupported
+from core.errors import Forbidden, Invalid, Malformed, Unauthorized, Unavailable, Unsupported
 from core.keys import keyring
 from core.tables.keys import Scope
 from service.context import Context, context_of
 from service.http.decompression import decompress
-
-JSON_BYTES = 8 * 2**20
-"""Of a body that becomes Python objects as a whole, which are many times as large: all but examples and predictions."""
+from service.http.json_bodies import JSON_BYTES, ReadRequest, parse_json, refuse_fields
+from service.http.middleware import limit_body
 
 bearer = HTTPBearer(auto_error=False, description="An API key: `amend_<id>_<secret>`.")
 
@@ -52,15 +51,21 @@ class Caller:
             raise Forbidden("key_limited", "This needs a key that is not limited to some models.")
 
 
-def require_scope(*scopes: Scope) -> Callable[..., Coroutine[Any, Any, Caller]]:
-    """A dependency: the caller, if the key has one of the scopes."""
+@dataclass(frozen=True)
+class ScopeCheck:
+    """What an endpoint asks of a key: one of the scopes."""
 
-    async def caller(request: Request, _scheme: Annotated[Any, Depends(bearer)]) -> Caller:
+    scopes: tuple[Scope, ...]
+
+    async def find_caller(self, request: Request, _scheme: Annotated[Any, Depends(bearer)]) -> Caller:
+        """A dependency: the caller, if the key has one of them."""
         found: Caller = getattr(request.state, "caller", None) or await authenticate(request)
-        found.require(*scopes)
+        found.require(*self.scopes)
         return found
 
-    return caller
+
+def require_scope(*scopes: Scope) -> Any:
+    return Depends(ScopeCheck(scopes).find_caller)
 
 
 async def authenticate(request: Request) -> Caller:
@@ -117,22 +122,37 @@ class CheckedRoute(APIRoute):
 
 
 class AuthenticatedRoute(CheckedRoute):
-    """A route that looks at the key and the headers before it reads a body: strangers have nothing parsed for them."""
+    """A route that looks at the key, its scopes and the headers before it reads a body: who may not call has nothing
+    unpacked or parsed for them."""
 
     async def check_caller(self, request: Request) -> None:
-        request.state.caller = await authenticate(request)
+        request.state.caller = caller = await authenticate(request)
+        for dependency in self.dependant.dependencies:
+            if isinstance(check := getattr(dependency.call, "__self__", None), ScopeCheck):
+                caller.require(*check.scopes)
 
     async def check_body(self, request: Request) -> Request:
-        request = await decompress(request)
+        if "requestBody" in (self.openapi_extra or {}):
+            return await decompress(request, context_of(request).settings.max_body_bytes)
         if self.body_field is None:
-            return request
+            if request.method in ("GET", "HEAD") or is_empty(request):
+                return request
+            body = await read_within(request, JSON_BYTES)
+            refuse_fields(body)
+            return ReadRequest(request.scope, body)
         if is_empty(request):
             raise Invalid("request_invalid", f"Send a JSON body{required_fields(self.body_field)}.")
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise Unsupported("content_type_unsupported", "Send the body as application/json.")
-        if len(await request.body()) > JSON_BYTES:
-            raise TooLarge("body_too_large", f"A body may have {JSON_BYTES} bytes here; send it in several requests.")
-        return request
+        body = await read_within(request, JSON_BYTES)
+        return ReadRequest(request.scope, body, parse_json(body))
+
+
+async def read_within(request: Request, limit: int) -> bytes:
+    """The body of a request, unpacked; TooLarge before more than the limit is in memory."""
+    length = request.headers.get("content-length", "")
+    request = Request(request.scope, limit_body(request.receive, length, limit))
+    return await (await decompress(request, limit)).body()
 
 
 def is_empty(request: Request) -> bool:
@@ -176,9 +196,9 @@ def note_use(context: Context, key_id: str) -> None:
         keyring.note_use(session, key_id)
 
 
-Reader = Annotated[Caller, Depends(require_scope(Scope.READ))]
-Ingester = Annotated[Caller, Depends(require_scope(Scope.INGEST))]
-Remover = Annotated[Caller, Depends(require_scope(Scope.INGEST, Scope.ERASE))]
-Eraser = Annotated[Caller, Depends(require_scope(Scope.ERASE))]
-Downloader = Annotated[Caller, Depends(require_scope(Scope.WEIGHTS))]
-Admin = Annotated[Caller, Depends(require_scope(Scope.ADMIN))]
+Reader = Annotated[Caller, require_scope(Scope.READ)]
+Ingester = Annotated[Caller, require_scope(Scope.INGEST)]
+Remover = Annotated[Caller, require_scope(Scope.INGEST, Scope.ERASE)]
+Eraser = Annotated[Caller, require_scope(Scope.ERASE)]
+Downloader = Annotated[Caller, require_scope(Scope.WEIGHTS)]
+Admin = Annotated[Caller, require_scope(Scope.ADMIN)]

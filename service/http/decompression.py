@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 from starlette.requests import Request
-from starlette.types import Message
 
 from core.errors import Malformed, TooLarge, Unsupported
-from service.context import context_of
+from service.http.json_bodies import ReadRequest
 from service.threads import work_on_large
 
 CODECS = ("gzip", "zstd")
@@ -15,20 +14,15 @@ PIECE = 2**20
 """Bytes that are unpacked at once: so much more than the limit is in memory before a bomb is refused."""
 
 
-async def decompress(request: Request) -> Request:
+async def decompress(request: Request, limit: int) -> Request:
     """The request with its body as it was before it was compressed; itself, if it was not."""
     given = [value.strip().lower() for value in request.headers.getlist("content-encoding")]
     if given in ([], ["identity"]):
         return request
     if len(given) != 1 or given[0] not in CODECS:
         raise Unsupported("content_encoding_unsupported", f"Send the body as it is, or as {' or '.join(CODECS)}.")
-    body, limit = await request.body(), context_of(request).settings.max_body_bytes
-    unpacked = await work_on_large(lambda: unpack(body, given[0], limit))
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": unpacked, "more_body": False}
-
-    return Request(request.scope, receive)
+    body = await request.body()
+    return ReadRequest(request.scope, await work_on_large(lambda: unpack(body, given[0], limit)))
 
 
 def unpack(body: bytes, codec: str, limit: int) -> bytes:

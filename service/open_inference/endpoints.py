@@ -19,7 +19,8 @@ from core.versions import history
 from core.versions.queries import find_version, numbers_in_use
 from service import operations
 from service.context import Context, ContextDep
-from service.http.auth import JSON_BYTES, AuthenticatedRoute, Caller, CheckedRoute, Reader
+from service.http.auth import AuthenticatedRoute, Caller, CheckedRoute, Reader
+from service.http.json_bodies import JSON_BYTES
 from service.http.problems import problem_responses
 from service.models.endpoints import Name
 from service.open_inference import tensors

@@ -9,6 +9,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from service.http.json_bodies import JSON_BYTES
 from tests.service.bodies import BODIES
 from tests.service.conftest import SMALL_BODY
 from tests.service.expect import listed, refused, rows
@@ -87,3 +88,19 @@ def test_other_encodings_are_unsupported(stack: Stack, api: httpx.Client, encodi
     body = BODIES[JSON](rows(1))
     problem = refused(send(api, stack.model(), body, encoding), 415, "content_encoding_unsupported")
     assert "gzip or zstd" in problem["detail"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_nothing_is_unpacked_for_a_key_without_the_scope(stack: Stack, codec: str) -> None:
+    with stack.client(stack.key("read")) as reader:
+        refused(send(reader, stack.model(), b"none of it", codec), 403, "scope_missing")
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_becomes_objects_unpacks_within_its_own_limit(stack: Stack, api: httpx.Client, codec: str) -> None:
+    body = b'{"ids": ["a"]}'.ljust(JSON_BYTES)
+    headers = {"Content-Type": JSON, "Content-Encoding": codec}
+    path = f"/v1/models/{stack.model()}/removals"
+    assert api.post(path, content=CODECS[codec](body), headers=headers).status_code == 202
+    problem = refused(api.post(path, content=CODECS[codec](body + b" "), headers=headers), 413, "body_too_large")
+    assert str(JSON_BYTES) in problem["detail"]

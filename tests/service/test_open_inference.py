@@ -13,7 +13,7 @@ import pytest
 from core.models import catalog
 from core.tables.versions import VersionState
 from core.versions.queries import find_version
-from service.http.auth import JSON_BYTES
+from service.http.json_bodies import JSON_BYTES
 from tests.service.expect import place, refused
 from tests.service.test_predictions import TARGETS, X, predict, small_model, trained
 from tests.stack import Stack

@@ -7,7 +7,7 @@ import re
 import httpx
 import pytest
 
-from tests.service.expect import add, operations, place, refused, rows
+from tests.service.expect import JSON, add, operations, place, refused, rows
 from tests.stack import Stack
 
 
@@ -30,6 +30,31 @@ def test_the_known_parameters_are_named(stack: Stack, api: httpx.Client) -> None
 def test_the_pages_of_the_docs_take_any_query(stack: Stack) -> None:
     for path in ("/docs", "/openapi.json"):
         assert httpx.get(f"{stack.url}{path}?utm_source=mail").status_code == 200
+
+
+def test_every_endpoint_without_a_body_refuses_what_it_would_not_look_at(stack: Stack, api: httpx.Client) -> None:
+    name = stack.model()
+    asked = [one for one in operations(api) if one.method in ("post", "delete") and "requestBody" not in one.described]
+    assert {"adapt", "retrain", "hold_model", "promote_version", "cancel_job"} <= {one.id for one in asked}
+    for operation in asked:
+        path = operation.path.replace("{name}", name)
+        answer = api.request(operation.method, re.sub(r"{[^}]*}", "1", path), json={"surprise": 1})
+        assert place(refused(answer, 422, "request_invalid")) == ["surprise"], operation.id
+    path = f"/v1/models/{name}/hold"
+    for body in (b"surprise", b'["surprise"]', b"1"):
+        refused(api.post(path, content=body), 422, "request_invalid")
+    for body in (b"", b" ", b"{}", b"null"):
+        assert api.post(path, content=body, headers={"Idempotency-Key": "a"}).status_code in (200, 409)
+
+
+def test_a_field_that_is_there_twice_is_refused(stack: Stack, api: httpx.Client) -> None:
+    name = stack.model()
+    for body, field in (
+        ('{"policy": {}, "policy": {"holdout": 0.5}}', "policy"),
+        ('{"policy": {"holdout": 0.1, "holdout": 0.5}}', "holdout"),
+    ):
+        problem = refused(api.patch(f"/v1/models/{name}", content=body, headers=JSON), 422, "request_invalid")
+        assert place(problem) == [field]
 
 
 @pytest.mark.parametrize("path", ["predictions", "examples"])

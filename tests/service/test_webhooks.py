@@ -76,6 +76,7 @@ BAD_URLS = [
         "https://a b/",
     ),
     *("http://127.0.0.1/", "http://[::1]/", "http://169.254.169.254/latest/meta-data/", "http://10.0.0.1:8080/"),
+    *("http://localhost:9000/", "http://amend.localhost/", "http://LOCALHOST./", "http://127.1/", "http://0x7f000001/"),
 ]
 
 

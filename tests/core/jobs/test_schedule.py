@@ -14,6 +14,7 @@ from core.database import Database, now
 from core.jobs import schedule
 from core.jobs.holds import hold
 from core.tables.jobs import Job, JobKind, JobState, Outbox
+from core.tables.ledger import Change
 from core.tables.models import Model
 from core.tables.versions import VersionKind
 from tests.core.jobs.rows import OWNER, add_training, enter_job, enter_version, messages, model_with, shown
@@ -56,6 +57,18 @@ def test_a_first_training_waits_no_longer_than_any_change(database: Database) ->
     model = model_with(database, **adapting(after_changes=2, every="1s"))
     assert due(database, model) == []
     assert due(database, model, timedelta(seconds=1.5)) == [JobKind.ADAPT]
+
+
+@pytest.mark.parametrize("every", [None, "24h"])
+def test_a_first_training_begins_even_if_examples_never_cease_to_come(database: Database, every: str | None) -> None:
+    model = model_with(database, **adapting(after_changes=2, every=every))
+    later = now() + schedule.LONGEST
+    add_training(database, model, 1)
+    with database.write() as session:
+        newest = select(Change).where(Change.model_id == model.id).order_by(Change.last.desc()).limit(1)
+        session.scalars(newest).one().created_at = later - timedelta(seconds=1)
+    assert wanted(database, model, later - MINUTE) == []
+    assert wanted(database, model, later) == [(JobKind.ADAPT, None)]
 
 
 def test_a_first_training_is_tried_again_when_as_many_changes_came(database: Database) -> None:

@@ -56,6 +56,47 @@ def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(monkeypat
     assert connected == ["93.184.216.34"]
 
 
+def lead_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+    """Have every name lead to these."""
+
+    def look_up(host: str, port: int, *_: object, **__: object) -> list[tuple[object, ...]]:
+        found = addresses if host.endswith(".example") else (host,)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+
+
+def test_an_address_that_does_not_answer_does_not_keep_from_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    lead_to(monkeypatch, "127.0.0.2", "127.0.0.1")
+    with receiving() as receiver:
+        assert network.post(f"http://several.example:{receiver.port}/", {}, b"{}", private=True) == 204
+
+
+def test_of_several_addresses_the_private_ones_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def connect(_: object, host: str, *__: object) -> None:
+        tried.append(host)
+        raise httpcore.ConnectTimeout
+
+    monkeypatch.setattr(httpcore.SyncBackend, "connect_tcp", connect)
+    lead_to(monkeypatch, "10.0.0.1", "93.184.216.34", "127.0.0.1", "1.1.1.1")
+    with pytest.raises(httpcore.ConnectTimeout):
+        network.post("http://several.example/", {}, b"{}", private=False)
+    assert tried == ["93.184.216.34", "1.1.1.1"]
+
+
+def test_a_name_that_is_not_looked_up_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(network, "SECONDS", 0.3)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: over.wait(10) and [])
+    started = time.monotonic()
+    with pytest.raises(httpcore.TimeoutException):
+        network.post("http://slow.example/", {}, b"{}", private=True)
+    assert time.monotonic() - started < 5
+    over.set()
+
+
 def test_no_redirect_is_followed() -> None:
     with receiving() as receiver:
         receiver.status, receiver.headers = 302, {"Location": receiver.url}
