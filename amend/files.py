@@ -70,7 +70,7 @@ class ExampleFile:
         return len(self.content) if self.content is not None else Path(self.name).stat().st_size
 
     def batches(self) -> Iterator[Batch]:
-        """The bodies, made as they are asked for; ValueError if the file is damaged."""
+        """The bodies, made as they are asked for; ValueError if the file is damaged, or has no example."""
         read = {
             Format.JSON: self.read_json,
             Format.NDJSON: self.read_ndjson,
@@ -78,16 +78,20 @@ class ExampleFile:
             Format.ARROW: self.read_tables,
             Format.PARQUET: self.read_tables,
         }[self.form]
-        self.share = 0.0
+        self.share, empty = 0.0, True
         try:
             with self.open() as raw:
-                yield from read(raw)
+                for batch in read(raw):
+                    empty = False
+                    yield batch
         except (EOFError, zlib.error, csv.Error, UnicodeDecodeError) as error:
             raise ValueError(f"cannot read {self.name}: {error}") from error
         except OSError as error:
             if error.errno is not None:
                 raise
             raise ValueError(f"cannot read {self.name}: {error}") from error  # gzip's and pyarrow's own
+        if empty:
+            raise ValueError(f"there is no example in {self.name}")
 
     def note_place(self, raw: BinaryIO) -> None:
         self.share = raw.tell() / max(1, self.size)
@@ -107,19 +111,20 @@ class ExampleFile:
             yield Batch(b"\n".join(lines), LINES, len(lines))
 
     def read_csv(self, raw: BinaryIO) -> Iterator[Batch]:
-        unpacked = unpack(raw, self.codec)  # kept, as above
-        records = read_records(unpacked)
-        header = next(records, b"")
-        if not header.endswith(b"\n"):
-            header += b"\n"
-        first = 2
-        for rows in gather(records):
-            content = header + b"".join(rows)
-            if self.names:
-                content = name_csv_columns(content, self.names, first)
-            self.note_place(raw)
-            yield Batch(content, CSV, len(rows))
-            first += len(rows)
+        # as text: of bytes, Python knows one end of lines, and old Macs had another. Latin-1 changes no byte
+        with io.TextIOWrapper(unpack(raw, self.codec), "latin-1", newline="") as lines:
+            records = read_records(line.encode("latin-1") for line in lines)
+            header = next(records, b"")
+            if not header.endswith(b"\n"):
+                header += b"\n"
+            first = 2
+            for rows in gather(records):
+                content = header + b"".join(rows)
+                if self.names:
+                    content = name_csv_columns(content, self.names, first)
+                self.note_place(raw)
+                yield Batch(content, CSV, len(rows))
+                first += len(rows)
 
     def read_tables(self, raw: BinaryIO) -> Iterator[Batch]:
         pieces = self.read_parquet(raw) if self.form is Format.PARQUET else self.read_arrow(raw)

@@ -188,6 +188,8 @@ def change(
         target=parse_kind(target, "--target"),
         revert=revert,
     )
+    if changed.dropped:
+        output.note(f"columns that went: {', '.join(changed.dropped)}; that came: {', '.join(changed.added) or 'none'}")
     follow_up(connection, changed, wait)
 
 

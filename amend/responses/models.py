@@ -56,10 +56,13 @@ class Resumed(Model, frozen=True):
 
 
 class Changed(Answer, frozen=True):
-    """Where a change of the model stands in the ledger, and the job that carries it out."""
+    """Where a change of the model stands in the ledger, and the job that carries it out; the columns that came with it
+    and those that went."""
 
     position: int
     job: str | None
+    added: list[str] = []
+    dropped: list[str] = []
 
 
 class Change(Answer, frozen=True):

@@ -24,10 +24,12 @@ from core.tables.ledger import HAS_CONTENT, Example, HoldoutSample
 from core.tables.models import Model
 from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.tables.versions import FIRST, Comparison, Version, VersionState
+from core.tables.webhooks import WebhookEvent
 from core.versions.knowledge import knows, never_knew
 from core.versions.privacy_rounding import significant
 from core.versions.queries import kept_versions
 from core.versions.store import Store
+from core.webhooks.events import emit
 
 
 def purge_versions(session: Session, model: Model, part: Part) -> None:
@@ -184,6 +186,8 @@ def find_traces(
 
 def withdraw(session: Session, model: Model) -> None:
     """A model without examples answers nothing any more; what knew somebody who is erased is purged."""
+    if model.champion is not None:  # it may be withdrawn already: steps are repeated
+        emit(session, WebhookEvent.MODEL_WITHDRAWN, model=model.name, version=model.champion)
     model.champion = model.tip = None
     session.execute(delete(HoldoutSample).where(HoldoutSample.model_id == model.id))
     parts = [part for part, _ in open_parts(session, model.id)]

@@ -88,3 +88,17 @@ def plain_part(part: SpecPart) -> SpecPart:
         hints = ("was", "default", "merge")
         made["columns"] = [{n: v for n, v in column.items() if n not in hints} for column in found["columns"]]
     return cast("SpecPart", made)
+
+
+def compare_columns(before: SpecPart, after: SpecPart) -> tuple[list[str], list[str]]:
+    """The columns that come with a changed input, and those that go.
+
+    >>> age, years = {"name": "age", "type": "number"}, {"name": "years", "type": "number"}
+    >>> compare_columns({"kind": "table", "columns": [age]}, {"kind": "table", "columns": [years]})
+    (['years'], ['age'])
+    >>> compare_columns({"kind": "table", "columns": [age]}, {"kind": "table", "columns": [{**years, "was": "age"}]})
+    ([], [])
+    """
+    old = [column["name"] for column in cast("dict[str, Any]", before).get("columns", [])]
+    new = {column.get("was") or column["name"]: column["name"] for column in cast("dict[str, Any]", after)["columns"]}
+    return [name for was, name in new.items() if was not in old], [name for name in old if name not in new]

@@ -15,6 +15,8 @@ class WebhookEvent(StrEnum):
     """What webhooks can be told of."""
 
     VERSION_PROMOTED = "version.promoted"
+    MODEL_WITHDRAWN = "model.withdrawn"
+    """Nothing is left that it could stand for: nobody answers predictions."""
     JOB_FAILED = "job.failed"
     TOLERANCE_MISSED = "tolerance.missed"
     """A retrain showed that the adapted version was further off than the policy tolerates."""

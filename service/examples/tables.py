@@ -29,7 +29,7 @@ HEADER_BYTES = 2**24
 
 def read_csv(reader: Reader, body: bytes) -> Batch:
     try:
-        header = body[:HEADER_BYTES].partition(b"\n")[0].decode("utf-8-sig")
+        header = re.split(rb"[\r\n]", body[:HEADER_BYTES], maxsplit=1)[0].decode("utf-8-sig")
         names = next(csv.reader([header.strip()]), [])
     except (csv.Error, UnicodeDecodeError) as error:
         raise Malformed("body_malformed", f"The body is not valid CSV: {error}") from None

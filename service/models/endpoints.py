@@ -15,7 +15,9 @@ from core.ledger.specs import page_changes, spec_at, value_before, with_part
 from core.models import catalog
 from core.models.building import check_buildable, check_class_weight
 from core.models.policy import patch, policy_of
+from core.models.schema_changes import compare_columns
 from core.models.training import check_removal, training_of
+from core.tables.ledger import ChangeKind
 from core.tables.models import Model
 from core.tables.versions import Version
 from core.tracking.links import model_page
@@ -182,13 +184,18 @@ def change_model(name: Name, body: ModelChange, caller: Admin, context: ContextD
         model = catalog.find(session, name, caller.models, lock=True)
         spec = spec_at(session, model.id, model.spec, model.head)
         new = body.parts() if body.revert is None else [value_before(session, model, body.revert)]
+        added: list[str] = []
+        dropped: list[str] = []
         for kind, value in new:
-            spec = with_part(spec, kind, value)
+            before, spec = spec, with_part(spec, kind, value)
+            if kind is ChangeKind.INPUT:
+                added, dropped = compare_columns(before["input"], value)
         check_buildable(spec, context.settings.max_parameters)
         check_removal(spec, training_of(model))
         for kind, value in new:
             ledger.change_spec(session, model, kind, value)
-        return ChangeAnswer(position=model.head, job=queue.enqueue_adaptation(session, model, write.request_id))
+        job = queue.enqueue_adaptation(session, model, write.request_id)
+        return ChangeAnswer(position=model.head, job=job, added=added, dropped=dropped)
 
     answer = write(caller.credential, 202, change)
     context.models.clear()

@@ -54,7 +54,7 @@ class Counts(BaseModel):
 
     train: int
     holdout: int
-    removed: int
+    removed: int = Field(description="Not in force any more: removed, too old, erased, or replaced by a correction.")
 
 
 class HeldAnswer(BaseModel):
@@ -154,6 +154,8 @@ class ChangeAnswer(BaseModel):
     job: str | None = Field(
         description="Null while there is no version to adapt, and while the model is held: `resume` has it done."
     )
+    added: list[str] = Field([], description="Columns that come with another `input`.")
+    dropped: list[str] = Field([], description="Columns that go: one that is renamed says so, by `was`.")
 
 
 class ChangedAnswer(BaseModel):

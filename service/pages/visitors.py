@@ -121,7 +121,8 @@ async def sign_in(request: Request, context: ContextDep) -> Response:
     form = await read_form(request)
     back = form.get("next", "/")
     try:
-        token = await run_in_threadpool(open_session, context, form.get("key", "").strip())
+        old = request.cookies.get(cookie_of(request), "")
+        token = await run_in_threadpool(open_session, context, form.get("key", "").strip(), old)
     except Unauthorized as error:
         return sign_in_page(back, error.detail, 401)
     except Forbidden as error:
@@ -139,14 +140,15 @@ async def sign_in(request: Request, context: ContextDep) -> Response:
     return answer
 
 
-def open_session(context: Context, key: str) -> str:
-    """Sign in the holder of a key; the token for the cookie."""
+def open_session(context: Context, key: str, old: str) -> str:
+    """Sign in the holder of a key, in place of whoever was in this browser; the token for the cookie."""
     caller, stale = identify(context, key)
     if caller.scopes.isdisjoint({Scope.READ, Scope.ERASE, Scope.ADMIN}):
         raise Forbidden("scope_missing", USELESS)
     with context.database.write() as session:
         if stale:
             keyring.note_use(session, caller.key_id)
+        sign_ins.sign_out(session, old)
         return sign_ins.sign_in(session, caller.key_id)
 
 

@@ -99,6 +99,24 @@ def test_every_form_goes_out_in_pieces_with_all_rows_as_they_are(suffix: str, tm
     assert all(batch.count <= 10 for batch in made)
 
 
+@pytest.mark.parametrize("codec", ["", ".gz"])
+def test_lines_that_end_in_a_carriage_return_are_lines(codec: str, tmp_path: Path) -> None:
+    content = as_csv(tmp_path).replace(b"\r\n", b"\r")
+    file = tmp_path / f"rows.csv{codec}"
+    file.write_bytes(gzip.compress(content) if codec else content)
+    made = list(ExampleFile.find(str(file)).batches())
+    assert [batch.count for batch in made] == [10, 10, 5]
+    assert [row for batch in made for row in read(batch)] == ROWS
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"examples": []}'])
+def test_a_file_without_an_example_is_told(content: bytes, tmp_path: Path) -> None:
+    name = "a.json" if content else "a.ndjson"
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match="there is no example in"):
+        list(ExampleFile.find(str(tmp_path / name)).batches())
+
+
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz", "parquet", "arrows"])
 def test_a_file_is_read_as_its_pieces_are_asked_for(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -131,6 +149,8 @@ def test_columns_are_named_in_every_piece(suffix: str, tmp_path: Path) -> None:
         ("a.csv", b"id,y\n" + b"a,1\n" * 20 + b"a\n", "line 22 has 1 fields"),
         ("a.csv", b"id,b\n" + b"a,1\n" * 20, "has no column 'y'; it has 'id', 'b'"),
         ("a.csv", b'id,y\n"' + b"a,1\n" * 20, "begins a text in quotes that does not end"),
+        ("a.csv", b"", "there is no example in .*a.csv"),
+        ("a.csv", b"id,y\n", "there is no example in .*a.csv"),
         ("a.csv.gz", gzip.compress(b"id,y\n" + b"a,1\n" * 20)[:-9], "cannot read .*a.csv.gz"),
         ("a.csv.zst", b"no such thing", "cannot read .*a.csv.zst"),
         ("a.parquet", b"no such thing", "cannot read .*a.parquet"),

@@ -100,6 +100,7 @@ SPELLINGS = {
     "byte order mark": "\ufeffid,y,a,b\nq,1,1,2\n",
     "quotes": '"id","y","a","b"\n"q","1","1","2"\n',
     "CRLF": "id,y,a,b\r\nq,1,1,2\r\n",
+    "CR": "id,y,a,b\rq,1,1,2\r",
     "no newline at the end": "id,y,a,b\nq,1,1,2",
     "all three": '\ufeff"id","y","a","b"\r\n"q","1","1.0","2e0"\r\n',
     "other order": "b,a,id,y\n1,2,q,1\n",

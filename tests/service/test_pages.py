@@ -100,6 +100,15 @@ def test_a_key_that_is_not_known_is_refused(stack: Stack, key: str) -> None:
     assert "set-cookie" not in answer.headers
 
 
+def test_signing_in_again_ends_the_session_before(stack: Stack) -> None:
+    with visit(stack) as browser:
+        cookies = dict(browser.cookies)
+        browser.post("/sign-in", data={"key": stack.key("read")})
+        assert "Sign out" in browser.get("/").text
+        with httpx.Client(base_url=stack.url, cookies=cookies) as thief:
+            assert 'name="key"' in thief.get("/").text
+
+
 def test_a_session_ends_when_one_signs_out_or_its_key_is_revoked_or_its_time_is_over(
     stack: Stack, api: httpx.Client
 ) -> None:

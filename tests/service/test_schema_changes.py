@@ -41,7 +41,8 @@ def test_examples_are_listed_and_read_as_the_columns_are_now(stack: Stack, api: 
     visits, plan = {"name": "visits", "type": "number"}, {**PLAN, "values": ["free", "trial", "paid"]}
     years = {"name": "years", "type": "number"}
     given = table({**visits, "default": 2}, plan, {**years, "was": "age"})
-    assert change(api, name, input=given).json() == {"position": 3, "job": None}
+    answer = change(api, name, input=given).json()
+    assert answer == {"position": 3, "job": None, "added": ["visits"], "dropped": []}
     # what a change says of rows from before is no part of the model
     assert api.get(f"/v1/models/{name}").json()["input"] == table(visits, plan, years)
     new = {"visits": 7.0, "plan": "trial", "years": 5.0}

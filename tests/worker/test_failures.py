@@ -102,9 +102,10 @@ def test_a_first_training_that_fails_can_be_asked_for_again(deployment: Deployme
 
 
 def test_a_model_whose_examples_are_all_removed_is_withdrawn_and_trained_anew(deployment: Deployment) -> None:
-    name, (x, y) = deployment.new_model(), problem(50)
+    name, (x, y) = deployment.new_model(policy={"promote": "manual"}), problem(50)
     deployment.add_examples(name, x, y, split="train")
     deployment.adapted(name)
+    deployment.post(f"/v1/models/{name}/versions/1/promote")
     job = deployment.ended(deployment.remove(name, range(50))["job"])
     assert (job["state"], "the model is withdrawn" in job["message"]) == ("succeeded", True)
     with deployment.client() as api:
@@ -114,7 +115,8 @@ def test_a_model_whose_examples_are_all_removed_is_withdrawn_and_trained_anew(de
     assert (answer.status_code, answer.json()["code"]) == (409, "champion_missing")
     deployment.add_examples(name, x[:40], y[:40], first=100, split="train")
     job = deployment.adapted(name)
-    assert (job["state"], deployment.champion(name)["position"]) == ("succeeded", 140), job
+    assert (job["state"], deployment.version(name, job["version"])["position"]) == ("succeeded", 140), job
+    deployment.post(f"/v1/models/{name}/versions/{job['version']}/promote")
     assert deployment.datasets_agree(name)
 
 

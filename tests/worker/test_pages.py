@@ -81,6 +81,12 @@ def test_a_day_with_the_pages(chromium: Browser, deployment: Deployment, name: s
         page.get_by_role("link", name="Privacy").click()
         page.get_by_text("Open, by due date").wait_for()
         keep(page, "page-privacy.png", tmp_path)
+        page.get_by_role("link", name="Check the chain").click()
+        page.get_by_text("none missing or altered").wait_for()
+        with page.expect_request(lambda request: "/privacy" in request.url) as refreshed:
+            page.evaluate("refresh()")
+        assert "verify" not in refreshed.value.url  # the chain is walked when somebody asks, not all the time
+        page.get_by_text("none missing or altered").wait_for()
         page.get_by_role("button", name="Sign out").click()
         page.get_by_label("API key").wait_for()
         page.go_back()

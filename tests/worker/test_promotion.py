@@ -7,7 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from core.erasure.purge import withdraw
+from core.models import catalog
+from core.versions.queries import tip_of
 from tests.worker.deployment import Deployment, fitted, problem
+from worker.jobs.retrain import take_over
 
 TRAIN = {"split": "train"}
 X, Y = problem(400)
@@ -227,3 +231,17 @@ def test_the_first_retrain_of_a_model_trains_it(deployment: Deployment) -> None:
     version = retrained(deployment, name)
     assert (version["version"], version["state"], version["position"]) == (1, "champion", 400)
     assert near(deployment, name, 0, 400)
+
+
+def test_a_retrain_that_ends_after_a_withdrawal_brings_nothing_back(deployment: Deployment) -> None:
+    name = trained(deployment)
+    with deployment.database.write() as session:
+        model = catalog.find(session, name, None, lock=True)
+        before = tip_of(session, model)
+        assert before is not None
+        withdraw(session, model)
+        words = take_over(session, model, before, before)
+        assert (model.champion, model.tip) == (None, None)
+    assert "stays a candidate" in words
+    deployment.settled(name)  # there are examples again: a job trains it anew
+    assert line(deployment, name) == [(1, None, 200, "superseded"), (2, None, 200, "champion")]

@@ -103,6 +103,8 @@ def test_deleting_removed_examples_adapts_nothing(deployment: Deployment) -> Non
     deployment.wait_until(lambda: len(rows(deployment, name)) == 110, 10)
     deployment.settled(name)
     assert deployment.champion(name)["position"] == 110, "the policy says that nothing is adapted by itself"
+    [job] = deployment.get(f"/v1/jobs?model={name}&kind=erase")["items"]
+    assert job["message"] == "examples deleted that were plainly removed or replaced"
 
 
 def test_deleting_removed_examples_is_not_kept_from_it_by_an_adaptation_that_fails(deployment: Deployment) -> None:

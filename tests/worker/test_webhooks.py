@@ -10,7 +10,7 @@ from typing import Any
 from amend import Client
 from core.database import now, utc_text
 from tests.receiver import Receiver, is_signed, receiving
-from tests.worker.deployment import Deployment
+from tests.worker.deployment import Deployment, problem
 from tests.worker.erasure_helpers import erase, train_with_person
 from tests.worker.test_failures import poison
 from tests.worker.test_promotion import outside, retrained
@@ -57,6 +57,19 @@ def test_a_job_that_fails_and_an_erasure_that_is_due_soon_are_told(deployment: D
         erasure = deployment.post("/v1/erasures", body)
         soon = {"erasure": erasure["id"], "state": "held", "due_at": erasure["due_at"]}
         deployment.wait_until(lambda: soon in receiver.events("erasure.due_soon"))
+
+
+def test_a_model_that_is_withdrawn_is_told_once(deployment: Deployment) -> None:
+    with told(deployment, "model.withdrawn") as (receiver, _):
+        name, (x, y) = deployment.new_model(), problem(50)
+        person = f"all of {name}"
+        deployment.add_examples(name, x, y, split="train", subject=person)
+        deployment.adapted(name)
+        deployment.ended(deployment.remove(name, range(50))["job"])
+        erase(deployment, person)
+        withdrawn = {"model": name, "version": 1}
+        deployment.wait_until(lambda: withdrawn in receiver.events("model.withdrawn"))
+        assert receiver.events("model.withdrawn").count(withdrawn) == 1
 
 
 def test_a_retrain_outside_tolerance_is_told(deployment: Deployment) -> None:

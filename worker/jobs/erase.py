@@ -105,7 +105,7 @@ def purge(attempt: JobAttempt, verified: set[str]) -> list[str]:
         for version in outlived:
             discard(session, version)
         done = ["versions purged whose time was over"] if outlived else []
-        done += ["removed examples deleted"] if purge_removed(session, model) else []
+        done += ["examples deleted that were plainly removed or replaced"] if purge_removed(session, model) else []
         lost = find_strays(session, attempt.context.store, history.folder_of(model.id))
     sweep(attempt.context.database, attempt.context.store)
     files = forget_in_mlflow(attempt, bool(lost))

@@ -146,9 +146,10 @@ def test_change_sends_the_new_parts(stand_in: StandIn) -> None:
 
 
 def test_change_sends_other_columns_and_classes(stand_in: StandIn) -> None:
-    stand_in.answer({"position": 7, "job": None}, status=202)
+    stand_in.answer({"position": 7, "job": None, "added": ["years"], "dropped": ["age"]}, status=202)
     columns, classes = '{"kind": "table", "columns": []}', '{"kind": "classes", "values": ["a", "b"]}'
-    assert stand_in.run("models", "change", "churn", "--input", columns, "--target", classes).exit_code == 0
+    result = stand_in.run("models", "change", "churn", "--input", columns, "--target", classes)
+    assert (result.exit_code, "columns that went: age; that came: years" in result.stderr) == (0, True)
     sent = stand_in.asked[0].json()
     assert (sent["input"]["kind"], sent["target"]["values"]) == ("table", ["a", "b"])
 
