@@ -18,6 +18,7 @@ SCHEDULED_WITHIN = 60.0
 POLL_EVERY = 0.2
 PERSON = "writer-17"
 POLICY = {**QUIET, "memory": {"fraction": 0.1}}
+MOST_EPOCHS = 1000
 
 
 @dataclass
@@ -71,7 +72,7 @@ class Tour(Steps):
                 digits.pixels,
                 {
                     "architecture": {"kind": "mlp", "hidden": [100]},
-                    "training": {"max_epochs": 1000, "patience": 5},
+                    "training": {"max_epochs": MOST_EPOCHS, "patience": 5},
                     # networks that were trained from different starts differ on about 1 % of the images
                     "policy": {**POLICY, "tolerance": {"disagreement": 0.03}},
                 },

@@ -20,9 +20,9 @@ from core.errors import AmendError
 from tests.service.bodies import ARROW, CSV, NDJSON, PARQUET, stream
 
 MEGABYTE = 2**20
-ALLOWED = 300 * MEGABYTE
+ALLOWED = 150 * MEGABYTE
 """More than any of the bodies should take, several times less than each took."""
-LARGE = 30_000_000
+LARGE = 12_000_000
 WIDTH = 784
 ONE_ROW = (
     "c-nnZO-jQ+6n<|S#!$M5l@~Hlq?-;F+G2%(lx*C%%A&Y*Q3!3sLjO#wwmWx<cn0wRo}qg;o<PJShzAhgqzwuMhZ!dM^8L+__R&d`"

@@ -24,7 +24,7 @@ from tests.mlflow_server import PASSWORD, MlflowServer
 from tests.worker.deployment import Deployment
 
 NAME = "digits"
-STEPS = 7
+STEPS = 5
 PICTURES = "AMEND_TEST_PICTURES"
 """A folder in which to keep the screenshots, for the docs."""
 
@@ -65,9 +65,9 @@ def live(deployment: Deployment) -> None:
     parts = np.array_split(np.arange(len(y)), STEPS)
     for i, part in enumerate(parts):
         deployment.add_examples(NAME, x[part], y[part], first=int(part[0]))
-        if i > 3:
+        if i > 2:
             deployment.post(f"/v1/models/{NAME}/removals", {"ids": [f"e{10 * i + k}" for k in range(10)]})
-        retrained = i in (3, STEPS - 1)
+        retrained = i in (2, STEPS - 1)
         job = deployment.post(f"/v1/models/{NAME}/{'retrains' if retrained else 'adaptations'}")
         assert deployment.ended(job["id"])["state"] == "succeeded"
 

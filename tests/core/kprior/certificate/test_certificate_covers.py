@@ -54,7 +54,7 @@ def grain(w: Tensor) -> float:
     return ULP * float(w.norm())
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(problem=ill_conditioned_problems())
 @example(problem=CANCELLING)
 @example(problem=OFFSET)
@@ -77,7 +77,7 @@ def test_bounds_cover_the_true_distance_and_every_change_of_a_mean(problem: IllC
             assert problem.largest_change(there.w) <= certificate.prediction_bound + blur
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(problem=ill_conditioned_problems(), centred=st.booleans())
 @example(problem=SATURATED, centred=True)
 def test_bound_of_wide_models_covers_the_true_distance(problem: IllConditionedProblem, centred: bool) -> None:
@@ -90,7 +90,7 @@ def test_bound_of_wide_models_covers_the_true_distance(problem: IllConditionedPr
     assert problem.distance(state.w) <= bound + grain(state.w)
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(
     kind=st.sampled_from(FAMILIES),
     seed=st.integers(0, 2**20),
