@@ -180,15 +180,13 @@ class KernelArchitectureSchema(Strict):
     kernel: Literal["rbf", "matern"] = "rbf"
     features: int = Field(1024, ge=2, le=100_000, multiple_of=2, description="More are nearer to the kernel itself.")
     lengthscale: float = Field(1.0, gt=0, description="Over which inputs are alike, in the units that the model has.")
-    nu: Literal[1.5, 2.5] | None = Field(
-        None, description="How smooth a matern kernel is; 1.5 unless told.", exclude_if=is_none
-    )
+    nu: float | None = Field(None, description="How smooth a matern kernel is; 1.5 unless told.", exclude_if=is_none)
     seed: int = Field(0, ge=0, lt=2**31, description="Of the features.")
 
     @model_validator(mode="after")
     def smooth(self) -> KernelArchitectureSchema:
-        if self.nu is not None and self.kernel != "matern":
-            raise ValueError("only the matern kernel has a nu")
+        if self.nu is not None and (self.kernel != "matern" or self.nu not in (1.5, 2.5)):
+            raise ValueError("nu is 1.5 or 2.5, and the matern kernel's alone")
         return self
 
 

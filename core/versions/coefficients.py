@@ -61,7 +61,7 @@ def named_coefficients(state: State) -> list[NamedCoefficient]:
     """
     body = state.predictor.body
     if not isinstance(body, Linear):
-        raise Conflict("model_not_linear", "Weights of networks and kernels have no names: only linear models have coefficients.")
+        raise Conflict("model_not_linear", "Only linear models have coefficients: weights of others have no names.")
     if (size := state.predictor.size) > MOST_NAMED:
         message = f"{size} coefficients, and {MOST_NAMED} at most are told by name; download the weights instead."
         raise Conflict("coefficients_too_many", message)

@@ -133,6 +133,7 @@ BAD: dict[str, tuple[dict[str, Any], list[str | int]]] = {
     "features": ({"architecture": {"kind": "kernel", "features": 1}}, ["architecture", "features"]),
     "odd features": ({"architecture": {"kind": "kernel", "features": 3}}, ["architecture", "features"]),
     "lengthscale": ({"architecture": {"kind": "kernel", "lengthscale": 0}}, ["architecture", "lengthscale"]),
+    "nu": ({"architecture": {"kind": "kernel", "kernel": "matern", "nu": 2}}, ["architecture"]),
     "nu of another kernel": ({"architecture": {"kind": "kernel", "nu": 1.5}}, ["architecture"]),
     "delta below 0": ({"regularizer": {"kind": "l2", "delta": -1}}, ["regularizer", "delta"]),
     "seed": ({"training": {"seed": 2**31}}, ["training", "seed"]),
