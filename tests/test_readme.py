@@ -18,7 +18,9 @@ from tests.worker.deployment import Deployment
 ROOT = Path(__file__).parent.parent
 README, GUIDE, MATHEMATICS = ROOT / "README.md", ROOT / "docs" / "api.md", ROOT / "docs" / "mathematics.md"
 BROUGHT = ROOT / "docs" / "bring-your-own.md"
-CHANGES = [ROOT / "docs" / f"{name}.md" for name in ("columns", "classes", "corrections", "regularizer")]
+CHANGES = [
+    ROOT / "docs" / f"{name}.md" for name in ("columns", "classes", "corrections", "regularizer", "kernel-models")
+]
 PAGES = [README, *(ROOT / "docs").glob("*.md")]
 
 

@@ -44,6 +44,7 @@ def parts() -> dict[str, Callable[[Options], Iterator[Report]]]:
         "dense": lambda o: iter([dense.run(o.data, o.quick)]),
         "schema": lambda o: iter([schema.run(o.quick)]),
         "wide": lambda o: wide.run(o.data, o.quick),
+        "kernel": lambda o: iter([wide.kernel(o.quick)]),
         "million": lambda o: iter([wide.million(o.quick)]),
         "networks-mlp": lambda o: networks.run("mlp", o.data, o.seeds, o.quick),
         "networks-lenet5": lambda o: networks.run("lenet5", o.data, o.seeds, o.quick) if o.data else iter([]),

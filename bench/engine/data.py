@@ -75,6 +75,14 @@ def logistic_rows(count: int, dim: int, seed: int = 0) -> Rows:
     return Rows(x, y, 2)
 
 
+def curved_rows(count: int, dim: int, seed: int = 0) -> Rows:
+    """Labels that no linear model explains: waves, products and squares of the first inputs."""
+    random = np.random.default_rng(seed)
+    x = random.standard_normal((count, dim), np.float32)
+    f = 2 * np.sin(2 * x[:, 0]) * x[:, 1] + x[:, 2] ** 2 - 1
+    return Rows(x, (random.random(count) < 1 / (1 + np.exp(-2 * f))).astype(np.int64), 2)
+
+
 def embeddings(dim: int, classes: int, count: int, distance: float, seed: int = 0) -> Rows:
     """Rows like embeddings: class means, noise that is large in few directions, rows of different lengths."""
     random = np.random.default_rng(seed)

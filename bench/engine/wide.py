@@ -1,4 +1,5 @@
-"""Wide GLMs: softmax heads over embeddings. Training and removals against scikit-learn at matched precision.
+"""Wide GLMs: softmax heads over embeddings, and kernel models. Training and removals against scikit-learn at matched
+precision.
 
 scikit-learn's precision is |gradient| / delta / |w|, the same figure that ours is certified by.
 """
@@ -15,10 +16,11 @@ import numpy as np
 
 from bench.engine.anchored import TOLERANCE, weights
 from bench.engine.clock import measured, one_thread
-from bench.engine.data import Rows, embeddings, mnist, spec_of
+from bench.engine.data import Rows, curved_rows, embeddings, mnist, spec_of
 from bench.engine.refits import Refitter, distance, first_tolerance, relative_bound
 from bench.engine.tables import Report, Row, Target, largest, smallest
-from core.kprior import RemoveData, Result, adapt, refine, train
+from core.kprior import Predictor, RemoveData, Result, adapt, refine, train
+from core.kprior.model.spec import KernelArchitecture, Spec
 
 REMOVED = 100
 TRUTH = 3e-4
@@ -56,19 +58,41 @@ def problems(data: Path | None, quick: bool) -> dict[str, tuple[Callable[[], Row
 def run(data: Path | None, quick: bool) -> Iterator[Report]:
     """One table for each problem."""
     for name, (make, delta) in problems(data, quick).items():
-        yield compare(name, make(), delta, quick)
+        rows = make()
+        spec = spec_of(rows.x.shape[1], rows.classes, delta, True)
+        report = compare(f"wide {name}", f"{name}: softmax", spec, rows, rows, delta)
+        report.targets = [] if quick else targets(report.rows)
+        yield report
 
 
-def compare(name: str, rows: Rows, delta: float, quick: bool) -> Report:
-    """Training, then both removals, each from the trained model."""
-    dim, K = rows.x.shape[1], rows.classes
-    title = f"{name}: softmax, P = {K * (dim + 1):,}, N = {len(rows):,}, delta {delta:g}; relative to the weights"
-    report = Report(f"wide {name}", title, COLUMNS)
+def kernel(quick: bool) -> Report:
+    """A kernel model against scikit-learn on the same features, whose making is not counted there."""
+    count, features, dim, delta = (3_000, 128, 5, 1.0) if quick else (100_000, 1_024, 20, 1.0)
+    rows = curved_rows(count, dim)
+    options: KernelArchitecture = {"kind": "kernel", "kernel": "rbf", "features": features, "lengthscale": dim**0.5}
+    spec = spec_of(dim, 2, delta, True, options)
+    predictor = Predictor(spec)
+    design = np.concatenate([predictor.features(chunk.x)[:, :-1].float().numpy() for chunk in rows])
+    title = f"RBF kernel, {features:,} features of {dim} numbers: yes/no"
+    report = compare("kernel", title, spec, rows, Rows(design, rows.y, 2), delta)
+    if not quick:
+        report.targets = [Target("relative bound", largest(report.rows, "bound"), TOLERANCE)]
+        for row in report.rows[1:]:
+            report.targets.append(Target(f"{row['step']}: times faster than warm", row["warm_ratio"], 1, True))
+    return report
+
+
+def compare(name: str, title: str, spec: Spec, rows: Rows, design: Rows, delta: float) -> Report:
+    """Training, then both removals, each from the trained model; `design` is what scikit-learn fits."""
+    K = rows.classes
+    size = Predictor(spec).size
+    title = f"{title}, P = {size:,}, N = {len(rows):,}, delta {delta:g}; relative to the weights"
+    report = Report(name, title, COLUMNS)
     with measured() as spent:
-        base = train(spec_of(dim, K, delta, True), rows)
+        base = train(spec, rows)
     old, found = weights(base.state), base.certificate
     tolerance = first_tolerance(rows, delta, float(np.linalg.norm(old)), TOLERANCE)
-    cold = Refitter(rows, delta, True).matched(None, TOLERANCE, lambda w: relative_bound(rows, delta, w), tolerance)
+    cold = Refitter(design, delta, True).matched(None, TOLERANCE, lambda w: relative_bound(design, delta, w), tolerance)
     report.rows.append(
         {
             "step": "training",
@@ -85,18 +109,19 @@ def compare(name: str, rows: Rows, delta: float, quick: bool) -> Report:
     random = np.random.default_rng(5).permutation(len(rows))[:REMOVED]
     half = np.nonzero(rows.y == min(8, K - 1))[0][::2]
     for change, chosen in ((f"remove {REMOVED} random", random), (f"remove half a class ({len(half)})", half)):
-        report.rows.append(remove(base, rows, chosen, change, delta, cold.tolerance))
-    report.targets = [] if quick else targets(report.rows)
+        report.rows.append(remove(base, rows, design, chosen, change, delta, cold.tolerance))
     return report
 
 
-def remove(base: Result, rows: Rows, chosen: np.ndarray, name: str, delta: float, tolerance: float) -> Row:
+def remove(
+    base: Result, rows: Rows, design: Rows, chosen: np.ndarray, name: str, delta: float, tolerance: float
+) -> Row:
     """Remove rows, with all yardsticks. The keys stay those that the base was trained with."""
     stays = np.ones(len(rows), bool)
     stays[chosen] = False
     every = rows.examples()
     gone, kept = (every.take(base.state.memory.key.new_tensor(np.nonzero(m)[0])) for m in (~stays, stays))
-    retained, data = Rows(rows.x[stays], rows.y[stays], rows.classes), kept.chunks(10_000)
+    retained, data = Rows(design.x[stays], design.y[stays], design.classes), kept.chunks(10_000)
     with measured() as spent:
         adapted = adapt(base.state, base.memory, [RemoveData([gone])])
         found = refine(adapted.state, adapted.memory, data, tolerance=TOLERANCE)

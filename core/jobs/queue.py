@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from core.jobs.queries import is_at_work, job_in
 from core.ledger.specs import spec_at
+from core.models.spec import GLM_KINDS
 from core.tables.jobs import Job, JobKind, JobState, Outbox
 from core.tables.models import Model
 from core.versions.queries import newest_number, tip_of
@@ -30,7 +31,7 @@ def enqueue(
         job.to_position = model.head
         return job
     parent = tip_of(session, model)
-    network = spec_at(session, model.id, model.spec, model.head)["architecture"]["kind"] != "linear"
+    network = spec_at(session, model.id, model.spec, model.head)["architecture"]["kind"] not in GLM_KINDS
     quick = parent is not None and kind is not JobKind.RETRAIN
     job = Job(
         id=str(uuid.uuid4()),

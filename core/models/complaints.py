@@ -23,6 +23,7 @@ WORDS = {
     "greater_than_equal": "must be {ge} or more",
     "less_than": "must be below {lt}",
     "less_than_equal": "must be {le} or less",
+    "multiple_of": "must be a multiple of {multiple_of}",
     "too_short": "must have {min_length} or more",
     "too_long": "must have {max_length} at most",
     "string_too_short": "must have {min_length} character(s) or more",

@@ -23,6 +23,9 @@ from pydantic import (
 if TYPE_CHECKING:  # the engine brings torch, which checking does not need
     from core.kprior.model.spec import Spec
 
+GLM_KINDS = ("linear", "kernel")
+"""Architectures whose outputs are linear in their weights; all others are networks."""
+
 RESERVED = {"id", "subject", "y", "weight", "split", "x"}
 """Columns of an example that are not features, in CSV, Arrow and Parquet."""
 
@@ -170,6 +173,23 @@ class LinearArchitectureSchema(Strict):
     degree: int = Field(1, ge=1, le=10, description="2 adds squares and products of two inputs, 3 those of three ...")
 
 
+class KernelArchitectureSchema(Strict):
+    """A generalised linear model on random features of a kernel: a Gaussian process, or an SVM, by its loss."""
+
+    kind: Literal["kernel"]
+    kernel: Literal["rbf", "matern"] = "rbf"
+    features: int = Field(1024, ge=2, le=100_000, multiple_of=2, description="More are nearer to the kernel itself.")
+    lengthscale: float = Field(1.0, gt=0, description="Over which inputs are alike, in the units that the model has.")
+    nu: float | None = Field(None, description="How smooth a matern kernel is; 1.5 unless told.", exclude_if=is_none)
+    seed: int = Field(0, ge=0, lt=2**31, description="Of the features.")
+
+    @model_validator(mode="after")
+    def smooth(self) -> KernelArchitectureSchema:
+        if self.nu is not None and (self.kernel != "matern" or self.nu not in (1.5, 2.5)):
+            raise ValueError("nu is 1.5 or 2.5, and the matern kernel's alone")
+        return self
+
+
 class MlpArchitectureSchema(Strict):
     """Fully connected layers with ReLU between them."""
 
@@ -238,6 +258,7 @@ TargetSchema = Annotated[
 ]
 ArchitectureSchema = Annotated[
     LinearArchitectureSchema
+    | KernelArchitectureSchema
     | MlpArchitectureSchema
     | CifarnetArchitectureSchema
     | Lenet5ArchitectureSchema

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from core.errors import Invalid
-from core.models.spec import Positive, Strict
+from core.models.spec import GLM_KINDS, Positive, Strict
 from core.tables.models import Model, TrainingDocument
 
 if TYPE_CHECKING:  # the engine brings torch, which checking does not need
@@ -36,7 +36,7 @@ class TrainingSchema(Strict):
     )
     seed: int = Field(0, ge=0, lt=2**31, description="Of all that is random; the same seed gives the same model.")
     removal: CertifiedRemovalSchema | None = Field(
-        None, description="Certified removal, for linear models; null: none."
+        None, description="Certified removal, for linear and kernel models; null: none."
     )
 
     def plain(self) -> TrainingDocument:
@@ -58,6 +58,6 @@ def check_removal(spec: Spec, training: TrainingSchema) -> None:
         penalised = min(deltas) > 0
     else:
         penalised = min([deltas, *regularizer.get("columns", {}).values()]) > 0 and regularizer["penalize_bias"]
-    if spec["architecture"]["kind"] != "linear" or not penalised:
-        message = "needs a linear model whose weights are all penalised: penalize_bias true, delta above 0"
+    if spec["architecture"]["kind"] not in GLM_KINDS or not penalised:
+        message = "needs a linear or kernel model whose weights are all penalised: penalize_bias true, delta above 0"
         raise Invalid.at(("training", "removal"), "spec_invalid", message)

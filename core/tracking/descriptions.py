@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any, TypeGuard
 
-from core.kprior.model.spec import Input, SpecPart, Target
+from core.kprior.model.spec import Input, SpecPart, Target, is_network
 from core.tables.figures import AuditFigures
 from core.tables.jobs import Job, JobState
 from core.tables.models import Model
@@ -150,7 +150,7 @@ def describe_model(lineage: Lineage) -> str:
 
 def describe_proof(lineage: Lineage) -> str:
     """What stands under `certificate/`."""
-    if lineage.spec["architecture"]["kind"] == "linear":
+    if not is_network(lineage.spec["architecture"]):
         return "`certificate/` bounds the distance to the retrain that nobody ran"
     return "`certificate/audit_...` says what was measured of the adapted network"
 

@@ -15,7 +15,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, 
 
 from core.kprior import Predictor
 from core.kprior.curvature import is_wide
-from core.kprior.model.spec import Spec
+from core.kprior.model.spec import Spec, is_network
 from core.models.policy import policy_of
 from core.tables.jobs import Job, JobState
 from core.tables.versions import Comparison, Version
@@ -126,7 +126,7 @@ def version_params(version: Version, spec: Spec, lineage: Lineage) -> dict[str, 
 
 def solver(spec: Spec) -> str:
     """How the engine solves for the weights."""
-    if spec["architecture"]["kind"] != "linear":
+    if is_network(spec["architecture"]):
         return "Adam"
     with torch.device("meta"):
         wide = is_wide(Predictor(spec, device="meta"))

@@ -57,11 +57,11 @@ def named_coefficients(state: State) -> list[NamedCoefficient]:
     Raises
     ------
     Conflict
-        If the model is a network, or has too many.
+        If the model is not linear, or has too many.
     """
     body = state.predictor.body
     if not isinstance(body, Linear):
-        raise Conflict("model_not_linear", "A network's weights have no names: only linear models have coefficients.")
+        raise Conflict("model_not_linear", "Only linear models have coefficients: weights of others have no names.")
     if (size := state.predictor.size) > MOST_NAMED:
         message = f"{size} coefficients, and {MOST_NAMED} at most are told by name; download the weights instead."
         raise Conflict("coefficients_too_many", message)

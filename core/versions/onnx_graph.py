@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from core.errors import Conflict
 from core.kprior import Predictor, State
-from core.kprior.model.architectures import Convolutional, Linear
+from core.kprior.model.architectures import Convolutional, Kernel, Linear
 from core.kprior.model.categories import spellings_of
 from core.kprior.model.encoders import TableEncoder
 from core.kprior.model.spec import Column, dtype_of, values_of
@@ -153,10 +153,21 @@ def add_linear(graph: Graph, body: Linear, z: str) -> str:
     return graph.add("Add", graph.add("MatMul", graph.concat(parts), weight), graph.constant(body.weight[:, -1]))
 
 
+def add_kernel(graph: Graph, body: Kernel, z: str) -> str:
+    """W phi(z): `Kernel.features`, without the constant 1, whose weights are a bias."""
+    angle = graph.add("MatMul", graph.add("Flatten", z, axis=1), graph.constant(body.frequencies))
+    scale = body.frequencies.shape[1] ** -0.5
+    waves = graph.concat([graph.add("Cos", angle), graph.add("Sin", angle)])
+    weight = graph.constant(body.weight[:, :-1].T * scale)
+    return graph.add("Add", graph.add("MatMul", waves, weight), graph.constant(body.weight[:, -1]))
+
+
 def add_body(graph: Graph, body: nn.Module, z: str) -> str:
     """What a predictor's body computes; of a network, its known layers one after the other."""
     if isinstance(body, Linear):
         return add_linear(graph, body, z)
+    if isinstance(body, Kernel):
+        return add_kernel(graph, body, z)
     if isinstance(body, nn.Sequential):
         for part in body:
             z = add_body(graph, part, z)

@@ -23,6 +23,9 @@ SPECS: dict[str, dict[str, Any]] = {
     "number": {"target": {"kind": "number"}},
     "count": {"target": {"kind": "count"}},
     "degree": {"architecture": {"kind": "linear", "degree": 3}},
+    "kernel": {
+        "architecture": {"kind": "kernel", "kernel": "matern", "features": 64, "lengthscale": 2.0, "nu": 2.5, "seed": 1}
+    },
     "mlp": {"architecture": {"kind": "mlp", "hidden": [8, 4]}},
     "lenet5": {"input": IMAGE, "architecture": {"kind": "lenet5"}},
     "cifarnet": {"input": {"kind": "image", "shape": [3, 32, 32]}, "architecture": {"kind": "cifarnet"}},
@@ -126,6 +129,12 @@ BAD: dict[str, tuple[dict[str, Any], list[str | int]]] = {
     "value twice": ({"target": {"kind": "classes", "values": [1, "1"]}}, ["target", "values"]),
     "one class": ({"target": {"kind": "classes", "values": [1]}}, ["target", "values"]),
     "degree": ({"architecture": {"kind": "linear", "degree": 11}}, ["architecture", "degree"]),
+    "kernel": ({"architecture": {"kind": "kernel", "kernel": "cubic"}}, ["architecture", "kernel"]),
+    "features": ({"architecture": {"kind": "kernel", "features": 1}}, ["architecture", "features"]),
+    "odd features": ({"architecture": {"kind": "kernel", "features": 3}}, ["architecture", "features"]),
+    "lengthscale": ({"architecture": {"kind": "kernel", "lengthscale": 0}}, ["architecture", "lengthscale"]),
+    "nu": ({"architecture": {"kind": "kernel", "kernel": "matern", "nu": 2}}, ["architecture"]),
+    "nu of another kernel": ({"architecture": {"kind": "kernel", "nu": 1.5}}, ["architecture"]),
     "delta below 0": ({"regularizer": {"kind": "l2", "delta": -1}}, ["regularizer", "delta"]),
     "seed": ({"training": {"seed": 2**31}}, ["training", "seed"]),
     "holdout of everything": ({"policy": {"holdout": 1}}, ["policy", "holdout"]),
@@ -150,6 +159,10 @@ IMPOSSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "a plugin that is not installed": ({"architecture": {"kind": "plugin", "name": "none-such"}}, "spec_invalid"),
     "one delta too few": ({"regularizer": {"kind": "l2", "delta": [1.0, 1.0]}}, "spec_invalid"),
     "too many weights": ({"architecture": {"kind": "mlp", "hidden": [100_000] * 3}}, "model_too_large"),
+    "too many frequencies": (
+        {"input": {"kind": "vector", "dim": 100_000}, "architecture": {"kind": "kernel", "features": 10_000}},
+        "spec_invalid",
+    ),
     "too many monomials": (
         {"input": {"kind": "vector", "dim": 100_000}, "architecture": {"kind": "linear", "degree": 10}},
         "spec_invalid",

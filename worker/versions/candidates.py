@@ -22,6 +22,7 @@ from core.kprior.adaptation.network import certificate_from_audit
 from core.kprior.adaptation.survey import Survey, survey_change
 from core.kprior.certificate.network import Audit
 from core.kprior.model.encoders import TableEncoder
+from core.kprior.model.spec import is_network
 from core.kprior.solvers import Watch
 from core.kprior.solvers.budget import warm_visits
 from core.ledger.drawing import LedgerDraw
@@ -76,7 +77,7 @@ def next_version(attempt: JobAttempt, snapshot: ModelSnapshot) -> VersionDraft:
         if imported is not None and not snapshot.erasing:
             return import_draft(attempt, snapshot, imported)
         return train_draft(attempt, snapshot, attempt.part(0, 0.9))
-    if snapshot.spec["architecture"]["kind"] != "linear":
+    if is_network(snapshot.spec["architecture"]):
         return next_network(attempt, snapshot, snapshot.tip)
     spent = Cost()
     try:

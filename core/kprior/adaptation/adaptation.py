@@ -25,6 +25,7 @@ from core.kprior.data.drawing import Draw
 from core.kprior.data.examples import Data, Examples, chunks_of
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.memory.selection import MemorySelection, select_again
+from core.kprior.model.spec import is_network
 from core.kprior.objective.build import Problem, build_objective, weights_of
 from core.kprior.objective.methods import OURS, Method
 from core.kprior.objective.surrogate import Surrogate
@@ -144,7 +145,7 @@ def becomes_network(state: State, change: Change) -> bool:
     """Whether the new model is a network."""
     if change.architecture is None:
         return not state.predictor.linear
-    return change.architecture.get("kind") != "linear"
+    return is_network(change.architecture)
 
 
 def keeps_model(state: State, change: Change) -> bool:

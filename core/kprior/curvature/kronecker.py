@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from core.kprior.curvature.base import Curvature
-from core.kprior.model.architectures import Linear
+from core.kprior.model.architectures import Glm
 from core.kprior.model.predictor import Predictor
 
 
@@ -29,7 +29,7 @@ class Kronecker(Curvature):
     @classmethod
     def supports(cls, predictor: Predictor) -> bool:
         """Whether every weight sits in a layer that has Kronecker factors."""
-        kinds = (nn.Linear, nn.Conv2d, Linear)
+        kinds = (nn.Linear, nn.Conv2d, Glm)
         return all(isinstance(m, kinds) and getattr(m, "groups", 1) == 1 for m in predictor.layers().values())
 
     @classmethod

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
-from .architectures import Linear, architecture_of
+from .architectures import Glm, architecture_of
 from .encoders import encoder_of
 from .families import family_of
 from .spec import PredictorSpec, class_weights
@@ -71,7 +71,7 @@ class Predictor:
             # not torch.manual_seed, which notes the stack for each kind of GPU that may come: more work than all else
             torch.default_generator.manual_seed(seed)
             self.body = architecture_of(spec["architecture"], self.encoder.shape, self.family.outputs)
-        self.dtype = torch.float64 if isinstance(self.body, Linear) else torch.float32
+        self.dtype = torch.float64 if isinstance(self.body, Glm) else torch.float32
         self.body.to(device=self.device, dtype=self.dtype).requires_grad_(False)
         self._shapes = {name: p.shape for name, p in self.body.named_parameters()}
         self.size = sum(shape.numel() for shape in self._shapes.values())
@@ -79,7 +79,7 @@ class Predictor:
     @property
     def linear(self) -> bool:
         """Whether this is a GLM: outputs linear in the weights, and so a convex objective."""
-        return isinstance(self.body, Linear)
+        return isinstance(self.body, Glm)
 
     def initial_weights(self) -> Tensor:
         """The (P,) weights the body was built with: zeros for GLMs, the seed's draw for networks."""
@@ -144,7 +144,7 @@ class Predictor:
 
     def features(self, x: Tensor) -> Tensor:
         """phi(x) of a GLM: (n, D), the last column 1."""
-        if not isinstance(self.body, Linear):
+        if not isinstance(self.body, Glm):
             raise TypeError("only linear predictors have features")
         return self.body.features(self.encode(x))
 

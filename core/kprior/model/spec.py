@@ -112,6 +112,17 @@ class LinearArchitecture(TypedDict):
     features: NotRequired[list[int] | None]
 
 
+class KernelArchitecture(TypedDict):
+    """A GLM on random features of a kernel, drawn from the seed."""
+
+    kind: Literal["kernel"]
+    kernel: NotRequired[Literal["rbf", "matern"]]
+    features: NotRequired[int]
+    lengthscale: NotRequired[float]
+    nu: NotRequired[float]
+    seed: NotRequired[int]
+
+
 class MlpArchitecture(TypedDict):
     """Fully connected layers."""
 
@@ -147,7 +158,9 @@ class L2Regularizer(TypedDict):
 
 Input = VectorInput | ImageInput | TableInput
 Target = BinaryTarget | ClassesTarget | NumberTarget | CountTarget
-Architecture = LinearArchitecture | MlpArchitecture | ConvolutionalArchitecture | PluginArchitecture
+Architecture = (
+    LinearArchitecture | KernelArchitecture | MlpArchitecture | ConvolutionalArchitecture | PluginArchitecture
+)
 Regularizer = L2Regularizer
 SpecPart = Regularizer | Architecture | Input | Target
 """What can change."""
@@ -167,6 +180,15 @@ class Spec(PredictorSpec):
     """All that training needs."""
 
     regularizer: Regularizer
+
+
+def is_network(architecture: Architecture) -> bool:
+    """Whether outputs are not linear in the weights; all others are GLMs.
+
+    >>> is_network({"kind": "kernel"}), is_network({"kind": "mlp"})
+    (False, True)
+    """
+    return architecture["kind"] not in ("linear", "kernel")
 
 
 def shape_of(given: Input) -> tuple[int, ...]:

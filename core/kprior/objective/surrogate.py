@@ -21,6 +21,7 @@ from torch import Tensor
 
 from core.kprior.curvature import Full, balance
 from core.kprior.data.examples import Examples
+from core.kprior.model.architectures import Linear
 from core.kprior.model.encoders import size_of
 from core.kprior.model.predictor import Predictor
 
@@ -44,7 +45,7 @@ class Surrogate:
     def zeros(cls, predictor: Predictor) -> Surrogate | None:
         """None where it would be of no use: a model that is linear already, or too many inputs."""
         size = size_of(predictor.encoder.shape) + 1
-        plain = predictor.linear and predictor.body.degree == 1
+        plain = isinstance(predictor.body, Linear) and predictor.body.degree == 1
         if plain or size > LIMIT:
             return None
         square = torch.zeros(size, size, dtype=torch.float64, device=predictor.device)

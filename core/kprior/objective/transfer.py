@@ -41,15 +41,18 @@ def shared_parameters(old: Predictor, new: Predictor) -> tuple[Tensor, Tensor] |
     if new is old:
         every = torch.arange(new.size, device=new.device)
         return every, every
-    if not isinstance(old.body, Linear) or not isinstance(new.body, Linear):
+    if not old.linear or not new.linear:
         return None
-    where = {m: i for i, m in enumerate(old.body.monomials)}
-    pairs = [(i, where[m]) for i, m in enumerate(new.body.monomials) if m in where]
+    K = new.family.outputs
+    before, after = old.size // K, new.size // K
+    pairs = [(after - 1, before - 1)]  # the constant, of whatever features
+    if isinstance(old.body, Linear) and isinstance(new.body, Linear):
+        where = {m: i for i, m in enumerate(old.body.monomials)}
+        pairs = [(i, where[m]) for i, m in enumerate(new.body.monomials) if m in where]
     a = torch.tensor([p[0] for p in pairs], device=new.device)
     b = torch.tensor([p[1] for p in pairs], device=new.device)
-    K = new.family.outputs
     rows = torch.arange(K, device=new.device)[:, None]
-    return (rows * len(new.body.monomials) + a).reshape(-1), (rows * len(old.body.monomials) + b).reshape(-1)
+    return (rows * after + a).reshape(-1), (rows * before + b).reshape(-1)
 
 
 def transplant(state: State, new: Predictor) -> Tensor:

@@ -27,9 +27,28 @@ def monomials_of(dim: int, architecture: dict[str, Any]) -> list[tuple[int, ...]
     return [m for d in degrees for m in combinations_with_replacement(chosen, d)]
 
 
+def count_features(dim: int, architecture: dict[str, Any]) -> int:
+    """How many numbers phi(x) has, the constant included."""
+    if architecture["kind"] == "kernel":
+        return int(architecture["features"]) + 1
+    return len(monomials_of(dim, architecture)) + 1
+
+
+def random_features(x: Array, architecture: dict[str, Any]) -> Array:
+    """Random Fourier features of a kernel (Rahimi & Recht 2007) without the constant, in double precision."""
+    stream, count = np.random.RandomState(architecture.get("seed", 0)), architecture["features"] // 2
+    frequencies = stream.standard_normal((x.shape[1], count)) / architecture.get("lengthscale", 1.0)
+    if architecture["kernel"] == "matern":  # Student's t: a Gaussian over the root of a mean of squares
+        squares = stream.standard_normal((int(2 * architecture.get("nu", 1.5)), count)) ** 2
+        frequencies /= np.sqrt(squares.mean(0))
+    return np.hstack([np.cos(x @ frequencies), np.sin(x @ frequencies)]) / np.sqrt(count)
+
+
 def design_matrix(x: Tensor, architecture: dict[str, Any]) -> Array:
     """phi(x), the constant 1 last."""
     values = x.double().numpy()
+    if architecture["kind"] == "kernel":
+        return np.hstack([random_features(values, architecture), np.ones((len(values), 1))])
     columns = [values[:, list(m)].prod(1) for m in monomials_of(x.shape[1], architecture)]
     return np.stack([*columns, np.ones(len(values))], 1)
 

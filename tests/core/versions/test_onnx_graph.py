@@ -36,6 +36,12 @@ TABLE: Any = {
     ],
 }
 NAMES = [column["name"] for column in TABLE["columns"]]
+ARCHITECTURES = {
+    **{str(degree): {"kind": "linear", "degree": degree} for degree in (1, 2, 3)},
+    "rbf": {"kind": "kernel", "kernel": "rbf", "features": 20, "lengthscale": 2.0},
+    "matern": {"kind": "kernel", "kernel": "matern", "features": 20, "nu": 2.5},
+    "mlp": {"kind": "mlp", "hidden": [6, 5]},
+}
 QUICK = Training(max_epochs=2)
 
 
@@ -77,12 +83,11 @@ def table_rows() -> tuple[torch.Tensor, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("degree", [1, 2, 3, None])
+@pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=ARCHITECTURES)
 @pytest.mark.parametrize("kind", ["vector", "table"])
-def test_it_predicts_what_the_service_does(kind: str, degree: int | None, target: str) -> None:
+def test_it_predicts_what_the_service_does(kind: str, architecture: Any, target: str) -> None:
     x, given = table_rows() if kind == "table" else (numbers(ROWS, 3), {})
     given = given or {"x": x.numpy()}
-    architecture = {"kind": "mlp", "hidden": [6, 5]} if degree is None else {"kind": "linear", "degree": degree}
     described = TABLE if kind == "table" else {"kind": "vector", "dim": 3}
     state = state_of(described, architecture, x, target)
     found = run(state, given)
@@ -98,7 +103,7 @@ def test_it_predicts_what_the_service_does(kind: str, degree: int | None, target
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
-@pytest.mark.parametrize("kind", ["linear", "mlp", "lenet5", "cifarnet"])
+@pytest.mark.parametrize("kind", ["linear", "kernel", "mlp", "lenet5", "cifarnet"])
 def test_images_do_too(kind: str, dtype: str) -> None:
     x = numbers(ROWS, 2, 20, 24)
     x = (100 + 50 * x).clamp(0, 255).to(torch.uint8) if dtype == "uint8" else x

@@ -60,7 +60,10 @@ def change_schema(state: State, memory: Examples, tasks: Sequence[Task]) -> tupl
 def new_predictor(state: State, task: ChangeInput | ChangeTarget, tasks: Sequence[Task]) -> Predictor:
     """The same architecture between another input and target. Columns that stay keep their units."""
     old = state.predictor
-    if "features" in old.spec["architecture"]:
+    architecture = old.spec["architecture"]
+    if architecture["kind"] == "kernel" and isinstance(task, ChangeInput):
+        raise Untransferable("its features were drawn for other columns")
+    if architecture["kind"] == "linear" and "features" in architecture:
         raise Untransferable("its architecture names inputs by their numbers, which are others now")
     part: PredictorSpec = {**old.spec}
     if isinstance(task, ChangeInput):

@@ -19,7 +19,6 @@ from core.kprior.anchor import Anchor
 from core.kprior.curvature import Full, glm_hessian
 from core.kprior.data.examples import Examples
 from core.kprior.memory.memory import remember
-from core.kprior.model.architectures import Linear
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.model.spec import values_of
@@ -40,7 +39,7 @@ def change_target(
     fresh = (C != 0).sum(1) == 0
     shift[fresh] = -math.log(max(2, state.count))  # of a class that nobody has seen
     shift[~fresh] = (C[~fresh] != 0).sum(1).double().log() if K > 1 else 0.0
-    if not (isinstance(old.body, Linear) and isinstance(state.curvature, Full)):
+    if not (old.linear and isinstance(state.curvature, Full)):
         if old.linear:
             raise Untransferable("it carries too little of its past to follow")
         surrogate = Surrogate.zeros(new)

@@ -31,7 +31,7 @@ def test_full_memory_gives_the_retrain(case: AdaptationCase, early: bool) -> Non
     assert adapted.converged
     assert adapted.state.count == len(case.retained)
     assert adapted.state.spec == case.spec
-    assert relative_distance(adapted.state, case.retrained) <= 1e-6
+    assert relative_distance(adapted.state, case.retrained) <= (1e-5 if "kernel" in case.model else 1e-6)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -43,7 +43,8 @@ def test_full_memory_gradient_is_that_of_the_retained_objective(case: Adaptation
         w = size * torch.randn(problem.predictor.size, generator=generator, dtype=torch.float64)
         _, gradient, _ = problem.objective.evaluate(w, Cost())
         truth = autograd_of_retained(case, w)
-        assert float((gradient - truth).norm()) <= 1e-9 * float(truth.norm())
+        close = 1e-6 if "kernel" in case.model else 1e-9  # a kernel's features are singles
+        assert float((gradient - truth).norm()) <= close * float(truth.norm())
 
 
 def autograd_of_retained(case: AdaptationCase, w: Tensor) -> Tensor:
