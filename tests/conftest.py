@@ -87,8 +87,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=place)
     if not os.environ.get("AMEND_TEST_ALL"):
         chosen = {item.nodeid for item in items}
-        spared = [item for item in items if is_spared(item, chosen)]
-        config.hook.pytest_deselected(items=spared)
+        spared = {item for item in items if is_spared(item, chosen)}
+        config.hook.pytest_deselected(items=list(spared))
         items[:] = [item for item in items if item not in spared]
 
 

@@ -25,7 +25,7 @@ from tests.core.kprior.problems import l2, rows
 
 MLP: dict[str, Any] = {"kind": "mlp", "hidden": [50]}
 TRAINING = Training(max_epochs=40, batch_size=64, learning_rate=0.005)
-SEEDS = (0,)
+SEEDS = (0, 1)
 FEW = MemoryPolicy(fraction=0.02)
 
 
