@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from amend.errors import PackageMissing
-from amend.sansio import to_json
+from amend.json_values import to_json
 from amend.sparse import as_rows, densify
 
 

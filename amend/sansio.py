@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,8 +19,8 @@ import httpx
 import msgspec
 
 from amend.errors import ApiError, UnreachableError
+from amend.json_values import to_json
 from amend.responses import Page
-from amend.sparse import is_sparse, to_vector
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -272,40 +271,6 @@ def make_call(
         content, content_type = to_json(json), "application/json"
     headers = {"Content-Type": content_type, "Accept": accept}
     return Call(method, path, without_none(params or {}), content, without_none(headers))
-
-
-def to_json(value: Any) -> bytes:
-    """JSON of plain values, of what can be told as lists (arrays, tensors, sparse rows), of pandas' dates."""
-    made = msgspec.json.encode(value, enc_hook=to_plain)
-    # JSON has no infinity, and null would be a missing value; what has no null in it has neither
-    if b"null" in made and has_infinity(value):
-        raise ValueError("an infinite number cannot be sent")
-    return made
-
-
-def has_infinity(value: Any) -> bool:
-    """
-    >>> has_infinity({"x": [1.0, float("-inf")]}), has_infinity([None, float("nan")])
-    (True, False)
-    """
-    if isinstance(value, float):
-        return math.isinf(value)
-    if isinstance(value, Mapping):
-        return any(map(has_infinity, value.values()))
-    if isinstance(value, list | tuple):
-        return any(map(has_infinity, value))
-    return has_infinity(value.tolist()) if hasattr(value, "tolist") else False
-
-
-def to_plain(given: Any) -> Any:
-    """What JSON has for something of another library; TypeError if it has nothing."""
-    if hasattr(given, "tolist"):
-        return given.tolist()
-    if is_sparse(given):
-        return to_vector(given).tolist()
-    if hasattr(given, "isoformat"):
-        return given.isoformat() if given == given else None  # pandas' NaT is not even equal to itself
-    raise TypeError(f"a {type(given).__name__} cannot be sent: {given!r}")
 
 
 def without_none(given: Mapping[str, T | None]) -> dict[str, T]:

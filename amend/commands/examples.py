@@ -1,7 +1,7 @@
 """``amend examples``: put examples into a model, look at them, correct them, take them out."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated
 
 import httpx
@@ -82,7 +82,7 @@ def add(
 
     Example: amend examples add churn march.csv --target left --id customer
     """
-    source = find_file(file, format_, {"y": target, "id": id_, "subject": subject, "weight": weight})
+    source = find_file(file, format_, target, id_, subject, weight)
     send_file(connection, Added, "POST", model, source)
     connection.show(connection.answer)
 
@@ -105,7 +105,7 @@ def replace(
 
     Example: amend examples replace churn corrected.csv --wait
     """
-    source = find_file(file, format_, {"y": target, "id": id_, "subject": subject, "weight": weight})
+    source = find_file(file, format_, target, id_, subject, weight)
     follow_up(connection, send_file(connection, Replaced, "PUT", model, source), wait)
 
 
@@ -192,10 +192,12 @@ def removal(
     connection.show(connection.answer)
 
 
-def find_file(name: str, form: Format | None, named: Mapping[str, str | None]) -> ExampleFile:
-    """The file; `named` tells how it calls columns of examples that have other names there."""
+def find_file(
+    name: str, form: Format | None, target: str | None, id: str | None, subject: str | None, weight: str | None
+) -> ExampleFile:
+    """The file, and what it calls columns of examples that have other names there."""
     try:
-        file = ExampleFile.find(name, form, without_none(named))
+        file = ExampleFile.find(name, form, without_none({"y": target, "id": id, "subject": subject, "weight": weight}))
         if name == "-":
             file.content = read_bytes(name)
         _ = file.size

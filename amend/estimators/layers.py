@@ -14,6 +14,16 @@ KNOWN = (
     "LogisticRegression, LinearRegression, Ridge, PoissonRegressor, MLPClassifier, MLPRegressor, a Pipeline that ends "
     "in one of them, and torch's Sequential of Linear and ReLU"
 )
+INSTEAD = {
+    "LogisticRegressionCV": "fit a LogisticRegression with the C that it found, its C_, and import that",
+    "RidgeCV": "fit a Ridge with the alpha that it found, its alpha_, and import that",
+    "BaseSearchCV": "import its best_estimator_",
+    "RidgeClassifier": "fit a LogisticRegression",
+    "SGDClassifier": "fit a LogisticRegression",
+    "SGDRegressor": "fit a Ridge",
+    "ElasticNet": "Amend has no l1 penalty; fit a Ridge",
+}
+"""What to fit in place of an estimator that is near to one that can be imported. A Lasso is an ElasticNet."""
 PASSED_OVER = ("Flatten", "Dropout", "Identity")
 """Layers of torch that change nothing where one predicts."""
 
@@ -47,8 +57,9 @@ def read_estimator(estimator: Any, target: Mapping[str, Any] | None, rows: int, 
     if is_a(estimator, "LinearSVC", "SVC", "SVR", "LinearSVR"):
         name = type(estimator).__name__
         raise EstimatorUnsupported(f"a {name} cannot be imported: Amend has no hinge loss; fit LogisticRegression")
-    if is_a(estimator, "LogisticRegressionCV"):
-        raise EstimatorUnsupported("fit a LogisticRegression with the C that LogisticRegressionCV found, and import it")
+    for kind, instead in INSTEAD.items():
+        if is_a(estimator, kind):
+            raise EstimatorUnsupported(f"a {type(estimator).__name__} cannot be imported: {instead}")
     require(
         is_a(estimator, "LogisticRegression", "LinearRegression", "Ridge", "PoissonRegressor", *MLPS),
         f"a {type(estimator).__name__} cannot be imported; known: {KNOWN}",

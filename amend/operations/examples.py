@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,8 +39,7 @@ class ExampleOperations(Caller):
         They go out in batches, each stored whole or not at all; an iterable is consumed as they do. If one is refused,
         those before it are stored, and adding all of them again does no harm.
         """
-        bodies = make_bodies(examples, without_none({"id": id, "subject": subject, "y": target, "weight": weight}))
-        return self.send_batches(responses.Added, "POST", model, bodies)
+        return self.send_batches(responses.Added, "POST", model, make_bodies(examples, id, subject, target, weight))
 
     @operation
     def replace_example(
@@ -77,8 +76,7 @@ class ExampleOperations(Caller):
         They go out in batches; of each all are corrected, or none. If one is refused, those before it are corrected,
         and correcting all of them again does no harm.
         """
-        bodies = make_bodies(examples, without_none({"id": id, "subject": subject, "y": target, "weight": weight}))
-        return self.send_batches(responses.Replaced, "PUT", model, bodies)
+        return self.send_batches(responses.Replaced, "PUT", model, make_bodies(examples, id, subject, target, weight))
 
     @listing
     def examples(self, model: str) -> Pages[responses.Example]:
@@ -119,10 +117,11 @@ class ExampleOperations(Caller):
         return total
 
 
-def make_bodies(examples: Examples | Path, names: Mapping[str, str]) -> Iterator[Batch]:
-    """The bodies of some examples, made as they are asked for. `names` tells what columns of a frame or file are called
-    that have other names in examples.
-    """
+def make_bodies(
+    examples: Examples | Path, id: str | None, subject: str | None, target: str | None, weight: str | None
+) -> Iterator[Batch]:
+    """The bodies of some examples, made as they are asked for; of a frame or a file, with what it calls its columns."""
+    names = without_none({"id": id, "subject": subject, "y": target, "weight": weight})
     if isinstance(examples, Path):
         return ExampleFile.find(str(examples), names=names).batches()
     return batches.split(frames.name_columns(examples, names) if names else examples)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from amend import responses
+from amend.errors import Conflict
 from amend.sansio import Call, Caller, Flow, Pages, listing, operation, path
+
+VersionName = int | Literal["champion"]
 
 
 class Versions(Caller):
-    """What is taken elsewhere needs a key with the scope `weights`."""
+    """A version is named by its number, or as the ``"champion"``. What is taken elsewhere needs a key with the scope
+    `weights`."""
 
     @listing
     def versions(self, model: str) -> Pages[responses.Version]:
@@ -15,9 +21,10 @@ class Versions(Caller):
         return Pages(responses.Version, path("models", model, "versions"))
 
     @operation
-    def version(self, model: str, version: int) -> Flow[responses.Version]:
+    def version(self, model: str, version: VersionName) -> Flow[responses.Version]:
         """One version: metrics, certificate, cost."""
-        return self.ask(responses.Version, "GET", path("models", model, "versions", version))
+        number = yield from self.find_number(model, version)
+        return (yield from self.ask(responses.Version, "GET", path("models", model, "versions", number)))
 
     @operation
     def promote(self, model: str, version: int) -> Flow[responses.Promoted]:
@@ -25,9 +32,12 @@ class Versions(Caller):
         return self.ask(responses.Promoted, "POST", path("models", model, "versions", version, "promote"))
 
     @operation
-    def compare(self, model: str, a: int, b: int) -> Flow[responses.SideBySide]:
+    def compare(self, model: str, a: VersionName, b: VersionName) -> Flow[responses.SideBySide]:
         """Two versions side by side: specs, figures and predictions on the holdout, coefficients."""
-        return self.ask(responses.SideBySide, "GET", path("models", model, "versions", a, "compare", b))
+        one = yield from self.find_number(model, a)
+        other = yield from self.find_number(model, b)
+        place = path("models", model, "versions", one, "compare", other)
+        return (yield from self.ask(responses.SideBySide, "GET", place))
 
     @listing
     def promotions(self, model: str) -> Pages[responses.Promotion]:
@@ -40,20 +50,32 @@ class Versions(Caller):
         return Pages(responses.Comparison, path("models", model, "comparisons"))
 
     @operation
-    def weights(self, model: str, version: int) -> Flow[bytes]:
+    def weights(self, model: str, version: VersionName) -> Flow[bytes]:
         """The version's state, a safetensors file."""
-        response = yield from self.send(Call("GET", path("models", model, "versions", version, "weights")))
+        number = yield from self.find_number(model, version)
+        response = yield from self.send(Call("GET", path("models", model, "versions", number, "weights")))
         return response.content
 
     @operation
-    def export_onnx(self, model: str, version: int) -> Flow[bytes]:
+    def export_onnx(self, model: str, version: VersionName) -> Flow[bytes]:
         """The version as an ONNX file: raw inputs in, predictions out, in any runtime."""
-        response = yield from self.send(Call("GET", path("models", model, "versions", version, "onnx")))
+        number = yield from self.find_number(model, version)
+        response = yield from self.send(Call("GET", path("models", model, "versions", number, "onnx")))
         return response.content
 
     @operation
-    def coefficients(self, model: str, version: int) -> Flow[list[responses.NamedCoefficient]]:
+    def coefficients(self, model: str, version: VersionName) -> Flow[list[responses.NamedCoefficient]]:
         """The coefficients of a linear model by the names of its features, class by class."""
         page = responses.Page[responses.NamedCoefficient]
-        found = yield from self.ask(page, "GET", path("models", model, "versions", version, "coefficients"))
+        number = yield from self.find_number(model, version)
+        found = yield from self.ask(page, "GET", path("models", model, "versions", number, "coefficients"))
         return found.items
+
+    def find_number(self, model: str, version: VersionName) -> Flow[int]:
+        """The number of a version."""
+        if version != "champion":
+            return version
+        champion = (yield from self.ask(responses.Model, "GET", path("models", model))).champion
+        if champion is None:
+            raise Conflict(409, "champion_missing", f"{model} has no champion.")
+        return champion

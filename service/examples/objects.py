@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -112,17 +112,24 @@ def join_weights(batches: Sequence[Batch]) -> NDArray[np.float64] | None:
     return np.concatenate([np.full(len(b), np.nan) if b.weights is None else b.weights for b in batches])
 
 
-def decode_or_refuse(decode: Callable[[], Any], *where: str | int, code: str = "example_invalid") -> Any:
+EXPECTED = {"split": "must be 'train' or 'holdout'"}
+"""What fields must be of which there are few values."""
+
+
+def decode_or_refuse(
+    decode: Callable[[], Any], *where: str | int, code: str = "example_invalid", words: Mapping[str, str] = EXPECTED
+) -> Any:
     """What msgspec decodes; its errors in our words, with their place, which begins with `where`."""
     try:
         return decode()
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at ")
         place = place_of(path.strip("`"))
-        words = "must be 'train' or 'holdout'" if place[-1:] == ("split",) else in_words(message)
-        if place[-1:] == ("weight",) and "x" not in place:
-            code, words = weights.CODE, weights.SENTENCE
-        raise Invalid.at((*where, *place), code, words) from None
+        field = place[-1] if place else None
+        said = words[field] if isinstance(field, str) and field in words else in_words(message)
+        if field == "weight" and "x" not in place:
+            code, said = weights.CODE, weights.SENTENCE
+        raise Invalid.at((*where, *place), code, said) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed("body_malformed", f"The body is not valid JSON: {error}") from None
 

@@ -135,7 +135,8 @@ def decode_body(head: bytes) -> InferenceBody:
 
 
 def decode(kind: Any, text: bytes, place: tuple[str | int, ...]) -> Any:
-    return decode_or_refuse(lambda: msgspec.json.decode(text, type=kind), *place, code="tensor_invalid")
+    words = {"datatype": f"must be one of {', '.join([*NUMPY, 'BYTES'])}"}
+    return decode_or_refuse(lambda: msgspec.json.decode(text, type=kind), *place, code="tensor_invalid", words=words)
 
 
 def refuse(i: int, field: str, message: str) -> Invalid:

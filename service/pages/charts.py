@@ -6,10 +6,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from service.pages.rendering import show_count
+
 Point = tuple[float, float]
 SPARK = (120.0, 28.0)
 WIDTH, HEIGHT = 720.0, 260.0
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 24.0, 12.0, 28.0
+SHARES = ("accuracy", "auc", "f1", "r2")
+"""Metrics that are 1 at the most."""
 MOST_DOTS = 80
 """On a line: more would hide it."""
 
@@ -77,8 +81,10 @@ def draw_lines(name: str, lines: Mapping[str, Sequence[tuple[int, float]]]) -> C
     points = [point for line in lines.values() for point in line]
     if len({x for x, _ in points}) < 2:
         return None
-    xs, ys = round_ticks(*extent(x for x, _ in points)), round_ticks(*extent(y for _, y in points))
     x_low, x_high = extent(x for x, _ in points)
+    xs = round_ticks(x_low, x_high, least=1.0)  # there is no half of a position
+    highest = 1.0 if name in SHARES else math.inf
+    ys = [y for y in round_ticks(*extent(y for _, y in points)) if y <= highest]
     y_low, y_high = min(ys[0], *(y for _, y in points)), max(ys[-1], *(y for _, y in points))
 
     def place(x: float, y: float) -> Point:
@@ -93,8 +99,10 @@ def draw_lines(name: str, lines: Mapping[str, Sequence[tuple[int, float]]]) -> C
             dots = [Dot(x, y, title) for (x, y), title in zip(placed, titles, strict=True)]
             joined = "" if kind == "retrained" else path_of(placed)
             drawn.append(Line(kind, joined, dots if not joined or len(dots) <= MOST_DOTS else ()))
-    across = [Tick(place(x, y_low)[0], f"{x:g}") for x in xs if x_low <= x <= x_high]
-    return Chart(name, drawn, across, [Tick(place(x_low, y)[1], f"{y:.4g}") for y in ys])
+    across = [Tick(place(x, y_low)[0], show_count(int(x))) for x in xs if x_low <= x <= x_high]
+    digits = max(len(f"{y:.4g}".partition(".")[2]) for y in ys)
+    up = [Tick(place(x_low, y)[1], f"{y:.{digits}f}" if max(map(abs, ys)) < 1000 else f"{y:.4g}") for y in ys]
+    return Chart(name, drawn, across, up)
 
 
 def extent(values: Iterable[float]) -> tuple[float, float]:
@@ -107,16 +115,18 @@ def extent(values: Iterable[float]) -> tuple[float, float]:
     return low, high
 
 
-def round_ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """Round numbers from below the lowest to above the highest value.
+def round_ticks(low: float, high: float, most: int = 5, least: float = 0.0) -> list[float]:
+    """Round numbers from below the lowest to above the highest value, so far apart at least.
 
     >>> round_ticks(0.912, 0.958)
     [0.91, 0.92, 0.93, 0.94, 0.95, 0.96]
     >>> round_ticks(0, 1900)
     [0.0, 500.0, 1000.0, 1500.0, 2000.0]
+    >>> round_ticks(400, 402, least=1.0)
+    [400.0, 401.0, 402.0]
     """
     rough = (high - low) / most
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * m for m in (1, 2, 5, 10) if power * m >= rough)
+    step = max(least, next(power * m for m in (1, 2, 5, 10) if power * m >= rough))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(i * step, 12) for i in range(first, last + 1)]

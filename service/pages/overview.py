@@ -102,6 +102,12 @@ def look_at_all(context: Context, visitor: Visitor, after: str) -> Overview:
     return Overview(cards, after, due, sum(overdue for *_, overdue in counts), pending)
 
 
+@router.get("/favicon.ico")
+async def show_icon() -> Response:
+    """What browsers ask for where a page names no icon: the docs, receipts."""
+    return RedirectResponse("/assets/icon.svg", 308)
+
+
 @router.get("/")
 async def show_overview(
     request: Request, context: ContextDep, after: Annotated[str, Query(max_length=63)] = ""

@@ -69,6 +69,11 @@ def show_ratio(spent: float, instead: float) -> str:
     return "nothing yet" if ratio < 1.05 else f"{ratio:.0f} x" if ratio >= 10 else f"{ratio:.1f} x"
 
 
+def unbroken(text: str) -> str:
+    """A number that is never on another line than its unit."""
+    return text.replace(" ", "\u00a0")
+
+
 TEMPLATES = Environment(
     loader=PackageLoader("service.pages"),
     autoescape=True,
@@ -79,8 +84,8 @@ TEMPLATES = Environment(
 TEMPLATES.filters |= {
     "moment": show_moment,
     "count": show_count,
-    "percent": percent,
-    "duration": duration,
+    "percent": lambda share: unbroken(percent(share)),
+    "duration": lambda seconds: unbroken(duration(seconds)),
     "figure": figure,
 }
 TEMPLATES.globals |= {

@@ -29,16 +29,14 @@ from service.http.problems import problem_responses
 from service.http.unit_of_work import Write
 from service.models.endpoints import Name, hold_answer
 from service.versions.downloads import Number, require_weights
+from service.versions.pair_schemas import SideBySideAnswer, of_pair, of_side
 from service.versions.schemas import (
     ComparisonAnswer,
     PromotedAnswer,
     PromotionAnswer,
-    SideBySideAnswer,
     VersionAnswer,
     of_comparison,
-    of_pair,
     of_promotion,
-    of_side,
     of_version,
 )
 

@@ -198,6 +198,13 @@ def test_a_bad_tensor_is_refused_with_its_place(
     assert not loc or place(problem) == loc
 
 
+def test_an_unknown_datatype_is_told_those_that_there_are(stack: Stack, api: httpx.Client, small_one: str) -> None:
+    body = {"inputs": [{**GOOD, "datatype": "FP99"}]}
+    detail = refused(api.post(f"/v2/models/{small_one}/infer", json=body), 422, "tensor_invalid")["detail"]
+    assert detail.startswith("inputs.0.datatype: must be one of BOOL, INT8,")
+    assert detail.endswith("FP16, FP32, FP64, BYTES")
+
+
 def test_what_is_wrong_with_a_row_is_told_with_its_number(stack: Stack, api: httpx.Client, small_one: str) -> None:
     bad = tensor([[1, 2], [3, 1e39]])
     problem = refused(api.post(f"/v2/models/{small_one}/infer", json={"inputs": [bad]}), 422, "number_too_large")

@@ -17,6 +17,7 @@ import pytest
 from core.database import now
 from core.keys import sign_ins
 from core.tables.keys import SignIn
+from service.pages.charts import draw_lines
 from tests.service.erasure_helpers import act, ask, model_with_person, open_erasure, somebody
 from tests.service.expect import add, rows
 from tests.stack import Stack
@@ -66,6 +67,22 @@ def test_a_stranger_sees_how_to_sign_in_and_nothing_else(stack: Stack, trained: 
             assert sent_on.status_code == 303
             assert sent_on.headers["location"] == f"/sign-in?next={path}"
         assert stranger.post(f"/models/{trained}/hold").status_code == 303
+
+
+def test_browsers_find_an_icon_wherever_they_look(stack: Stack) -> None:
+    found = httpx.get(f"{stack.url}/favicon.ico", follow_redirects=True)
+    assert (found.status_code, found.headers["content-type"]) == (200, "image/svg+xml")
+
+
+def test_a_chart_has_whole_positions_and_no_accuracy_above_one() -> None:
+    chart = draw_lines("accuracy", {"adapted": [(400, 1.0), (402, 1.0)], "retrained": [(402, 1.0)]})
+    assert chart is not None
+    assert [tick.label for tick in chart.x_ticks] == ["400", "401", "402"]
+    assert (chart.y_ticks[-1].label, chart.lines[0].dots[0].y) == ("1.000", chart.y_ticks[-1].at)
+    far = draw_lines("loss", {"adapted": [(150_000, 0.78), (200_000, 0.765)]})
+    assert far is not None
+    assert far.x_ticks[0].label == "150\u202f000"
+    assert {len(tick.label) for tick in far.y_ticks} == {5}
 
 
 def test_after_signing_in_one_is_where_one_wanted_to_be_and_never_elsewhere(stack: Stack, trained: str) -> None:

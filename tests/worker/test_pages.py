@@ -69,6 +69,8 @@ def test_a_day_with_the_pages(chromium: Browser, deployment: Deployment, name: s
         assert page.locator("svg.chart .line").count() == 3  # adapted, retrained, frozen
         assert page.get_by_text("100", exact=True).count()  # pending
         keep(page, "page-model.png", tmp_path)
+        cut = "e => e.scrollWidth > e.clientWidth + 1"
+        assert page.locator("#promotions .scroll").evaluate(cut) is False
         with deployment.worker_held():
             page.get_by_role("button", name="Adapt").click()
             page.get_by_text("An adaptation was asked for.").wait_for()

@@ -11,7 +11,16 @@ from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
+from sklearn.linear_model import (
+    Lasso,
+    LinearRegression,
+    LogisticRegression,
+    LogisticRegressionCV,
+    PoissonRegressor,
+    Ridge,
+    RidgeCV,
+)
+from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
@@ -170,6 +179,10 @@ def test_torch_layers_become_a_network() -> None:
     [
         (LinearSVC(), "no hinge loss"),
         (RandomForestClassifier(n_estimators=2), "a RandomForestClassifier cannot be imported; known: Logistic"),
+        (LogisticRegressionCV(Cs=2, cv=2, l1_ratios=(0,), use_legacy_attributes=False), "the C that it found"),
+        (RidgeCV(), "a RidgeCV cannot be imported: fit a Ridge with the alpha that it found"),
+        (make_pipeline(StandardScaler(), Lasso()), "no l1 penalty; fit a Ridge"),
+        (GridSearchCV(LogisticRegression(), {"C": [1, 2]}, cv=2), "import its best_estimator_"),
         (LogisticRegression(fit_intercept=False), "without an intercept"),
         (LogisticRegression(class_weight="balanced"), "class_weight='balanced' would change with every example"),
         (LogisticRegression(l1_ratio=1.0, solver="saga", max_iter=5000), "l1 penalty"),

@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
-from amend import Client, Forbidden, JobFailed, NotFound, responses
+from amend import Client, Conflict, Forbidden, JobFailed, NotFound, responses
 from amend.operations import Operations
 from amend.sansio import Flow, Pages, Pause, listing, operation
 from tests.amend.clients import Connect
@@ -36,6 +36,8 @@ def test_a_model_from_its_creation_to_its_deletion(client: Client, deployment: D
     made = client.create_model(name, INPUT, TARGET, regularizer={"kind": "l2", "delta": 2.0}, policy=QUIET)
     assert (made.name, made.head, made.champion, made.policy["holdout"]) == (name, 0, None, 0.1)
     assert name in [model.name for model in client.models()]
+    with pytest.raises(Conflict, match="champion_missing"):
+        client.version(name, "champion")
     added = client.add_examples(name, columns(60, subject=["user-1"] * 60))
     assert (added.accepted, added.duplicates, added.first_position, added.last_position) == (60, 0, 1, 60)
     assert [example.id for example in client.examples(name)] == [f"e{i}" for i in range(60)]
@@ -55,6 +57,9 @@ def test_a_model_from_its_creation_to_its_deletion(client: Client, deployment: D
     client.wait(changed)
     retrained = client.wait(client.retrain(name))
 
+    champion = client.version(name, "champion")
+    assert (champion.version, champion.state) == (client.model(name).champion, "champion")
+    assert client.coefficients(name, "champion") == client.coefficients(name, champion.version)
     [comparison] = client.comparisons(name)
     assert (comparison.position, comparison.retrained, comparison.within_tolerance) == (62, retrained.version, True)
     assert comparison.accuracy is not None
