@@ -67,12 +67,16 @@ class Holding:
         self.extended = time.monotonic()
 
 
-def publish(database: Database, store: Store, url: str, owner: str, seconds: float = math.inf) -> int:
+def publish(
+    database: Database, store: Store, url: str, owner: str, seconds: float = math.inf, model: str | None = None
+) -> int:
     """Tell MLflow all events, in order, or as many as it can in some seconds; how many. None while another does.
 
+    With the name of a model its own alone, for whoever cannot wait until all that is told of others: models have
+    nothing to do with each other, unless one took the name of another, whose events come first.
     Unavailable if MLflow does not answer: what is not told yet stays.
     """
-    if event_after(database, 0) is None:
+    if event_after(database, 0, model) is None:
         return 0
     hold, published, last = Holding(database, owner), 0, 0
     try:
@@ -82,7 +86,7 @@ def publish(database: Database, store: Store, url: str, owner: str, seconds: flo
         from core.tracking.handlers import EventHandler
 
         handler, end = EventHandler(database, store, url, hold), time.monotonic() + seconds
-        while time.monotonic() < end and (event := event_after(database, last)) is not None:
+        while time.monotonic() < end and (event := event_after(database, last, model)) is not None:
             last = event.id
             if now() >= event.tried_at + timedelta(seconds=PAUSE * 2**event.attempts if event.attempts else 0):
                 hold(at_once=True)
@@ -94,10 +98,10 @@ def publish(database: Database, store: Store, url: str, owner: str, seconds: flo
     return published
 
 
-def event_after(database: Database, last: int) -> TrackingEvent | None:
+def event_after(database: Database, last: int, model: str | None) -> TrackingEvent | None:
     """The event after another."""
     with database.read() as session:
-        return next_event(session, last)
+        return next_event(session, last, model)
 
 
 def require(url: str) -> None:

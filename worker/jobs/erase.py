@@ -144,7 +144,8 @@ def forget_in_mlflow(attempt: JobAttempt, lost: bool) -> int:
     """
     with attempt.context.database.read() as session:
         numbers = [v.number for v in purged_versions(session, attempt.model_id) if may_be_in_mlflow(v)]
-    if not numbers and not lost:
+        model = session.get(Model, attempt.model_id)
+    if model is None or (not numbers and not lost):
         return 0
     attempt.progress(0.8, "deleting in MLflow")
     from core.tracking.publisher import publish
@@ -152,7 +153,7 @@ def forget_in_mlflow(attempt: JobAttempt, lost: bool) -> int:
 
     url = attempt.context.settings.mlflow_url
     if url:  # first the version that takes the others' place, so that there is a champion to load all the time
-        publish(attempt.context.database, attempt.context.store, url, attempt.owner)
+        publish(attempt.context.database, attempt.context.store, url, attempt.owner, model=model.name)
     return purge_in_mlflow(attempt.context.database, url, attempt.owner, attempt.model_id, numbers, lost)["files"]
 
 

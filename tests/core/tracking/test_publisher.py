@@ -232,3 +232,14 @@ def test_told_again_nothing_is_there_twice(tracked: TrackedModel, shown: Shown, 
     for name, run in before["runs"].items():
         assert after["runs"][name] == run
     assert after == before
+
+
+def test_a_model_in_a_hurry_does_not_wait_until_all_is_told_of_others(
+    new_tracked: NewTrackedModel, server: str, client: MlflowClient
+) -> None:
+    other, urgent = trained(new_tracked), trained(new_tracked)
+    theirs = [entry.id for entry in other.entries if entry.model == other.name]
+    assert urgent.publish(server, alone=True) > 0
+    assert [entry.id for entry in urgent.entries] == theirs
+    assert len(Shown(client, urgent.name).runs()) == 1
+    assert other.publish(server) == len(theirs)

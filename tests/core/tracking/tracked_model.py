@@ -106,8 +106,9 @@ class TrackedModel:
         with self.database.write() as session:
             enqueue_event(session, catalog.find(session, self.name, None), kind, job)
 
-    def publish(self, url: str) -> int:
-        return publish(self.database, self.store, url, "tests")
+    def publish(self, url: str, alone: bool = False) -> int:
+        """Tell MLflow all that waits; or what is about this model alone."""
+        return publish(self.database, self.store, url, "tests", model=self.name if alone else None)
 
     @property
     def store(self) -> Store:
