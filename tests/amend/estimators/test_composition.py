@@ -179,7 +179,10 @@ def test_torch_layers_become_a_network() -> None:
     [
         (LinearSVC(), "no hinge loss"),
         (RandomForestClassifier(n_estimators=2), "a RandomForestClassifier cannot be imported; known: Logistic"),
-        (LogisticRegressionCV(Cs=2, cv=2, l1_ratios=(0,), use_legacy_attributes=False), "the C that it found"),
+        (
+            LogisticRegressionCV(Cs=2, cv=2, l1_ratios=(0,), scoring="accuracy", use_legacy_attributes=False),
+            "the C that it found",
+        ),
         (RidgeCV(), "a RidgeCV cannot be imported: fit a Ridge with the alpha that it found"),
         (make_pipeline(StandardScaler(), Lasso()), "no l1 penalty; fit a Ridge"),
         (GridSearchCV(LogisticRegression(), {"C": [1, 2]}, cv=2), "import its best_estimator_"),
