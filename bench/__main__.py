@@ -34,17 +34,23 @@ def paper(
     data: Annotated[
         Path,
         typer.Option(
-            help="folder with usps.npz (train_x, train_y, test_x, test_y), a7a, a7a.t, mnist.npz (x, y, tx, ty)"
+            help="folder with usps.npz (train_x, train_y, test_x, test_y), a7a, a7a.t, mnist.npz (x, y, tx, ty), "
+            "cifar-10-batches-bin"
         ),
     ],
     json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
     figures: Annotated[Path, typer.Option(help="folder for the PNGs")] = Path("results"),
     seeds: Annotated[int, typer.Option(help="random seeds (Adult: twice as many; MNIST: 3 at most)")] = 5,
-    only: Annotated[str, typer.Option(help="part of a name: adult, usps-linear, usps-mlp, passes, mnist-add ...")] = "",
+    only: Annotated[
+        str,
+        typer.Option(
+            help="part of a name: adult, usps-linear, usps-mlp, passes, mnist-add, cifar-model, digits-model ..."
+        ),
+    ] = "",
     processes: Annotated[int, typer.Option(help="run this many at once, one thread each")] = 2,
-    rows: Annotated[int | None, typer.Option(help="MNIST's training rows, the first so many [all]")] = None,
+    rows: Annotated[int | None, typer.Option(help="training images, the first so many [all]")] = None,
 ) -> None:
-    """The paper's tasks at memory shares from 100 % to 2 %: ours, the paper's K-prior, replay, refits, batch."""
+    """The paper's tasks at memory shares from 100 % to 2 %: ours, the paper's K-prior, its limit and rivals, refits."""
     from bench.paper import run
 
     run(data, json, figures, seeds, only, processes, rows)

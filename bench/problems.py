@@ -14,13 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bench.images import SHAPE, cifar10, coloured_digits
 from core.kprior import AddData, ChangeModel, ChangeRegularizer, Examples, RemoveData, Task
 from core.kprior.model.spec import Architecture, Regularizer, Spec
 
 TASKS = ("add", "remove", "regularizer", "model")
+IMAGE_TASKS = ("add", "regularizer", "model")
 FRACTIONS = (1.0, 0.5, 0.2, 0.1, 0.07, 0.05, 0.02)
-MNIST_FRACTIONS = (0.5, 0.2, 0.1, 0.05, 0.02)
-"""Of 60 000 images: all of them in memory would be a retrain."""
+FEWER_FRACTIONS = (0.5, 0.2, 0.1, 0.05, 0.02)
+"""Of many images: all of them in memory would be a retrain."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,37 @@ def mnist_data(folder: Path, rows: int | None) -> tuple[Examples, Examples]:
 
     train, test = read(folder)
     return train[:rows].examples(), test.examples()
+
+
+def images(folder: Path | None, task: str, rows: int | None) -> Problem:
+    """The paper's appendix for CIFAR-10: a random tenth added, delta 1 to 0.5, CifarNet to LeNet5.
+
+    Without a folder, on digits that have the shape of CIFAR-10's images.
+    """
+    name = "digits-cifarnet" if folder is None else "cifar-cifarnet"
+    first, last = coloured_digits() if folder is None else cifar10(folder)
+    data, test = first[:rows].examples(), last.examples()
+    plain = image_spec({"kind": "cifarnet"}, 1.0)
+    if task == "add":
+        order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
+        base, added = data.take(order[len(data) // 10 :]), data.take(order[: len(data) // 10])
+        return Problem(name, task, plain, base, [AddData([added])], plain, data, test, "images part")
+    if task == "regularizer":
+        new = image_spec({"kind": "cifarnet"}, 0.5)
+        change: list[Task] = [ChangeRegularizer(new["regularizer"])]
+        return Problem(name, task, plain, data, change, new, data, test, "images")
+    small: Architecture = {"kind": "lenet5"}
+    return Problem(name, task, plain, data, [ChangeModel(small)], image_spec(small, 1.0), data, test, "images")
+
+
+def image_spec(architecture: Architecture, delta: float) -> Spec:
+    """Ten classes of images of CIFAR-10's shape."""
+    return {
+        "input": {"kind": "image", "shape": list(SHAPE)},
+        "target": {"kind": "classes", "values": list(range(10))},
+        "architecture": architecture,
+        "regularizer": {"kind": "l2", "delta": delta, "penalize_bias": True},
+    }
 
 
 def adult(folder: Path, task: str, seed: int) -> Problem:

@@ -22,13 +22,24 @@ TITLES = {
     "model": "Change Model Class",
 }
 STYLES = {
-    "ours": ("tab:red", "s"),
-    "paper": ("tab:orange", "^"),
-    "replay": ("tab:blue", "o"),
-    "ours + 1 pass": ("tab:green", "d"),
+    "ours": ("tab:red", "s", "Amend"),
+    "paper": ("tab:orange", "^", "K-prior (paper)"),
+    "replay": ("tab:blue", "o", "Replay"),
+    "ours + 1 pass": ("tab:green", "d", "Amend + 1 pass"),
+    "optimal": ("black", "*", "optimal K-prior (limit)"),
+    "directions": ("tab:grey", "x", "directions alone"),
+    "paper, T = 5": ("tab:brown", "v", "K-prior, temperature 5"),
+    "FROMP": ("tab:purple", "P", "FROMP's B"),
+    "GEM-like": ("tab:cyan", "h", "GEM-like"),
 }
+"""Colour, marker and label of what depends on the memory."""
 
-LINES = {"warm refit": ("grey", "warm refit"), "ours, real rows": ("tab:red", "Amend, drawn rows")}
+LINES = {
+    "warm refit": ("grey", "warm refit"),
+    "ours, real rows": ("tab:red", "Amend, drawn rows"),
+    "weight prior": ("tab:olive", "weight prior (Laplace)"),
+    "weight prior, L2": ("tab:pink", "weight prior (L2)"),
+}
 """What does not depend on the memory."""
 
 
@@ -108,17 +119,17 @@ def draw(figures: list[Figure], folder: Path) -> list[Path]:
 
     paths = []
     for problem in sorted({f.problem for f in figures}):
-        image, axes = plt.subplots(1, 4, figsize=(15, 3.4), constrained_layout=True)
+        image, axes = plt.subplots(1, 4, figsize=(17, 3.6), constrained_layout=True)
         for axis, task in zip(axes, TASKS, strict=True):
             rows = [f for f in figures if f.problem == problem and f.task == task]
             batch = [f.accuracy for f in rows if f.method == "batch"]
             if not batch:
                 continue
             axis.axhline(statistics.mean(batch), color="grey", label="full retrain (Batch)")
-            for method, (colour, label) in LINES.items():
+            for method, (colour, name) in LINES.items():
                 if level := [f.accuracy for f in rows if f.method == method]:
-                    axis.axhline(statistics.mean(level), color=colour, linestyle=":", label=label)
-            for method, (colour, marker) in STYLES.items():
+                    axis.axhline(statistics.mean(level), color=colour, linestyle=":", label=name)
+            for method, (colour, marker, label) in STYLES.items():
                 points = []
                 for fraction in FRACTIONS:
                     here = [f.accuracy for f in rows if f.method == method and f.fraction == fraction]
@@ -127,9 +138,6 @@ def draw(figures: list[Figure], folder: Path) -> list[Path]:
                         points.append((100 * fraction, statistics.mean(here), deviation))
                 if points:
                     x, y, error = zip(*points, strict=True)
-                    label = {"ours": "Amend", "paper": "K-prior (paper)", "replay": "Replay"}.get(
-                        method, "Amend + 1 pass"
-                    )
                     axis.errorbar(x, y, error, color=colour, marker=marker, markersize=4, label=label, capsize=2)
             axis.set_xscale("log")
             axis.set_xticks([100, 50, 20, 10, 5, 2], ["100", "50", "20", "10", "5", "2"])
@@ -138,7 +146,8 @@ def draw(figures: list[Figure], folder: Path) -> list[Path]:
             axis.set_title(TITLES[task])
             axis.set_xlabel("memory (% of past data)")
         axes[0].set_ylabel("test accuracy (%)")
-        axes[0].legend(fontsize=8, loc="lower right")
+        named = {label: line for axis in axes for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+        image.legend(named.values(), named.keys(), fontsize=8, loc="outside right center")
         image.suptitle(problem)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{problem}.png"

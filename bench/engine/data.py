@@ -27,7 +27,7 @@ class Rows:
     """Labelled rows in memory, which can be sliced without a copy; the engine reads them chunk by chunk."""
 
     x: Array
-    """(n, D) float32."""
+    """(n, D) float32; of images (n, C, H, W) uint8."""
     y: Array
     """(n,) int64, classes from 0."""
     classes: int

@@ -15,16 +15,17 @@ from rich.progress import track
 from bench.paper.linear import compare_linear
 from bench.paper.methods import Figure, Passes
 from bench.paper.networks import compare_network, count_passes, retrain
-from bench.problems import TASKS, adult, mnist, usps
+from bench.problems import IMAGE_TASKS, TASKS, adult, images, mnist, usps
 from bench.report import draw, tables
 from core.kprior.objective import terms
 
-FILES = {"usps.npz": "usps", "a7a": "adult", "mnist.npz": "mnist"}
+CIFAR = "cifar-10-batches-bin"
+FILES = {"usps.npz": "usps", "a7a": "adult", "mnist.npz": "mnist", CIFAR: "cifar"}
 """What each part reads."""
 
 
 def run(data: Path, json: Path | None, folder: Path, seeds: int, only: str, processes: int, rows: int | None) -> None:
-    """Run all parts whose name contains `only`, print the tables, draw the figures. `rows`: of MNIST, at the most."""
+    """Run all parts whose name contains `only`, print the tables, draw the figures. `rows`: of images, at the most."""
     console = Console()
     if not console.is_terminal:
         console.width = 140  # a file has no edge to wrap at
@@ -35,7 +36,11 @@ def run(data: Path, json: Path | None, folder: Path, seeds: int, only: str, proc
         jobs += [("usps-linear", data, task, 0)]
         jobs += [("adult", data, task, seed) for seed in range(43, 43 + 2 * seeds)]
         jobs += [(f"mnist-{task}", data, task, seed) for seed in range(min(3, seeds))]
+    for task in IMAGE_TASKS:
+        jobs += [(f"{name}-{task}", data, task, seed) for name in ("cifar", "digits") for seed in range(min(3, seeds))]
     jobs = [job for job in jobs if only in job[0]]
+    if not jobs:
+        raise SystemExit(f"no part has {only!r} in its name; see --only in --help")
     missing = [name for name, part in FILES.items() if not (data / name).exists() and any(part in j[0] for j in jobs)]
     if missing:
         raise SystemExit(f"{data} has no {', '.join(missing)}: name the parts that can be run with --only")
@@ -64,6 +69,8 @@ def measure(part: str, data: Path, task: str, seed: int, repeats: int, rows: int
         return [item for task in TASKS for item in work(usps(data, task, network=True), seed)]
     if part.startswith("mnist"):
         return list(compare_network(mnist(data, task, rows), seed))
+    if part.startswith(("cifar", "digits")):
+        return list(compare_network(images(data / CIFAR if part.startswith("cifar") else None, task, rows), seed))
     if part == "usps-linear":
         terms.CACHE_BYTES = 2**32  # degree 2 of 256 inputs is 2 GB, and L-BFGS reads it some hundred times
         return list(compare_linear(usps(data, task, network=False), range(repeats)))

@@ -10,7 +10,9 @@ import torch
 
 from bench.engine.data import Rows
 from bench.engine.refits import Refitter, distance, first_tolerance
-from bench.paper.methods import TOP, Figure, Reporter, run_method
+from bench.paper.limit import Pieces, directions_prior, optimal_prior
+from bench.paper.methods import TEMPERATURE, TOP, Figure, Reporter, choose, run_method, timed
+from bench.paper.rivals import L2_PRIOR, fromp, gem
 from bench.problems import FRACTIONS, Problem
 from core.kprior import OURS, PAPER, REPLAY, WEIGHT_PRIOR, Cost, Result, Select, State, refine, train
 
@@ -26,11 +28,14 @@ def compare_linear(problem: Problem, seeds: range | list[int]) -> Iterator[Figur
     say = Reporter(problem, batch)
     yield say("batch", 1.0, seeds[0], batch)
     yield say(*refit(problem, base, batch, seeds[0]))
-    yield say("weight prior", 0.0, seeds[0], run_method(base, problem, chunks, 0.02, Select.RANDOM, WEIGHT_PRIOR, 0))
+    for name, method in (("weight prior", WEIGHT_PRIOR), ("weight prior, L2", L2_PRIOR)):
+        yield say(name, 0.0, seeds[0], run_method(base, problem, chunks, 0.02, Select.RANDOM, method, 0))
+    pieces = Pieces.of(base, problem)
     for fraction in FRACTIONS:
         for seed in seeds:
             if seed == seeds[0]:
-                for name, method in (("paper", PAPER), ("replay", REPLAY)):
+                yield from compare_rivals(problem, base, pieces, fraction, seed, say)
+                for name, method in (("paper", PAPER), ("paper, T = 5", TEMPERATURE), ("replay", REPLAY)):
                     # as in the reference: class-balanced top h' of the rows that stay
                     result = run_method(base, problem, problem.past.chunks(1024), fraction, TOP, method, 0, True)
                     yield say(name, fraction, seed, result)
@@ -42,6 +47,23 @@ def compare_linear(problem: Problem, seeds: range | list[int]) -> Iterator[Figur
                 done = Result(refined.state, ours.memory, ours.cost + refined.cost, True)
                 bound = refined.certificate.relative
                 yield say(f"ours + {rounds} pass{'es' * (rounds > 1)}", fraction, seed, done, bound)
+
+
+def compare_rivals(
+    problem: Problem, base: State, pieces: Pieces, fraction: float, seed: int, say: Reporter
+) -> Iterator[Figure]:
+    """The optimal K-prior, which needs all past inputs, and what others do with the memory that the paper has."""
+    size = round(fraction * len(problem.past))
+    ways = {"optimal": lambda: (optimal_prior(pieces, size, pieces.old), 0)}
+    if problem.task != "model":
+        ways["directions"] = lambda: (directions_prior(pieces, size, pieces.old), 0)
+    if problem.task == "add":
+        memory, G = choose(base, problem.past.chunks(1024), fraction, TOP, 0, True).memory, base.curvature
+        assert G is not None
+        ways["FROMP"] = lambda: fromp(base, problem, memory, G)
+        ways["GEM-like"] = lambda: gem(base, problem, memory)
+    for name, way in ways.items():
+        yield say(name, fraction, seed, timed(say.batch, way), memory=size)
 
 
 def refit(problem: Problem, base: State, batch: Result, seed: int) -> tuple[str, float, int, Result]:

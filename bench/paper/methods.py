@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 
 from torch import Tensor
 
 from bench.problems import Problem
-from core.kprior import Data, MemoryPolicy, Method, Result, Select, State, Training, adapt, certify, reselect
+from core.kprior import (
+    PAPER,
+    Cost,
+    Data,
+    MemoryPolicy,
+    Method,
+    Result,
+    Select,
+    State,
+    Training,
+    adapt,
+    certify,
+    reselect,
+)
 
 TOP = Select.CURVATURE
+TEMPERATURE = replace(PAPER, temperature=5.0, labels=0.5)
+"""The paper's K-prior with a temperature and half of the true labels (Figs. 3c and 3d); for another architecture, where
+no weights are shared, it is distillation.
+"""
 
 
 @dataclass(frozen=True)
@@ -53,10 +71,27 @@ def run_method(
     training: Training | None = None,
 ) -> Result:
     """Choose a memory of the given share, then adapt."""
-    policy = MemoryPolicy(fraction, cap=10**9, select=select, balance=balance and fraction < 1)
-    chosen = reselect(base, data, policy, seed)
+    chosen = choose(base, data, fraction, select, seed, balance)
     training = replace_seed(training or Training(), seed + 500)
+    policy = policy_of(fraction, select, balance)
     return adapt(chosen.state, chosen.memory, problem.tasks, method=method, training=training, policy=policy)
+
+
+def choose(base: State, data: Data, fraction: float, select: Select, seed: int, balance: bool = False) -> Result:
+    """The base with a memory of the given share."""
+    return reselect(base, data, policy_of(fraction, select, balance), seed)
+
+
+def policy_of(fraction: float, select: Select, balance: bool) -> MemoryPolicy:
+    return MemoryPolicy(fraction, cap=10**9, select=select, balance=balance and fraction < 1)
+
+
+def timed(like: Result, way: Callable[[], tuple[Tensor, int]]) -> Result:
+    """What a way gives that makes weights and no state: it is asked for nothing but its predictions."""
+    cost = Cost()
+    with cost.timed():
+        w, cost.backward_passes = way()
+    return Result(replace(like.state, w=w), like.memory, cost, True)
 
 
 def replace_seed(training: Training, seed: int) -> Training:
@@ -72,7 +107,15 @@ class Reporter:
     def decide(self, state: State) -> Tensor:
         return state.predictor.family.decide(state.predictor.outputs(state.w, self.problem.test.x))
 
-    def __call__(self, method: str, fraction: float, seed: int, result: Result, bound: float | None = None) -> Figure:
+    def __call__(
+        self,
+        method: str,
+        fraction: float,
+        seed: int,
+        result: Result,
+        bound: float | None = None,
+        memory: int | None = None,
+    ) -> Figure:
         state, truth = result.state, self.batch.state
         said, distance = self.decide(state), None
         if state.predictor.linear and state.w.shape == truth.w.shape:
@@ -86,7 +129,7 @@ class Reporter:
             seed,
             method,
             fraction,
-            len(result.memory),
+            len(result.memory) if memory is None else memory,
             100 * float((said == self.problem.labels).double().mean()),
             100 * float((said != self.decide(truth)).double().mean()),
             distance,

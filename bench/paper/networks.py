@@ -1,17 +1,18 @@
-"""The paper's tasks with networks: USPS, odd or even, and MNIST, ten digits."""
+"""The paper's tasks with networks: USPS, odd or even; MNIST, ten digits; CIFAR-10, or digits in its shape."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from functools import cache
+from functools import cache, partial
 
 from torch import Tensor
 
 from bench.engine.descents import RATES, warm_descent
-from bench.paper.methods import TOP, Figure, Passes, Reporter, replace_seed, run_method
-from bench.problems import FRACTIONS, MNIST_FRACTIONS, Problem
+from bench.paper.methods import TEMPERATURE, TOP, Figure, Passes, Reporter, choose, replace_seed, run_method, timed
+from bench.paper.rivals import L2_PRIOR, fromp, gem
+from bench.problems import FEWER_FRACTIONS, FRACTIONS, Problem
 from core.kprior import (
     OURS,
     PAPER,
@@ -30,6 +31,8 @@ from core.kprior import (
     reselect,
     train,
 )
+from core.kprior.curvature import Curvature
+from core.kprior.curvature.diagonal import Diagonal
 from core.kprior.data.drawing import draw_from
 from core.kprior.model.spec import Spec
 from core.kprior.passes import measurement
@@ -38,8 +41,16 @@ from core.kprior.solvers.budget import warm_visits
 PAPERS = {
     "usps-mlp": Training(learning_rate=0.005, batch_size=None, max_epochs=1000, patience=None),
     "mnist-mlp": Training(learning_rate=0.001, batch_size=512, max_epochs=250, patience=None),
+    "cifar-cifarnet": Training(learning_rate=0.001, batch_size=128, max_epochs=100, patience=None),
+    "digits-cifarnet": Training(learning_rate=0.001, batch_size=128, max_epochs=20, patience=None),
 }
-"""The paper's training: Adam, all rows at once or minibatches, so many epochs."""
+"""The paper's training: Adam, all rows at once or minibatches, so many epochs (of digits fewer)."""
+
+
+RIVALS = 0.1
+"""The largest share of the past with which FROMP and GEM are tried: one inverts its matrix, the other tries again and
+again.
+"""
 
 
 def compare_network(problem: Problem, seed: int) -> Iterator[Figure]:
@@ -57,11 +68,20 @@ def compare_network(problem: Problem, seed: int) -> Iterator[Figure]:
     # another architecture has no weights in common to have a prior on
     if problem.task != "model" and problem.name == "usps-mlp":
         yield say("weight prior", 0.0, seed, weight_prior(base, problem, seed))
-    for fraction in FRACTIONS if problem.name == "usps-mlp" else MNIST_FRACTIONS:
+    if problem.task == "add":
+        l2 = run_method(base, problem, chunks, 0.02, Select.RANDOM, L2_PRIOR, seed, training=slow)
+        yield say("weight prior, L2", 0.0, seed, l2)
+    for fraction in FRACTIONS if problem.name == "usps-mlp" else FEWER_FRACTIONS:
         yield say("ours", fraction, seed, run_method(base, problem, chunks, fraction, Select.AUTO, OURS, seed))
         past = problem.past.chunks(4096)
-        paper = run_method(base, problem, past, fraction, TOP, PAPER, seed, True, slow)
-        yield say("paper", fraction, seed, paper)
+        for name, method in (("paper", PAPER), ("paper, T = 5", TEMPERATURE)):
+            paper = run_method(base, problem, past, fraction, TOP, method, seed, True, slow)
+            yield say(name, fraction, seed, paper)
+        if problem.name == "usps-mlp" and problem.task == "add" and fraction <= RIVALS:
+            memory, G = choose(base, past, fraction, TOP, seed, True).memory, diagonal(base, problem)
+            ways = {"FROMP": partial(fromp, base, problem, memory, G), "GEM-like": partial(gem, base, problem, memory)}
+            for name, way in ways.items():
+                yield say(name, fraction, seed, timed(batch, way), memory=len(memory))
         if fraction < 1:
             replay = run_method(base, problem, past, fraction, TOP, REPLAY, seed, True, slow)
             yield say("replay", fraction, seed, replay)
@@ -112,6 +132,14 @@ def weight_prior(base: State, problem: Problem, seed: int) -> Result:
     state = replace(base, anchor=past.anchor, memory=past.memory)
     training = Training(seed=seed + 500)
     return adapt(state, past.rows, problem.tasks, method=WEIGHT_PRIOR, training=training, policy=policy)
+
+
+def diagonal(base: State, problem: Problem) -> Curvature:
+    """The diagonal of the GGN of all past rows: FROMP's own choice for networks."""
+    G = Diagonal.zeros(base.predictor)
+    for chunk in problem.past.chunks(512):
+        G.add(base.predictor, base.w, chunk.x)
+    return G
 
 
 def count_passes(problem: Problem, seed: int) -> Iterator[Passes]:

@@ -29,11 +29,11 @@ from core.kprior.model.spec import is_network
 from core.kprior.objective.build import Problem, build_objective, weights_of
 from core.kprior.objective.methods import OURS, Method
 from core.kprior.objective.surrogate import Surrogate
-from core.kprior.objective.tasks import Change, Task
+from core.kprior.objective.tasks import Change, ChangeInput, ChangeTarget, Task
 from core.kprior.objective.transfer import new_predictor
 from core.kprior.result import Result
 from core.kprior.solvers import Progress, Training, Watch, solve
-from core.kprior.state import State
+from core.kprior.state import State, align
 
 HOPELESS = 1e3
 """A bound of so many times the weights says that outputs have moved very far."""
@@ -114,6 +114,7 @@ def adapt(
     """
     training, policy = training or Training(), policy or MemoryPolicy()
     cost = Cost()
+    taught = teach(state, memory, tasks, method)
     state, memory = change_schema(state, memory, tasks)
     change = Change.of(tasks)
     if draw is not None and method == OURS and becomes_network(state, change):
@@ -135,10 +136,22 @@ def adapt(
             new_state, rows = adapt_wide(state, memory, change, policy, training, cost)
             return Result(new_state, rows, cost, True)
         state = recentre(state, memory)
-        problem = build_objective(state, memory, tasks, method, training, cost)
+        problem = build_objective(state, memory, tasks, method, training, cost, taught)
         solution = solve(problem.objective, problem.start, training, cost, progress, watch)
         new_state, rows = next_state(state, problem, solution.w, method, policy, training.seed, cost)
     return Result(new_state, rows, cost, solution.converged)
+
+
+def teach(state: State, memory: Examples, tasks: Sequence[Task], method: Method) -> Tensor | None:
+    """(m, K) what the old model says of its memory in its own columns, where a method learns from that alone.
+
+    All others begin with a model that has the new columns already, and refer to what that one says.
+    """
+    if method.anchor or not any(isinstance(task, ChangeInput) for task in tasks):
+        return None
+    if any(isinstance(task, ChangeTarget) for task in tasks):
+        raise ValueError("a teacher of other classes cannot say what the new ones are")
+    return state.predictor.outputs(state.w, align(state, memory).x)
 
 
 def becomes_network(state: State, change: Change) -> bool:

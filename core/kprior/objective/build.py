@@ -58,7 +58,13 @@ class Problem:
 
 
 def build_objective(
-    state: State, memory: Examples, tasks: Sequence[Task], method: Method, training: Training, cost: Cost
+    state: State,
+    memory: Examples,
+    tasks: Sequence[Task],
+    method: Method,
+    training: Training,
+    cost: Cost,
+    taught: Tensor | None = None,
 ) -> Problem:
     """Build K for the given tasks; see the module's formula.
 
@@ -72,6 +78,8 @@ def build_objective(
         As for `adapt`.
     cost
         Counts the gradients of removed rows.
+    taught
+        (m, K) outputs of another model for the memory, which stand in the place of the state's own.
 
     Raises
     ------
@@ -93,7 +101,7 @@ def build_objective(
     shared = shared_parameters(old, new)
     same = new is old
 
-    f_star = old.outputs(state.w, kept.x)
+    f_star = old.outputs(state.w, kept.x) if taught is None else taught[stays.to(taught.device)].to(new.dtype)
     space = CurvatureSpace.of(state, past, new, method, same, shared, kept, f_star)
     v = memory_weights(method, importance, space)
     factor = method.tau if method.anchor and shared is not None else 1.0

@@ -1,0 +1,156 @@
+"""Methods of continual learning that the paper compares K-priors with (Sec. 4.5): FROMP's B matrix, and GEM.
+
+Both are for examples that come. Neither is an objective of the engine: FROMP's is not convex, and GEM's is a
+constraint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from bench.paper.limit import rows_of
+from bench.problems import Problem
+from core.kprior import AddData, Examples, Method, State
+from core.kprior.curvature import Curvature, Full
+from core.kprior.model.predictor import Predictor
+
+L2_PRIOR = Method(memory=False, curvature=False, gradient=False)
+"""delta/2 |w - w*|^2, and nothing else of the past."""
+RANK = 1e-9
+"""Eigenvalues of a kernel below so little of the largest are none."""
+HALVINGS = 8
+"""How closely the least weight of the memory is looked for that keeps GEM's promise."""
+
+EPOCHS, RATE = 1000, 0.005
+"""Of Adam, all rows at once: as the paper trains the networks of USPS."""
+
+Value = Callable[[Tensor], Tensor]
+
+
+class Additions:
+    """The loss of the rows that come."""
+
+    def __init__(self, predictor: Predictor, problem: Problem) -> None:
+        self.predictor = predictor
+        self.rows = [(predictor.encode(rows.x), rows.y.to(predictor.dtype)) for rows in rows_of(problem, AddData)]
+        if not self.rows:
+            raise ValueError("FROMP and GEM are for examples that come")
+
+    def __call__(self, w: Tensor) -> Tensor:
+        losses = [self.predictor.family.loss(y, self.predictor.outputs_of_encoded(w, z)).sum() for z, y in self.rows]
+        return torch.stack(losses).sum()
+
+
+def fromp(base: State, problem: Problem, memory: Examples, G: Curvature) -> tuple[Tensor, int]:
+    """FROMP (Pan et al. 2020), as the paper has it: 1/2 d' K^-1 d with d = h(f) - h(f*) on the memory, and
+
+        K = L* J* (G + delta)^-1 J*' L*,  L = diag h',
+
+    so that grad = J' B d with B = L(w) K^-1. What no row of the memory speaks of is left to delta.
+
+    Returns
+    -------
+    tuple
+        The weights, and rows differentiated.
+    """
+    predictor, family, delta = base.predictor, base.predictor.family, base.regularizer.delta
+    if family.outputs > 1:
+        raise ValueError("FROMP is here for models of one output")
+    added, z = Additions(predictor, problem), predictor.encode(memory.x)
+    f = predictor.outputs_of_encoded(base.w, z)
+    A = family.variance(f) * predictor.jacobian(base.w, memory.x)[:, 0]
+    K = A @ solve_columns(G, delta, A.T)
+    values, vectors = torch.linalg.eigh(((K + K.T) / 2).double())
+    known = values > RANK * values[-1]
+    root = (vectors[:, known] / values[known].sqrt()).T.to(A)
+    span = torch.linalg.svd((vectors[:, known].T.to(A)) @ A, full_matrices=False)[2]
+    old = family.mean(f)[:, 0]
+
+    def value(w: Tensor) -> Tensor:
+        d = family.mean(predictor.outputs_of_encoded(w, z))[:, 0] - old
+        rest = w - base.w
+        rest = rest - span.T @ (span @ rest)
+        return added(w) + 0.5 * ((root @ d) ** 2).sum() + 0.5 * (delta * rest * rest).sum()
+
+    w, steps = minimise(value, base.w, predictor.linear)
+    return w, steps * (len(memory) + sum(len(y) for _, y in added.rows))
+
+
+def solve_columns(G: Curvature, delta: Tensor, right: Tensor) -> Tensor:
+    """(G + delta)^-1 of a matrix."""
+    if isinstance(G, Full):
+        return torch.linalg.solve(G.matrix + torch.diag(delta), right)
+    solve = G.inverse(delta)
+    return torch.stack([solve(column) for column in right.T], 1)
+
+
+def gem(base: State, problem: Problem, memory: Examples) -> tuple[Tensor, int]:
+    """GEM (Lopez-Paz & Ranzato 2017), its goal without its dual: the rows that come, and the memory loses no more.
+
+        min sum_added l + R(w)   with   sum_M l(y, f) <= sum_M l(y, f*)
+
+    by the least multiplier that holds the constraint.
+
+    Returns
+    -------
+    tuple
+        The weights, and rows differentiated.
+    """
+    predictor, family = base.predictor, base.predictor.family
+    added, z = Additions(predictor, problem), predictor.encode(memory.x)
+    y = memory.y.to(predictor.dtype)
+
+    def remembered(w: Tensor) -> Tensor:
+        return family.loss(y, predictor.outputs_of_encoded(w, z)).sum()
+
+    allowed, spent = float(remembered(base.w)), 0
+    rows = len(memory) + sum(len(y) for _, y in added.rows)
+
+    def with_multiplier(multiplier: float) -> Tensor:
+        nonlocal spent
+
+        def value(w: Tensor) -> Tensor:
+            return added(w) + multiplier * remembered(w) + base.regularizer.value(w)
+
+        w, steps = minimise(value, base.w, predictor.linear)
+        spent += steps * rows
+        return w
+
+    def holds(w: Tensor) -> bool:
+        return float(remembered(w)) <= allowed * (1 + 1e-6)
+
+    low, high, w = 0.0, 1.0, with_multiplier(1.0)
+    while not holds(w) and high < 1e4:
+        low, high = high, 4 * high
+        w = with_multiplier(high)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        tried = with_multiplier(middle)
+        if holds(tried):
+            w, high = tried, middle
+        else:
+            low = middle
+    return w, spent
+
+
+def minimise(value: Value, start: Tensor, linear: bool) -> tuple[Tensor, int]:
+    """From the old weights: L-BFGS for a linear model, for a network the paper's Adam; weights, evaluations."""
+    w, count = start.detach().clone().requires_grad_(), 0
+    options = {"max_iter": 2000, "tolerance_grad": 1e-8, "tolerance_change": 1e-12, "history_size": 30}
+    lbfgs = torch.optim.LBFGS([w], line_search_fn="strong_wolfe", **options)  # type: ignore[arg-type]
+    optimizer: torch.optim.Optimizer = lbfgs if linear else torch.optim.Adam([w], lr=RATE)
+
+    def evaluate() -> float:
+        nonlocal count
+        count += 1
+        optimizer.zero_grad()
+        found = value(w)
+        found.backward()
+        return float(found.detach())
+
+    for _ in range(1 if linear else EPOCHS):
+        optimizer.step(evaluate)
+    return w.detach().clone(), count
