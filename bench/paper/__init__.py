@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
+from bench.images import cifar10
 from bench.paper.linear import compare_linear
 from bench.paper.methods import Figure, Passes
 from bench.paper.networks import compare_network, count_passes, retrain
@@ -36,14 +37,21 @@ def run(data: Path, json: Path | None, folder: Path, seeds: int, only: str, proc
         jobs += [("usps-linear", data, task, 0)]
         jobs += [("adult", data, task, seed) for seed in range(43, 43 + 2 * seeds)]
         jobs += [(f"mnist-{task}", data, task, seed) for seed in range(min(3, seeds))]
+    # what most do not have is no reason to run nothing
+    kinds = ["digits", *(["cifar"] if (data / CIFAR).exists() or "cifar" in only else [])]
     for task in IMAGE_TASKS:
-        jobs += [(f"{name}-{task}", data, task, seed) for name in ("cifar", "digits") for seed in range(min(3, seeds))]
+        jobs += [(f"{kind}-{task}", data, task, seed) for kind in kinds for seed in range(min(3, seeds))]
     jobs = [job for job in jobs if only in job[0]]
     if not jobs:
         raise SystemExit(f"no part has {only!r} in its name; see --only in --help")
     missing = [name for name, part in FILES.items() if not (data / name).exists() and any(part in j[0] for j in jobs)]
     if missing:
         raise SystemExit(f"{data} has no {', '.join(missing)}: name the parts that can be run with --only")
+    if any(job[0].startswith("cifar") for job in jobs):
+        try:
+            cifar10(data / CIFAR)
+        except ValueError as error:
+            raise SystemExit(str(error)) from None
     figures: list[Figure] = []
     passes: list[Passes] = []
     os.environ["OMP_NUM_THREADS"] = "1"
