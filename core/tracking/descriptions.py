@@ -283,8 +283,8 @@ def figure(value: float) -> str:
 def duration(seconds: float) -> str:
     """
     >>> duration(0.0123), duration(4.12), duration(75), duration(310), duration(9000)
-    ('0.012 s', '4.1 s', '75 s', '5 min', '2.5 h')
+    ('0.012 s', '4.1 s', '75 s', '5.2 min', '2.5 h')
     """
     if seconds < 90:
         return f"{seconds:.2g} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.2g} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
