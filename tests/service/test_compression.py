@@ -103,4 +103,4 @@ def test_what_becomes_objects_unpacks_within_its_own_limit(stack: Stack, api: ht
     path = f"/v1/models/{stack.model()}/removals"
     assert api.post(path, content=CODECS[codec](body), headers=headers).status_code == 202
     problem = refused(api.post(path, content=CODECS[codec](body + b" "), headers=headers), 413, "body_too_large")
-    assert str(JSON_BYTES) in problem["detail"]
+    assert f"unpacks to more than {JSON_BYTES}" in problem["detail"]
