@@ -232,7 +232,7 @@ def carry_curvature(problem: Problem, w: Tensor, empty: Curvature) -> Curvature:
     elif problem.past_curvature is not None and problem.past_curvature.kind == empty.kind:
         curvature, weight = problem.past_curvature.copy(predictor), torch.zeros_like(problem.importance)
     if bool((weight != 0).any()):
-        curvature.add(predictor, w, problem.kept.x, weights_of(predictor, problem.kept, weight))
+        curvature.add_rows(predictor, w, problem.kept, weights_of(predictor, problem.kept, weight))
     for chunk in chunks_of(problem.change.added):
-        curvature.add(predictor, w, chunk.x, predictor.weigh(chunk))
+        curvature.add_rows(predictor, w, chunk, predictor.weigh(chunk))
     return curvature

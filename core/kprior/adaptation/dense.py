@@ -21,8 +21,9 @@ from core.kprior.certificate.anchored_bound import (
     closer_bound,
     known_gradient,
 )
+from core.kprior.certificate.kinked_bound import kinked_bound
 from core.kprior.cost import Cost
-from core.kprior.curvature import Full, cholesky, glm_hessian
+from core.kprior.curvature import Full, cholesky
 from core.kprior.data.examples import Examples
 from core.kprior.memory.memory import Memory
 from core.kprior.model.gauge import fill_gauge, shift_directions, without_shift
@@ -121,6 +122,8 @@ class AnchoredModel:
         """How far from the retrain the weights w can be."""
         limit = math.inf if self.past is None else self.past.spread(self.predictor, w)
         given = (self.predictor, self.anchor, self.regularizer, self.exact, w)
+        if self.predictor.family.kinked:
+            return kinked_bound(*given, self.factor, limit)
         plain = anchored_bound(*given, self.factor, limit)
         if plain.distance <= SMALL * float(w.norm()) or self.predictor.size > BOUND_SIZE or not self.anchor.exact:
             return plain
@@ -143,6 +146,8 @@ class AnchoredModel:
         between both, did better on retained rows than either: a small memory estimates the ratio roughly.
         """
         family, rows, v = self.predictor.family, self.exact[0], self.memory.weight
+        if family.kinked:
+            return w
         v = v if rows.weight is None else v * rows.weight
         step = rows.outputs(w) - rows.f0
         tangent = float((v * (step * rows.tangent(family, step)).sum(1)).sum())
@@ -161,8 +166,12 @@ class AnchoredModel:
         objective = Objective(self.predictor, delta, linear, centre=self.anchor.w)
         for rows in self.exact:
             if len(rows.phi):
-                outside -= glm_hessian(rows.phi, family, rows.f0, rows.weight)
-                objective.terms.append(Term.of_features(self.predictor, rows.phi, family.mean(rows.f0), rows.weight))
+                outside -= rows.hessian(family, rows.f0)
+                targets = family.mean(rows.f0)
+                if family.kinked:  # the Bregman divergence of a row's own loss, whose slope the linear term has already
+                    targets, slope = rows.y, rows.weighted(family.residual(rows.y, rows.f0))
+                    objective.linear = objective.linear - (slope.T @ rows.phi).reshape(-1)
+                objective.terms.append(Term.of_features(self.predictor, rows.phi, targets, rows.weight))
         objective.curvature = Full(scale * outside)
         objective.curvature.clip()
         return objective
@@ -178,7 +187,7 @@ def hessian_of(predictor: Predictor, regularizer: L2, anchor: Anchor) -> Tensor:
 def exact_rows(predictor: Predictor, w: Tensor, rows: Examples) -> ExactRows:
     """Examples at hand, as the anchor sees them."""
     phi = predictor.features(rows.x)
-    return ExactRows(phi, phi @ w.view(predictor.family.outputs, -1).T, predictor.weigh(rows))
+    return ExactRows(phi, phi @ w.view(predictor.family.outputs, -1).T, rows.y.to(phi), predictor.weigh(rows))
 
 
 def recentre(state: State, memory: Examples) -> State:
@@ -192,8 +201,8 @@ def recentre(state: State, memory: Examples) -> State:
     gradient = known_gradient(predictor, anchor, state.regularizer, here.exact, state.w)
     G = anchor.curvature.matrix.clone()
     for rows in here.exact:
-        G += glm_hessian(rows.phi, predictor.family, rows.outputs(state.w), rows.weight)
-        G -= glm_hessian(rows.phi, predictor.family, rows.f0, rows.weight)
+        G += rows.hessian(predictor.family, rows.outputs(state.w))
+        G -= rows.hessian(predictor.family, rows.f0)
     curvature = Full(G)
     curvature.clip()
     return move_anchor(state, Anchor(state.w, gradient - state.regularizer.gradient(state.w), curvature), here.rows)

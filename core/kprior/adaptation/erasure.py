@@ -128,6 +128,8 @@ def rounding_of(found: Measurement) -> float:
     here, w = AnchoredModel.of(found.state, found.memory), found.state.w
     error = 4 * EPSILON * (2 * here.anchor.rounding + float(here.regularizer.magnitude(w).sum()))
     family = here.predictor.family
+    if family.kinked:  # between the kinks it is a quadratic
+        return error / here.anchor.smallest / float(w.norm()) if here.anchor.smallest > 0 and w.any() else math.inf
     bound = bound_from(here.anchor, here.regularizer, family, here.factor, torch.zeros_like(w), 0.0, error=error)
     return bound.distance / float(w.norm()) if bound.distance > 0 else 0.0
 

@@ -84,9 +84,7 @@ def change_sums(
     exact = [exact_rows(predictor, anchor.w, rows)]
     if added.phi is not None:
         left = ~torch.isin(added.keys, kept.key)
-        weight = None if added.weight is None else added.weight[left]
-        f0 = added.phi[left] @ anchor.w.view(predictor.family.outputs, -1).T
-        exact.append(ExactRows(added.phi[left], f0, weight))
+        exact.append(added.exact_rows(anchor.w, left))
     moved = replace(moved, reach=round_up(reach), peak=round_up(peak), smallest=smallest)
     surrogate = change_surrogate(state.surrogate, predictor, anchor.w, removed.examples(), added.examples())
     at_hand = added.phi is not None or len(added.keys) == 0
@@ -102,13 +100,15 @@ class RowSums:
     loss: Loss
     phi: Tensor | None
     """(n, D); None for too many."""
+    y: Tensor | None
+    """(n, K)."""
     weight: Tensor | None
     """(n,) what each of them counts; None: one, or too many."""
     chunks: tuple[Data, ...]
 
     @classmethod
     def of(cls, predictor: Predictor, w: Tensor, data: Sequence[Data]) -> RowSums:
-        keys, features, weights, numbers = [torch.zeros(0, dtype=torch.long)], [], [], 0
+        keys, features, targets, weights, numbers = [torch.zeros(0, dtype=torch.long)], [], [], [], 0
         loss = Loss(predictor, w, with_hessian=True, careful=True)
         for chunk in (c for some in data for c in require_rereadable(some) if len(c)):
             predictor.check(chunk)
@@ -118,13 +118,21 @@ class RowSums:
             numbers += phi.numel()
             if numbers <= EXACT_NUMBERS:
                 features.append(phi)
+                targets.append(chunk.y.to(phi))
                 weights.append(torch.ones_like(phi[:, 0]) if weight is None else weight)
         if not features or numbers > EXACT_NUMBERS:
-            return cls(torch.cat(keys), loss, None, None, tuple(data))
+            return cls(torch.cat(keys), loss, None, None, None, tuple(data))
         weight = torch.cat(weights)
-        return cls(
-            torch.cat(keys), loss, torch.cat(features), weight if bool((weight != 1).any()) else None, tuple(data)
-        )
+        weigh = weight if bool((weight != 1).any()) else None
+        return cls(torch.cat(keys), loss, torch.cat(features), torch.cat(targets), weigh, tuple(data))
+
+    def exact_rows(self, w: Tensor, some: Tensor) -> ExactRows:
+        """Those that are asked for, as an anchor at w sees them."""
+        assert self.phi is not None
+        assert self.y is not None
+        phi, y = self.phi[some], self.y[some]
+        weight = None if self.weight is None else self.weight[some]
+        return ExactRows(phi, phi @ w.view(y.shape[1], -1).T, y, weight)
 
     @property
     def mass(self) -> float:
@@ -159,7 +167,7 @@ def shrinkage(state: State, regularizer: L2, removed: RowSums, H: Tensor, factor
         return 1.0
     small = removed.phi is not None and len(removed.keys) * predictor.family.outputs <= len(H) // 2
     if same and small:
-        taken = torch.cat([ggn_rows(predictor, anchor.w, chunk.x) for chunk in removed.examples()])
+        taken = torch.cat([ggn_rows(predictor, anchor.w, chunk.x, chunk.y) for chunk in removed.examples()])
         if removed.weight is not None:
             taken = taken * per_row(removed.weight.sqrt(), taken)
         white = torch.linalg.solve_triangular(factor, taken.T, upper=False)

@@ -53,6 +53,8 @@ class ExactRows:
     """(n, D)."""
     f0: Tensor
     """(n, K)."""
+    y: Tensor
+    """(n, K)."""
     weight: Tensor | None = None
     """(n,) what each counts; None: one."""
 
@@ -64,10 +66,20 @@ class ExactRows:
         """f at other weights: (n, K)."""
         return self.phi @ w.view(self.f0.shape[1], -1).T
 
+    def bend(self, family: Family, f: Tensor) -> Tensor:
+        """What a row's slope at f is beside its tangent at f0: h(f) - h(f0) - h'(f0) (f - f0), (n, K)."""
+        turn = family.residual(self.y, f) - family.residual(self.y, self.f0) if family.kinked else None
+        turn = family.mean(f) - family.mean(self.f0) if turn is None else turn
+        return turn - self.tangent(family, f - self.f0)
+
+    def hessian(self, family: Family, f: Tensor) -> Tensor:
+        """Their curvature at outputs f: (P, P)."""
+        return glm_hessian(self.phi, family, f, self.weight, self.y)
+
     def tangent(self, family: Family, step: Tensor) -> Tensor:
         """h'(f0) (f - f0), given f - f0: (n, K)."""
         if self.f0.shape[1] == 1:
-            return family.variance(self.f0) * step
+            return family.curvature(self.y, self.f0) * step
         p = family.mean(self.f0)
         return p * (step - (p * step).sum(1, keepdim=True))
 
@@ -80,8 +92,7 @@ def known_gradient(
     family = predictor.family
     gradient = anchor.gradient + anchor.curvature.product(w - anchor.w) + regularizer.gradient(w)
     for rows in exact:
-        f = rows.outputs(w)
-        bend = family.mean(f) - family.mean(rows.f0) - rows.tangent(family, f - rows.f0)
+        bend = rows.bend(family, rows.outputs(w))
         gradient = gradient + (rows.weighted(bend).T @ rows.phi).reshape(-1)
     return gradient
 
@@ -182,7 +193,7 @@ def closer_bound(
         return None
     G, mass = anchor.curvature.matrix.clone(), anchor.mass
     for rows in exact:
-        now, before = (glm_hessian(rows.phi, family, f, rows.weight) for f in (rows.outputs(w), rows.f0))
+        now, before = (rows.hessian(family, f) for f in (rows.outputs(w), rows.f0))
         G += now - before
         mass += float(now.diagonal().sum() + before.diagonal().sum())
     shifts = shift_directions(predictor, regularizer.delta)

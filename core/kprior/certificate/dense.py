@@ -68,7 +68,8 @@ def certify_by_gradients(
         regularizer, anchor, family = here.regularizer, here.anchor, predictor.family
         c = family.self_concordance
         w, certificate = state.w, Certificate("bound", math.inf, 0, math.inf, math.inf)
-        near = here.spread(w) <= SPREAD  # where examples at hand have moved further, so have others
+        # where examples at hand have moved further, so have others; and curvature that jumps needs more than a spread
+        near = here.spread(w) <= SPREAD and not family.kinked
         while near and cost.data_passes < rounds:
             seen = accumulate(data, Loss(predictor, w, careful=True, origin=anchor.w))
             check_count(state, seen.count)

@@ -9,6 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from core.kprior.data.examples import Examples
 from core.kprior.model.predictor import Predictor
 
 ROW_BYTES = 2**27
@@ -28,6 +29,10 @@ class Curvature(ABC):
     @abstractmethod
     def add(self, predictor: Predictor, w: Tensor, x: Tensor, weight: Tensor | None = None) -> None:
         """Add sum_i weight_i J_i' L_i J_i at the weights w, in place."""
+
+    def add_rows(self, predictor: Predictor, w: Tensor, rows: Examples, weight: Tensor | None = None) -> None:
+        """The same for rows with their targets, on which the curvature of a kinked loss depends."""
+        self.add(predictor, w, rows.x, weight)
 
     @abstractmethod
     def merge(self, other: Self) -> None:
@@ -69,10 +74,14 @@ class Curvature(ABC):
         return torch.stack([self.product(e) for e in eye])
 
 
-def ggn_rows(predictor: Predictor, w: Tensor, x: Tensor) -> Tensor:
-    """Rows whose Gram matrix is the GGN: (n * K, P), row (i, l) = sum_k root_i[k, l] J_i[k]."""
-    jacobian = predictor.jacobian(w, x)
-    root = predictor.family.hessian_root(predictor.outputs(w, x))
+def ggn_rows(predictor: Predictor, w: Tensor, x: Tensor, y: Tensor | None = None) -> Tensor:
+    """Rows whose Gram matrix is the GGN: (n * K, P), row (i, l) = sum_k root_i[k, l] J_i[k].
+
+    With targets y (n, K), that of a kinked loss.
+    """
+    jacobian, f = predictor.jacobian(w, x), predictor.outputs(w, x)
+    kinked = predictor.family.kinked and y is not None
+    root = torch.diag_embed(predictor.family.curvature(y.to(f), f).sqrt()) if kinked else predictor.family.hessian_root(f)
     return torch.einsum("nkl,nkp->nlp", root, jacobian).reshape(-1, jacobian.shape[-1])
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from core.kprior.curvature.base import Curvature, cholesky, ggn_rows, per_row, row_chunks
+from core.kprior.data.examples import Examples
 from core.kprior.model.families import HESSIAN_NUMBERS, Family
 from core.kprior.model.predictor import Predictor
 
@@ -39,6 +40,14 @@ class Full(Curvature):
             rows = ggn_rows(predictor, w, x[i : i + step])
             scaled = rows if weight is None else rows * per_row(weight[i : i + step], rows)
             self.matrix += scaled.T @ rows
+
+    def add_rows(self, predictor: Predictor, w: Tensor, rows: Examples, weight: Tensor | None = None) -> None:
+        if not (predictor.linear and predictor.family.kinked):
+            self.add(predictor, w, rows.x, weight)
+            return
+        phi = predictor.features(rows.x)
+        f = phi @ w.view(predictor.family.outputs, -1).T
+        self.matrix += glm_hessian(phi, predictor.family, f, weight, rows.y.to(f))
 
     def merge(self, other: Self) -> None:
         self.matrix += other.matrix
@@ -86,13 +95,24 @@ def balance(total: Tensor, part: Tensor) -> float:
     return 1 / max(1.0, top)
 
 
-def glm_hessian(phi: Tensor, family: Family, f: Tensor, weight: Tensor | None = None) -> Tensor:
-    """sum_i v_i L_i (x) phi_i phi_i' for a GLM, L = h'(f): (n, D), (n, K) -> (K D, K D)."""
+def glm_hessian(
+    phi: Tensor, family: Family, f: Tensor, weight: Tensor | None = None, y: Tensor | None = None
+) -> Tensor:
+    """sum_i v_i L_i (x) phi_i phi_i' for a GLM, L = h'(f): (n, D), (n, K) -> (K D, K D).
+
+    A kinked loss needs the targets y (n, K).
+    """
+    if family.kinked and y is None:
+        raise ValueError(f"the curvature of the loss {family.name!r} depends on the targets")
     K, D = family.outputs, phi.shape[1]
     used = torch.nonzero(used_features(phi))[:, 0]  # flags of what is never missing cost nothing
     if len(used) < D:
         phi = phi[:, used]
-    parts = softmax_hessian(phi, family, f, weight) if K > 1 else variance_hessian(phi, family, f, weight)
+    if K > 1:
+        parts = softmax_hessian(phi, family, f, weight)
+    else:
+        variance = family.variance(f) if y is None else family.curvature(y, f)
+        parts = variance_hessian(phi, variance[:, 0], weight)
     if len(used) == D:
         return parts.reshape(K * D, K * D)
     places = (torch.arange(K, device=phi.device)[:, None] * D + used).reshape(-1)
@@ -110,9 +130,8 @@ def used_features(phi: Tensor) -> Tensor:
     return used
 
 
-def variance_hessian(phi: Tensor, family: Family, f: Tensor, weight: Tensor | None) -> Tensor:
-    """The same for one output: (D, D)."""
-    variance = family.variance(f)[:, 0]
+def variance_hessian(phi: Tensor, variance: Tensor, weight: Tensor | None) -> Tensor:
+    """The same for one output, given L (n,): (D, D)."""
     if weight is not None:
         variance = variance * weight
     out = torch.zeros(phi.shape[1], phi.shape[1], dtype=phi.dtype, device=phi.device)

@@ -10,7 +10,7 @@ from torch import Tensor
 from core.kprior.data.examples import Examples, concatenate
 from core.kprior.memory.memory import Memory, MemoryPolicy
 from core.kprior.memory.sampling import uniform
-from core.kprior.passes.leverage import leverage_roots, spread_leverage
+from core.kprior.passes.leverage import leverage_roots, leverages
 from core.kprior.solvers.base import Training
 from core.kprior.state import State, align
 
@@ -46,7 +46,7 @@ def renew_memory(
         if roots is None:
             root = torch.linalg.solve_triangular(factor, torch.eye(len(factor)).to(factor), upper=False)
             roots = leverage_roots(root, predictor.family.outputs)
-        leverage = (spread_leverage(phi, roots) * (1 + 1e-6)).cpu()
+        leverage = (leverages(predictor, w, phi, chunk.y, roots) * (1 + 1e-6)).cpu()
         peak = max(peak, float(leverage.max()))
         top = leverage > reach
         chance = uniform(chunk.key, training.seed) <= threshold if threshold else torch.zeros_like(top)

@@ -17,7 +17,7 @@ from core.kprior.memory.sampling import PrioritySampler, uniform
 from core.kprior.model.families import classes_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import Accumulator, model_config, model_of
-from core.kprior.passes.leverage import leverage_roots, spread_leverage, whitener
+from core.kprior.passes.leverage import leverage_roots, leverages, whitener
 
 TOP = -1
 """The label of the sampler that keeps rows of the highest leverage; classes count from 0."""
@@ -47,7 +47,7 @@ class MemorySelection(Accumulator):
         if select in (Select.AUTO, Select.LEVERAGE):
             select = Select.RANDOM if hessian is None else Select.LEVERAGE
         self.select = select
-        self.balance = policy.balance and predictor.family.name in ("bernoulli", "categorical")
+        self.balance = policy.balance and predictor.family.classifies
         self._roots = None if hessian is None else leverage_roots(whitener(hessian), predictor.family.outputs)
         self._top = size - size // 4 if select is Select.LEVERAGE and not self.balance else 0
         self._samplers: dict[int, PrioritySampler] = {}
@@ -61,7 +61,8 @@ class MemorySelection(Accumulator):
         """Take the next examples of the stream."""
         kept = examples.bare() if self.bare else examples
         if self._roots is not None:
-            leverage = spread_leverage(self.predictor.features(examples.x), self._roots).cpu()
+            phi = self.predictor.features(examples.x)
+            leverage = leverages(self.predictor, self.w, phi, examples.y, self._roots).cpu()
             self._sampler(TOP).offer(kept, leverage)
         score = self._score(examples)
         if not self.balance:
@@ -123,7 +124,8 @@ class MemorySelection(Accumulator):
 
     def _score(self, examples: Examples) -> Tensor:
         if self.select is Select.CURVATURE:
-            score = self.predictor.family.variance(self.predictor.outputs(self.w, examples.x)).sum(1)
+            f = self.predictor.outputs(self.w, examples.x)
+            score = self.predictor.family.curvature(examples.y.to(f), f).sum(1)
             weight = self.predictor.weigh(examples)
             return (score if weight is None else score * weight).cpu()
         return torch.ones(len(examples), dtype=torch.float64)

@@ -1,20 +1,22 @@
-"""Exponential families: the loss of an output f and the derivatives that K-priors are made of.
+"""Families: the loss of an output f and the derivatives that K-priors are made of.
 
     l(y, f) = A(f) - <y, f>,   h = grad A (the mean),   h' = hess A          (paper, Eqs. 4 and 5)
 
 Losses are shifted by a constant in y where that keeps them non-negative. All are stable for extreme f.
+
+Two are no exponential families but quadratics in pieces, `kinked.py`: their slope and curvature depend on the target.
+Whoever needs either for rows that are at hand asks for `residual` and `curvature`, which all families have.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 from torch.nn import functional
-
-from .spec import Target
 
 HESSIAN_NUMBERS = 2**24
 
@@ -25,6 +27,12 @@ class Family(ABC):
     name: str
     self_concordance: float = 1.0
     """c in |A'''[u,u,v]| <= c * spread(v) * A''[u,u]: how fast curvature can change along v (Bach 2010)."""
+    classifies = False
+    """Whether outputs decide between classes."""
+    kinked = False
+    """Whether the loss is a quadratic in pieces: its curvature jumps, and by no more than it is told by `slack`."""
+    steepness = math.nan
+    """The largest slope of h; not a number where there is none."""
 
     def __init__(self, outputs: int = 1) -> None:
         self.outputs = outputs
@@ -43,7 +51,23 @@ class Family(ABC):
 
     @abstractmethod
     def variance(self, f: Tensor) -> Tensor:
-        """The diagonal of h'(f): (n, K) -> (n, K)."""
+        """The diagonal of h'(f): (n, K) -> (n, K). Of a kinked loss the most that it can be, whatever the target."""
+
+    def residual(self, y: Tensor, f: Tensor) -> Tensor:
+        """dl/df: (n, K), (n, K) -> (n, K)."""
+        return self.mean(f) - y
+
+    def curvature(self, y: Tensor, f: Tensor) -> Tensor:
+        """The diagonal of d^2 l/df^2: (n, K), (n, K) -> (n, K)."""
+        return self.variance(f)
+
+    def slack(self, y: Tensor, f: Tensor) -> Tensor:
+        """By how much an output can change before the curvature of a kinked loss does: (n, K), (n, K) -> (n, K)."""
+        return torch.full_like(f, torch.inf)
+
+    def magnitude(self, y: Tensor, f: Tensor) -> Tensor:
+        """The size of what cancels in a residual, for its rounding: (n, K), (n, K) -> (n, K)."""
+        return self.mean(f).abs() + y.abs()
 
     def hessian(self, f: Tensor) -> Tensor:
         """h'(f) as matrices: (n, K) -> (n, K, K)."""
@@ -94,6 +118,7 @@ class Bernoulli(Family):
     """Two classes, one logit: A(f) = log(1 + e^f)."""
 
     name = "bernoulli"
+    classifies, steepness = True, 0.25
 
     def loss(self, y: Tensor, f: Tensor) -> Tensor:
         # y softplus(-f) + (1 - y) softplus(f) keeps the digits that softplus(f) - y f cancels
@@ -116,6 +141,7 @@ class Categorical(Family):
     """K classes, K logits: A(f) = log sum_k e^{f_k}. Adding a constant to all logits changes nothing."""
 
     name = "categorical"
+    classifies, steepness = True, 0.5
 
     def __init__(self, outputs: int) -> None:
         if outputs < 2:
@@ -163,6 +189,7 @@ class Gaussian(Family):
 
     name = "gaussian"
     self_concordance = 0.0
+    steepness = 1.0
 
     def loss(self, y: Tensor, f: Tensor) -> Tensor:
         return 0.5 * ((f - y) ** 2).sum(1)
@@ -199,20 +226,3 @@ class Poisson(Family):
 def classes_of(y: Tensor) -> Tensor:
     """(n, K) targets that are classes -> (n,) class numbers."""
     return (y[:, 0] > 0.5).long() if y.shape[1] == 1 else y.argmax(1)
-
-
-def family_of(target: Target) -> Family:
-    """The family of a model's target: binary, classes, number or count."""
-    kind = target.get("kind")
-    if kind == "binary":
-        return Bernoulli()
-    if target.get("kind") == "classes":
-        values = target.get("values")
-        if not isinstance(values, (list, tuple)):
-            raise ValueError("a target of kind 'classes' needs its 'values'")
-        return Categorical(len(values))
-    if kind == "number":
-        return Gaussian()
-    if kind == "count":
-        return Poisson()
-    raise ValueError(f"unknown target kind {kind!r}; known: binary, classes, number, count")

@@ -15,7 +15,7 @@ from torch.func import functional_call, jacrev, vmap
 
 from .architectures import Glm, architecture_of
 from .encoders import encoder_of
-from .families import family_of
+from .losses import family_of
 from .spec import PredictorSpec, class_weights
 
 if TYPE_CHECKING:  # predicting needs no rows of ours
@@ -60,8 +60,10 @@ class Predictor:
         }
         if "class_weight" in spec:
             self.spec["class_weight"] = dict(spec["class_weight"])
+        if "loss" in spec:
+            self.spec["loss"] = copy.deepcopy(spec["loss"])
         self.device = torch.device(device)
-        self.family = family_of(spec["target"])
+        self.family = family_of(spec["target"], spec.get("loss"))
         self.encoder = encoder_of(spec["input"]).to(self.device)
         weights = class_weights(spec["target"], spec.get("class_weight", {}))
         self._class_weight: Tensor | None = None
@@ -71,6 +73,8 @@ class Predictor:
             # not torch.manual_seed, which notes the stack for each kind of GPU that may come: more work than all else
             torch.default_generator.manual_seed(seed)
             self.body = architecture_of(spec["architecture"], self.encoder.shape, self.family.outputs)
+        if self.family.kinked and not isinstance(self.body, Glm):
+            raise ValueError(f"the loss {self.family.name!r} is for linear models: a network has its target's own")
         self.dtype = torch.float64 if isinstance(self.body, Glm) else torch.float32
         self.body.to(device=self.device, dtype=self.dtype).requires_grad_(False)
         self._shapes = {name: p.shape for name, p in self.body.named_parameters()}

@@ -156,13 +156,33 @@ class L2Regularizer(TypedDict):
     toward: NotRequired[list[float]]
 
 
+class OwnLoss(TypedDict):
+    """What a target has unless it is told otherwise: `log` of classes, `squared` of a number, `poisson` of a count."""
+
+    kind: Literal["log", "squared", "poisson"]
+
+
+class SquaredHingeLoss(TypedDict):
+    """max(0, 1 - s f)^2, s = 1 or -1: a support vector machine."""
+
+    kind: Literal["squared_hinge"]
+
+
+class HuberLoss(TypedDict):
+    """Squared up to the `threshold`, and linear beyond."""
+
+    kind: Literal["huber"]
+    threshold: NotRequired[float]
+
+
+Loss = OwnLoss | SquaredHingeLoss | HuberLoss
 Input = VectorInput | ImageInput | TableInput
 Target = BinaryTarget | ClassesTarget | NumberTarget | CountTarget
 Architecture = (
     LinearArchitecture | KernelArchitecture | MlpArchitecture | ConvolutionalArchitecture | PluginArchitecture
 )
 Regularizer = L2Regularizer
-SpecPart = Regularizer | Architecture | Input | Target
+SpecPart = Regularizer | Architecture | Input | Target | Loss
 """What can change."""
 
 
@@ -174,6 +194,8 @@ class PredictorSpec(TypedDict):
     architecture: Architecture
     class_weight: NotRequired[dict[str, float]]
     """Of classes, by their text: what a row of each is multiplied by in the loss; 1 where it is not named."""
+    loss: NotRequired[Loss]
+    """The target's own without it."""
 
 
 class Spec(PredictorSpec):
@@ -236,3 +258,15 @@ def values_of(target: Target) -> list[int | str]:
     if target["kind"] == "classes":
         return target["values"]
     return [0, 1] if target["kind"] == "binary" else []
+
+
+def default_loss(target: Target) -> OwnLoss:
+    """The loss that a target has unless it is told otherwise.
+
+    >>> default_loss({"kind": "number"})
+    {'kind': 'squared'}
+    """
+    kind = target["kind"]
+    if kind not in ("binary", "classes", "number", "count"):
+        raise ValueError(f"unknown target kind {kind!r}; known: binary, classes, number, count")
+    return {"kind": "squared" if kind == "number" else "poisson" if kind == "count" else "log"}

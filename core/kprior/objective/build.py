@@ -120,7 +120,11 @@ def build_objective(
         root = None if past.surrogate is None else past.surrogate.input_root()
         mixer = InputMixer(old, state.w, root) if method.mixing and not new.linear else None
         objective.terms += memory_terms(new, old, kept, f_star, v, method, mixer)
-        if method.labels > 0 and method.anchor and method.gradient and same:
+        if new.family.kinked and method.anchor:
+            # of the Bregman divergence of l(y, .) the part that is linear, in place of soft labels
+            slope = new.family.residual(kept.y.to(f_star), f_star) * weights_of(new, kept, v)[:, None]
+            objective.linear = objective.linear - (slope.T @ new.features(kept.x)).reshape(-1)
+        elif method.labels > 0 and method.anchor and method.gradient and same:
             # g* has the labels already
             objective.linear = objective.linear - method.labels * data_gradient(old, state.w, kept, v)
     objective.terms += [Term(new, data) for data in change.added]
@@ -155,7 +159,7 @@ def linear_term(
         # a small one only guesses, which did far more harm than to leave them where they are until a pass measures it.
         fresh = torch.ones(new.size, dtype=torch.bool, device=new.device)
         fresh[mine] = False
-        residual = (new.family.mean(f_star) - kept.y.to(f_star)) * weights_of(new, kept, importance)[:, None]
+        residual = new.family.residual(kept.y.to(f_star), f_star) * weights_of(new, kept, importance)[:, None]
         linear[fresh] += (residual.T @ new.features(kept.x)).reshape(-1)[fresh]
     return linear
 
@@ -170,7 +174,7 @@ def memory_terms(
     mixer: InputMixer | None,
 ) -> list[Term]:
     """(1 - lambda) T^2 sum_M v l(h(f*/T), f/T) + lambda sum_M v l(y, f)."""
-    T, labels = method.temperature, method.labels
+    T, labels = method.temperature, 1.0 if new.family.kinked else method.labels
     terms = []
     if labels < 1:
         soft = old.family.mean(f_star / T)

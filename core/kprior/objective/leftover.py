@@ -42,7 +42,7 @@ class RetainedPast:
             keys.append(chunk.key.cpu())
             away = torch.full((len(chunk),), -1.0, dtype=predictor.dtype, device=predictor.device)
             weight, z = predictor.weigh(chunk), predictor.encode(chunk.x)
-            coefficient = chunk.y.to(z) - predictor.family.mean(predictor.outputs_of_encoded(w, z))
+            coefficient = -predictor.family.residual(chunk.y.to(z), predictor.outputs_of_encoded(w, z))
             if weight is not None:
                 away, coefficient = away * weight, coefficient * weight[:, None]
             if predictor.linear:
@@ -50,7 +50,7 @@ class RetainedPast:
             else:
                 removed_rows.append((z, coefficient))
             if curvature is not None:
-                curvature.add(predictor, w, chunk.x, away)
+                curvature.add_rows(predictor, w, chunk, away)
             if surrogate is not None:
                 surrogate.add(predictor, w, chunk.x, away)
             cost.backward_passes += len(chunk)
@@ -135,16 +135,20 @@ class CurvatureSpace:
         assert self.centre is not None
         out = Full.zeros(new)
         if self.offset is None:
-            out.add(new, self.centre, kept.x, v)
+            out.add_rows(new, self.centre, kept, v)
             return out.matrix, None
         # the old model's curvature on the new model's features, and its pull by what the dropped features said
         assert self.f_star is not None
         phi = new.features(kept.x)
         gap = self.f_star - phi @ self.centre.view(new.family.outputs, -1).T
         pull = torch.zeros(new.family.outputs, phi.shape[1], dtype=phi.dtype, device=phi.device)
-        for rows, hessian in new.family.hessians(self.f_star):
-            pull += torch.einsum("nkl,nl,n,nd->kd", hessian, gap[rows], v[rows], phi[rows])
-        return glm_hessian(phi, new.family, self.f_star, v), -pull.reshape(-1)
+        y = kept.y.to(phi)
+        if new.family.kinked:
+            pull += (new.family.curvature(y, self.f_star) * gap * v[:, None]).T @ phi
+        else:
+            for rows, hessian in new.family.hessians(self.f_star):
+                pull += torch.einsum("nkl,nl,n,nd->kd", hessian, gap[rows], v[rows], phi[rows])
+        return glm_hessian(phi, new.family, self.f_star, v, y), -pull.reshape(-1)
 
     @property
     def dense(self) -> bool:

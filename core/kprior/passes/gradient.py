@@ -68,7 +68,7 @@ class Gradient(ModelAccumulator):
         y = chunk.y.to(phi)
         f = phi @ W.T
         mean = family.mean(f)
-        residual, loss = mean - y, family.loss(y, f)
+        residual, loss = family.residual(y, f), family.loss(y, f)
         # a column that multiplies rows of sums, or nothing to multiply by
         v = None if weight is None else weight.to(phi)[:, None]
         self.count += len(phi)
@@ -82,7 +82,7 @@ class Gradient(ModelAccumulator):
         if self.centre is None:
             return
         offset = phi[:, :-1] - self.centre
-        far, variance = (offset**2).sum(1), family.variance(f)
+        far, variance = (offset**2).sum(1), family.curvature(y, f)
         if v is not None:
             variance = variance * v
         if isinstance(family, Categorical):
@@ -148,10 +148,11 @@ def pass_rounding(family: Family, mean: Tensor, residual: Tensor, square: Tensor
     """
     norm, K = square.sqrt(), mean.shape[1]
     outputs = (size + 3) * UNIT * norm * length
-    slope = {"bernoulli": 0.25, "categorical": 0.5, "gaussian": 1.0}.get(family.name, math.nan)
-    steep = mean.abs().amax(1) * 1.01 if isinstance(family, Poisson) else torch.full_like(norm, slope)
+    steep = mean.abs().amax(1) * 1.01 if isinstance(family, Poisson) else torch.full_like(norm, family.steepness)
     left = residual.norm(dim=1)
     scale = mean.norm(dim=1) + 1 + left if not isinstance(family, Gaussian) else 2 * mean.norm(dim=1) + 1 + left
+    if family.kinked:  # a prediction, and what is left of it: of a target no more is known
+        scale = 4 * (mean.norm(dim=1) + 1 + left)
     means = steep * outputs + (K + 16) * UNIT * scale
     summed = (2 * len(norm) + 4096) * UNIT * left
     each: Tensor = norm * (means + summed)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from core.kprior.curvature import cholesky
 from core.kprior.curvature.full import used_features
+from core.kprior.model.predictor import Predictor
 
 PRODUCT_NUMBERS = 2**18
 """Numbers of a step's whitened rows: what stays in a processor's cache."""
@@ -49,6 +50,21 @@ def spread_leverage(phi: Tensor, roots: Tensor) -> Tensor:
         white = (phi[start : start + step] @ flat).view(-1, pairs, size)
         out[start : start + step] = white.square_().sum(2).amax(1)
     return out
+
+
+def leverages(predictor: Predictor, w: Tensor, phi: Tensor, y: Tensor, roots: Tensor) -> Tensor:
+    """How far each row can move the curvature: its `spread_leverage`; of a kinked loss, over its slack squared.
+
+    Such a row keeps its curvature along all v with |v|_H below the inverse of its root: (n, D), (n, K) -> (n,).
+    """
+    family, spread = predictor.family, spread_leverage(phi, roots)
+    if not family.kinked:
+        return spread
+    f = phi @ w.view(family.outputs, -1).T
+    # what rounding can have done to f does not count
+    lost = (phi.shape[1] + 3) * torch.finfo(f.dtype).eps * phi.norm(dim=1) * w.norm()
+    slack = (family.slack(y.to(f), f)[:, 0] - lost).clamp(min=0)
+    return torch.where(spread > 0, spread / slack**2, 0.0)
 
 
 def largest_ratio(above: Tensor, root: Tensor) -> float:

@@ -70,13 +70,13 @@ class Loss(ModelAccumulator):
             return
         f = z @ self.w.view(family.outputs, -1).T
         loss = family.loss(targets, f / T) * (T * T)
-        residual = (family.mean(f / T) - targets) * T
+        residual = family.residual(targets, f / T) * T
         if weight is not None:
             loss, residual = loss * weight, residual * weight[:, None]
         self.value += float(loss.sum())
         self.gradient = self.gradient + (residual.T @ z).reshape(-1)
         if self.with_hessian:
-            self.hessian += glm_hessian(z, family, f / T, weight)
+            self.hessian += glm_hessian(z, family, f / T, weight, targets)
         if self.careful:
             self.rounding += gradient_rounding(self.predictor, z, f, targets, self.w, weight)
         if self.origin is not None:

@@ -37,8 +37,8 @@ def gradient_rounding(
     h - y cancels where the model is sure, and f = phi' w where large weights meet: both lose digits that the small
     residual does not show. A weight multiplies it, and costs one more rounding of the residual.
     """
-    family, mean = predictor.family, predictor.family.mean(f)
-    lost = mean.abs() + y.abs() + family.variance(f) * (phi.abs() @ w.view(family.outputs, -1).abs().T)
+    family = predictor.family
+    lost = family.magnitude(y, f) + family.variance(f) * (phi.abs() @ w.view(family.outputs, -1).abs().T)
     if weight is not None:
-        lost = (lost + (mean - y).abs()) * weight[:, None]
+        lost = (lost + family.residual(y, f).abs()) * weight[:, None]
     return float((lost.T @ phi.abs()).norm())

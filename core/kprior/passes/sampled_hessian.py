@@ -32,7 +32,8 @@ class SampledHessian(ModelAccumulator):
         some = chunk.take(torch.nonzero(uniform(chunk.key, self.seed) <= self.share)[:, 0])
         phi = self.predictor.features(some.x)
         f = phi @ self.w.view(self.predictor.family.outputs, -1).T
-        self.hessian += glm_hessian(phi, self.predictor.family, f, self.predictor.weigh(some)) / self.share
+        weight = self.predictor.weigh(some)
+        self.hessian += glm_hessian(phi, self.predictor.family, f, weight, some.y.to(f)) / self.share
 
     def sums(self) -> Tensors:
         return {"hessian": self.hessian}

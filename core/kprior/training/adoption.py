@@ -135,5 +135,6 @@ def sample_hessian(predictor: Predictor, regularizer: L2, w: Tensor, data: Data,
     if some is None or len(some) == 0:
         return None
     phi = predictor.features(some.x)
-    G = glm_hessian(phi, predictor.family, predictor.outputs(w, some.x), predictor.weigh(some)) * (count / len(some))
+    f = predictor.outputs(w, some.x)
+    G = glm_hessian(phi, predictor.family, f, predictor.weigh(some), some.y.to(f)) * (count / len(some))
     return G + torch.diag(regularizer.delta) if bool(G.isfinite().all()) else None

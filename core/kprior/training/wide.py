@@ -70,7 +70,8 @@ def train_by_gradients(
     some = concatenate(sample)
     phi = some.x.to(predictor.dtype)
     f = phi @ found.w.view(predictor.family.outputs, -1).T
-    near = glm_hessian(phi, predictor.family, f, some.weight) * (count / len(phi)) + torch.diag(regularizer.delta)
+    near = glm_hessian(phi, predictor.family, f, some.weight, some.y.to(f)) * (count / len(phi))
+    near = near + torch.diag(regularizer.delta)
     arguments = (predictor, regularizer, found.w, data, size, policy, "full", cost)
     measured = measure(*arguments, seed=training.seed, near=near)
     parts = (measured.anchor, measured.memory, count, measured.surrogate)

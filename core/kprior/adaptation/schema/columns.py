@@ -130,10 +130,8 @@ def correct(anchor: Anchor, new: Predictor, rows: Examples, f0: Tensor) -> Ancho
     assert isinstance(anchor.curvature, Full)
     here, family = exact_rows(new, anchor.w, rows), new.family
     old = replace(here, f0=f0)
-    bend = family.mean(here.f0) - family.mean(f0) - old.tangent(family, here.f0 - f0)
-    v = here.weight
-    G = anchor.curvature.matrix + glm_hessian(here.phi, family, here.f0, v) - glm_hessian(here.phi, family, f0, v)
-    curvature = Full(G)
+    bend = old.bend(family, here.f0)
+    curvature = Full(anchor.curvature.matrix + here.hessian(family, here.f0) - here.hessian(family, f0))
     curvature.clip()
     return Anchor(anchor.w, anchor.gradient + (here.weighted(bend).T @ here.phi).reshape(-1), curvature)
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.kprior.model.families import Bernoulli, Categorical, Family, Gaussian, Poisson, family_of
+from core.kprior.model.families import Bernoulli, Categorical, Family, Gaussian, Poisson
+from core.kprior.model.losses import family_of
 from tests.core.kprior.problems import FAMILIES, target_of
 
 ALL = [Bernoulli(), Categorical(2), Categorical(4), Gaussian(), Poisson()]

@@ -1,0 +1,178 @@
+"""The bound of a GLM whose loss is a quadratic in pieces, from sums at its anchor.
+
+No derivative beyond the second says how curvature changes: it jumps, where an output passes a kink. But a row that
+passes none is a quadratic, and the memory has those that are nearest to theirs. With H the Hessian at the anchor w0,
+the `reach` s of all other rows is the largest |phi_i|^2 in H^-1 over their slack squared: none of them passes a kink
+between w0 and w0 + u while sqrt(s) |u|_H < 1. So with d = w - w0, and E the rows at hand, the memory and what was added,
+
+    grad F(w) = k = g + G d + grad R(w) + sum_E phi (r(f) - r(f0) - r'(f0) (f - f0))    exactly, if sqrt(s) |d|_H < 1.
+
+Let v lead from w to the retrain. While |v|_H <= t, and t <= (1 - sqrt(s) |d|_H) / sqrt(s), curvature on the way is at
+least that of A: the rows outside E as they are at w0, those of E that have curvature at w and cannot lose it within t,
+and the penalty. F is convex, so its slope along v is at most zero until the retrain is reached, and at least
+k'v + |v|_A^2 within t. Hence
+
+    |v|_A <= n = |k| in A^-1,   if   sqrt(c) n <= t,   c the least with H <= c A:
+
+the retrain cannot be further than t, since the slope would be positive there. Where no row of E can gain or lose
+curvature within t, F is a quadratic there, and v = -A^-1 k itself. This is the bound by strong convexity with the
+curvature that is sure to be there, so that a bias without a penalty is held by the rows. Where every weight has a
+penalty of at least delta, |v| <= |k| / delta holds whatever passes a kink.
+
+`t` is found by trying: twice what n asks for, as long as there is room.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from core.kprior.anchor import Anchor
+from core.kprior.certificate.anchored_bound import AnchoredBound, ExactRows, hessian_blur, known_gradient
+from core.kprior.curvature import Full
+from core.kprior.curvature.full import variance_hessian
+from core.kprior.model.predictor import Predictor
+from core.kprior.model.regularizers import L2
+from core.kprior.passes.leverage import largest_ratio
+from core.kprior.passes.rounding_error import EPSILON, matrix_rounding
+
+TRIES = 6
+SLACK = 1 + 1e-6
+"""For what rounding does to a leverage."""
+
+
+def kinked_bound(
+    predictor: Predictor,
+    anchor: Anchor,
+    regularizer: L2,
+    exact: Sequence[ExactRows],
+    w: Tensor,
+    factor: Tensor,
+    limit: float = math.inf,
+) -> AnchoredBound:
+    """The module's bound; infinite where none can be given.
+
+    `factor` is the Cholesky factor of H; `limit` what else is known of sqrt(s) |d|_H.
+    """
+    assert isinstance(anchor.curvature, Full)
+    d = w - anchor.w
+    k = known_gradient(predictor, anchor, regularizer, exact, w)
+    size = 2 * anchor.rounding + float(regularizer.magnitude(w).sum()) + anchor.mass * float(d.norm())
+    error, moved = 4 * EPSILON * size, bool(d.any())
+    nothing = torch.zeros_like(w)
+    unknown = AnchoredBound(math.inf, math.inf, nothing, math.inf, factor)
+    if not anchor.exact or not bool(k.isfinite().all()) or not math.isfinite(error):
+        return unknown
+    spread = min(limit, math.sqrt(anchor.reach) * float((factor.T @ d).norm()) * SLACK) if moved else 0.0
+    if not spread < 1:  # a row that is not at hand may have passed a kink: not even the gradient is known
+        return unknown
+    norm, ridge = float(k.norm()) + error, float(regularizer.delta.min())
+    plain = AnchoredBound(norm / ridge if ridge > 0 else math.inf, norm, nothing, math.inf, factor)
+    if not hessian_blur(anchor, regularizer) < 0.5:
+        return plain
+    room = (1 - spread) / (math.sqrt(anchor.reach) * SLACK) if anchor.reach > 0 else math.inf
+    within = HeldCurvature(predictor, anchor, regularizer, exact, w, factor)
+    radius = 4 * math.sqrt(float(k @ torch.cholesky_solve(k[:, None], factor)[:, 0])) + 4 * error / math.sqrt(
+        anchor.smallest
+    )
+    for _ in range(TRIES):
+        radius = min(radius, room)
+        found = within.bound(k, error, radius)
+        if found is None:
+            return plain
+        if found.needed <= radius:
+            return min(found.bound(norm), plain, key=lambda each: each.distance)
+        if radius == room:
+            return plain
+        radius = 2 * found.needed
+    return plain
+
+
+class HeldCurvature:
+    """A of the module's formulas, for any t."""
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        anchor: Anchor,
+        regularizer: L2,
+        exact: Sequence[ExactRows],
+        w: Tensor,
+        factor: Tensor,
+    ) -> None:
+        assert isinstance(anchor.curvature, Full)
+        family = predictor.family
+        self.factor = factor
+        self.hessian = anchor.curvature.matrix + torch.diag(regularizer.delta)
+        self.scale = 2 * anchor.mass + float(regularizer.delta.sum())
+        self.rows = []
+        for rows in exact:
+            if not len(rows.phi):
+                continue
+            f = rows.outputs(w)
+            before, now = family.curvature(rows.y, rows.f0)[:, 0], family.curvature(rows.y, f)[:, 0]
+            length = torch.linalg.solve_triangular(factor, rows.phi.T, upper=False).norm(dim=0) * SLACK
+            lost = (rows.phi.shape[1] + 3) * EPSILON * rows.phi.norm(dim=1) * w.norm()
+            self.rows.append((rows, before, now, family.slack(rows.y, f)[:, 0] - lost, length))
+
+    def bound(self, k: Tensor, error: float, radius: float) -> Held | None:
+        """What follows while nothing moves by more than the radius; None where nothing holds the weights."""
+        A, steady = self.hessian.clone(), True
+        changed = False
+        for rows, before, now, slack, length in self.rows:
+            free = slack <= length * radius
+            steady = steady and not bool(free.any())
+            held = torch.where(free, torch.zeros_like(now), now)
+            some = torch.nonzero(held != before)[:, 0]
+            if len(some):
+                weight = None if rows.weight is None else rows.weight[some]
+                A += variance_hessian(rows.phi[some], (held - before)[some], weight)
+                changed = True
+        factor, failed = torch.linalg.cholesky_ex(A) if changed else (self.factor, 0)
+        if int(failed):
+            return None
+        margin = matrix_rounding(self.scale, len(A))
+        smallest = float(torch.linalg.eigvalsh(A)[0]) - margin
+        if not smallest > margin:
+            return None
+        eye = torch.eye(len(A), dtype=A.dtype, device=A.device)
+        ratio = 1.0
+        if changed:
+            ratio = largest_ratio(self.hessian, torch.linalg.solve_triangular(factor, eye, upper=False))
+        ratio = ratio * (1 + 2 * margin / smallest)
+        step = -torch.cholesky_solve(k[:, None], factor)[:, 0]
+        grown = 1 + margin / smallest
+        size = math.sqrt(max(0.0, -float(k @ step))) * grown + error / math.sqrt(smallest)
+        return Held(size, math.sqrt(max(1.0, ratio)) * size, smallest, step, factor, steady, error, margin)
+
+
+class Held:
+    """What the curvature that is sure to be there makes of a gradient."""
+
+    def __init__(
+        self,
+        size: float,
+        needed: float,
+        smallest: float,
+        step: Tensor,
+        factor: Tensor,
+        steady: bool,
+        error: float,
+        margin: float,
+    ) -> None:
+        self.needed = needed
+        """The least t for which it follows."""
+        self._found = (size, smallest, step, factor, steady, error, margin)
+
+    def bound(self, norm: float) -> AnchoredBound:
+        size, smallest, step, factor, steady, error, margin = self._found
+        distance = size / math.sqrt(smallest)
+        if not steady:
+            return AnchoredBound(distance, norm, torch.zeros_like(step), size, factor)
+        # a quadratic, but for rounding: of the gradient, and of the Hessian that the step was found with
+        rest = (error + 2 * margin * float(step.norm())) / smallest
+        blurred = rest * math.sqrt(smallest) + margin * float(step.norm()) / math.sqrt(smallest)
+        return AnchoredBound(min(distance, float(step.norm()) + rest), norm, step, blurred, factor)
