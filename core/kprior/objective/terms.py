@@ -108,12 +108,13 @@ class Term:
     def __iter__(self) -> Iterator[EncodedExamples]:
         return chain.from_iterable(self.shards())
 
-    def evaluate(self, w: Tensor, hessian: bool = False) -> Loss:
+    def evaluate(self, w: Tensor, hessian: bool = False, majorant: bool = False) -> Loss:
         """Value, gradient and (GLM, on demand) Hessian of all rows, before the scale; shared with others if they help.
 
         Rows that are cached are added up shard by shard, too: who adds them up must not matter.
         """
-        total = Loss(self.predictor, w, with_hessian=hessian, temperature=self.temperature)
+        options = {"with_hessian": hessian, "majorant": majorant}
+        total = Loss(self.predictor, w, temperature=self.temperature, **options)
         if (data := self._shared(total)) is not None:
             self.count = data.accumulate(total).count
             return total

@@ -13,6 +13,9 @@ from core.kprior.model.gauge import shift_directions, without_shift
 from core.kprior.objective.objective import Objective
 from core.kprior.solvers.base import Progress, Solution, SolverError, Training
 
+FALLEN = 1 / 16
+"""The share of a step from which on that is given up, where curvature jumps."""
+
 
 def newton(
     objective: Objective, start: Tensor, training: Training, cost: Cost, progress: Progress | None = None
@@ -42,12 +45,19 @@ def newton(
             # the step is taken all the same: it costs no pass and squares the error
             return Solution(w + step, True, H)
         t, accepted = 1.0, False
+        kinked = objective.predictor.family.kinked
         for _ in range(40):
             new_value, new_gradient, new_H = objective.evaluate(w + t * step, cost, hessian=True)
             if new_value <= value - 1e-4 * t * decrement + 1e-12 * abs(value) and bool(new_gradient.isfinite().all()):
                 accepted = True
                 break
             t /= 2
+            if kinked and t < FALLEN:  # curvature jumps on the way: a quadratic above the objective leads down for sure
+                kinked, t = False, 1.0
+                _, _, above = objective.evaluate(w, cost, hessian=True, majorant=True)
+                assert above is not None
+                step = -torch.cholesky_solve(gradient[:, None], cholesky(above))[:, 0]
+                decrement = -float(gradient @ step)
         if not accepted:
             raise SolverError("Newton's method found no descent: the problem is too ill-conditioned")
         w, value, gradient, H = w + t * step, new_value, new_gradient, new_H

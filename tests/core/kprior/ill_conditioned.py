@@ -17,7 +17,7 @@ from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import regularizer_of
 from core.kprior.passes.measurement import measure
 from tests.core.kprior import oracles
-from tests.core.kprior.problems import FAMILIES, LINEAR, l2, labels_for, outputs_of, spec_of
+from tests.core.kprior.problems import LINEAR, LOSSES, l2, labels_for, outputs_of, spec_of
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class IllConditionedProblem:
             rng, size = np.random.default_rng(self.seed + 3), outputs_of(self.kind) * (self.dim + 1)
             regularizer["toward"] = (10.0**self.toward * rng.normal(size=size)).tolist()
         spec = spec_of(self.kind, self.dim, LINEAR, regularizer)
-        if self.weights is not None and self.kind in ("binary", "classes"):
+        if self.weights is not None and self.kind in ("binary", "classes", "squared_hinge"):
             spec["class_weight"] = {"0": 0.5, "1": 3.0}
         return spec
 
@@ -77,7 +77,7 @@ class IllConditionedProblem:
         # every class is there and some count is not zero, or an unpenalised bias has no optimum
         if self.kind == "classes":
             y[:3] = torch.eye(3)
-        elif self.kind != "number":
+        elif self.kind not in ("number", "huber"):
             y[0, 0], y[1, 0] = 0, 1
         for column, power in enumerate(self.scales[: self.dim]):
             x[:, column] *= 10.0**power
@@ -175,7 +175,7 @@ def powers(low: float, high: float) -> st.SearchStrategy[float]:
     return st.integers(round(low * 4), round(high * 4)).map(lambda q: q / 4)
 
 
-def ill_conditioned_problems(kinds: tuple[str, ...] = FAMILIES) -> st.SearchStrategy[IllConditionedProblem]:
+def ill_conditioned_problems(kinds: tuple[str, ...] = LOSSES) -> st.SearchStrategy[IllConditionedProblem]:
     """All of it mixed."""
     return st.builds(
         IllConditionedProblem,

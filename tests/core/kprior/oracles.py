@@ -80,6 +80,11 @@ def row_weights(spec: dict[str, Any], data: Examples) -> Array | None:
     return ours if weight is None else ours * weight
 
 
+def kind_of(spec: dict[str, Any]) -> str:
+    """What is fitted: the loss, where it is not the target's own."""
+    return str(spec["loss"]["kind"] if "loss" in spec else spec["target"]["kind"])
+
+
 def retrain(spec: dict[str, Any], data: Examples) -> Tensor:
     """The weights of a fit to all of `data`: scikit-learn's if one delta holds for all, toward 0; else the Newton's."""
     phi = design_matrix(data.x, spec["architecture"])
@@ -87,16 +92,17 @@ def retrain(spec: dict[str, Any], data: Examples) -> Tensor:
     K, D = y.shape[1], phi.shape[1]
     delta = deltas_of(spec, K, D)
     own = delta.reshape(K, D)[:, :-1]
-    hard = spec["target"]["kind"] not in ("binary", "classes") or bool(np.isin(y, (0, 1)).all())
+    kind = kind_of(spec)
+    fits = kind in ("number", "count") or (kind in ("binary", "classes") and bool(np.isin(y, (0, 1)).all()))
     mean = mean_of(spec, K * D)
-    if own.min() != own.max() or own.min() <= 0 or not hard or mean.any():
-        found = newton(spec["target"]["kind"], phi, y, delta, mean, weight=row_weights(spec, data))
+    if own.min() != own.max() or own.min() <= 0 or not fits or mean.any():
+        found = newton(kind, phi, y, delta, mean, weight=row_weights(spec, data))
         return torch.from_numpy(found.astype(np.float64))
     # weights of classes are scikit-learn's own to multiply
     weight = None if data.weight is None else data.weight.double().numpy()
     classes = {int(label): value for label, value in spec.get("class_weight", {}).items()} or None
     options = (float(own.min()), bool(delta[D - 1] > 0), weight, classes)
-    return torch.from_numpy(sklearn_fit(spec["target"]["kind"], phi, y, *options))
+    return torch.from_numpy(sklearn_fit(kind, phi, y, *options))
 
 
 def sklearn_fit(
@@ -158,12 +164,18 @@ def newton(
             if left == 0:
                 return w
             continue
-        t = LONG(1)
+        t, reweighted = LONG(1), False
         while True:
             there = objective(kind, phi, y, delta, w + t * step, mean, v)
             if there <= value - LONG(1e-4) * t * decrement:
                 break
             t /= 2
+            if t < 1e-3 and kind == "huber" and not reweighted:
+                # too few rows have curvature here: a step of iteratively reweighted least squares leads on
+                off = np.maximum(np.abs(phi @ w[:, None] - y)[:, 0], LONG(1.35))
+                H = (phi * (v * LONG(1.35) / off)[:, None]).T @ phi + np.diag(delta)
+                step, t, reweighted = -solve(H, gradient), LONG(1), True
+                decrement = -gradient @ step
             if t < 1e-18:
                 raise ArithmeticError("the oracle found no descent")
         w, value = w + t * step, there
@@ -190,7 +202,18 @@ def means(kind: str, f: Array) -> Array:
         if kind == "classes":
             e = np.exp(f - f.max(1, keepdims=True))
             return e / e.sum(1, keepdims=True)
-        return f if kind == "number" else np.exp(f)
+        return f if kind in ("number", "squared_hinge", "huber") else np.exp(f)
+
+
+def kinked(kind: str, y: Array, f: Array) -> tuple[Array, Array, Array]:
+    """Loss, slope and curvature of squared hinge, and of Huber's with its default threshold."""
+    if kind == "squared_hinge":
+        s = 2 * y - 1
+        short = np.maximum(0, 1 - s * f)
+        return short**2, -2 * s * short, 2.0 * (short > 0)
+    t = f.dtype.type(1.35)
+    near = np.clip(f - y, -t, t)
+    return near * (f - y) - near**2 / 2, near, 1.0 * (np.abs(f - y) < t)
 
 
 def objective(
@@ -206,6 +229,8 @@ def objective(
             total = top + np.log(np.exp(f - top).sum(1, keepdims=True)) - (y * f).sum(1, keepdims=True)
         elif kind == "number":
             total = (f - y) ** 2 / 2
+        elif kind != "count":
+            total = kinked(kind, y, f)[0]
         else:
             total = np.exp(f) - y * f
     return (v * total.sum(1)).sum() + (delta * (w - mean) ** 2).sum() / 2
@@ -222,9 +247,11 @@ def derivatives(
 ) -> tuple[Array, Array]:
     """Gradient and Hessian of `objective`."""
     K, D = y.shape[1], phi.shape[1]
-    h = means(kind, phi @ w.reshape(K, D).T)
+    f = phi @ w.reshape(K, D).T
+    h = means(kind, f)
+    _, slope, curvature = kinked(kind, y, f) if kind in ("squared_hinge", "huber") else (None, h - y, h)
     each = np.ones(len(y)) if weight is None else weight
-    gradient = (((h - y) * each[:, None]).T @ phi).reshape(-1) + delta * (w - mean)
+    gradient = ((slope * each[:, None]).T @ phi).reshape(-1) + delta * (w - mean)
     H = np.zeros((K, D, K, D), phi.dtype)
     for k in range(K):
         for j in range(K):
@@ -233,7 +260,7 @@ def derivatives(
             elif kind == "binary":
                 v = h[:, k] * (1 - h[:, k])
             else:
-                v = np.ones(len(phi), phi.dtype) if kind == "number" else h[:, k]
+                v = np.ones(len(phi), phi.dtype) if kind == "number" else curvature[:, k]
             H[k, :, j] = (phi * (v * each)[:, None]).T @ phi
     return gradient, H.reshape(K * D, K * D) + np.diag(delta)
 

@@ -16,6 +16,10 @@ from core.kprior.model.gauge import shift_directions, without_shift
 from core.kprior.passes.measurement import measure
 
 FAMILIES = ("binary", "classes", "number", "count")
+KINKED = {"squared_hinge": "binary", "huber": "number"}
+"""Losses that are quadratics in pieces, and the target of each."""
+LOSSES = (*FAMILIES, *KINKED)
+"""All that a linear model can be: target kinds with their own loss, and other losses."""
 CLASSES = 3
 EVERYTHING = MemoryPolicy(fraction=1.0, cap=10**9)
 """Full memory: every example is remembered."""
@@ -31,6 +35,7 @@ def outputs_of(kind: str) -> int:
 
 def target_of(kind: str) -> dict[str, Any]:
     """The target spec of a kind."""
+    kind = KINKED.get(kind, kind)
     return {"kind": kind, "values": list(range(CLASSES))} if kind == "classes" else {"kind": kind}
 
 
@@ -46,7 +51,8 @@ def spec_of(
     regularizer: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The spec of a model on vectors."""
-    return {
+    loss = {"loss": {"kind": kind}} if kind in KINKED else {}
+    return loss | {
         "input": {"kind": "vector", "dim": dim},
         "target": target_of(kind),
         "architecture": architecture or LINEAR,
@@ -56,6 +62,7 @@ def spec_of(
 
 def labels_for(kind: str, f: Tensor, generator: torch.Generator) -> Tensor:
     """Targets drawn from a family at outputs f: (n, K) -> (n, K)."""
+    kind = KINKED.get(kind, kind)
     if kind == "binary":
         return (torch.rand(f.shape, generator=generator) < torch.sigmoid(f)).to(f)
     if kind == "classes":

@@ -32,7 +32,7 @@ from core.kprior.passes.second_order import CurvatureSum, SurrogateSum
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import (
     EVERYTHING,
-    FAMILIES,
+    LOSSES,
     QUADRATIC,
     TENTH,
     ShardedExamples,
@@ -60,7 +60,7 @@ def twice(data: Examples, some: torch.Tensor) -> Examples:
 
 
 @pytest.mark.parametrize("given", ["vector", "table"])
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 def test_a_weight_of_two_is_the_row_twice(kind: str, given: str) -> None:
     data = examples_of(kind, 80, 2)
     some = torch.arange(0, 80, 3)
@@ -85,7 +85,7 @@ def test_a_class_counts_as_rows_of_that_weight(kind: str) -> None:
 
 
 @pytest.mark.parametrize("fraction", [0.05, 1.0])
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 def test_a_chain_of_weighted_changes_ends_within_its_bound_of_scikit_learn(kind: str, fraction: float) -> None:
     data, policy = with_weights(examples_of(kind, 400, 4), most=20), MemoryPolicy(fraction=fraction)
     spec = spec_of(kind, 4)
@@ -108,7 +108,7 @@ def test_a_chain_of_weighted_changes_ends_within_its_bound_of_scikit_learn(kind:
     assert relative_distance(refined.state, truth) <= 1e-6
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 def test_nothing_of_a_weighted_row_is_left_after_an_erasure(kind: str) -> None:
     spec, everything = spec_of(kind, 4), with_weights(examples_of(kind, 300, 4))
     others, person = rows(everything, 3, 300), rows(everything, 0, 3)
@@ -125,7 +125,7 @@ def test_nothing_of_a_weighted_row_is_left_after_an_erasure(kind: str) -> None:
 
 
 @pytest.mark.parametrize("penalize_bias", [False, True])
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 def test_wide_models_count_weights_too(kind: str, penalize_bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curvature, "FULL_LIMIT", 0)
     data = with_weights(examples_of(kind, 400, 5))

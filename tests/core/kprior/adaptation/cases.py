@@ -129,7 +129,7 @@ class AdaptationCase:
         return self._with_classes(spec_of(self.kind, DIM, MODELS[self.model][1], self.regularizers[1]))
 
     def _with_classes(self, spec: dict[str, Any]) -> dict[str, Any]:
-        classes = self.weighted and self.kind in ("binary", "classes")
+        classes = self.weighted and self.kind in ("binary", "classes", "squared_hinge")
         return {**spec, "class_weight": {"1": 2.5}} if classes else spec
 
     def tasks(self) -> list[Task]:

@@ -25,7 +25,7 @@ from tests.core.kprior import oracles
 from tests.core.kprior.adaptation.cases import many_deltas
 from tests.core.kprior.problems import (
     EVERYTHING,
-    FAMILIES,
+    LOSSES,
     LINEAR,
     QUADRATIC,
     TENTH,
@@ -99,7 +99,7 @@ def test_nothing_to_do_keeps_the_model(architecture: dict[str, Any], tasks: str)
     assert gap < (1e-6 if base.state.predictor.linear else 0.2)
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("architecture", [LINEAR, QUADRATIC], ids=["linear", "quadratic"])
 def test_change_to_the_same_model_changes_nothing(kind: str, architecture: dict[str, Any]) -> None:
     """A spec that is sent again must not cost the curvature of the past."""

@@ -27,7 +27,7 @@ from tests.core.kprior import oracles
 from tests.core.kprior.adaptation.cases import SOME
 from tests.core.kprior.problems import (
     EVERYTHING,
-    FAMILIES,
+    LOSSES,
     LINEAR,
     QUADRATIC,
     TENTH,
@@ -102,7 +102,7 @@ def random_data_task(chain: Chain, new: Examples, generator: torch.Generator) ->
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 def test_twenty_random_tasks_stay_within_the_certificate(kind: str, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     data = examples_of(kind, 900, DIM, seed)
@@ -115,7 +115,7 @@ def test_twenty_random_tasks_stay_within_the_certificate(kind: str, seed: int) -
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("fraction", [0.1, 0.4])
 def test_chains_that_change_the_model_stay_within_the_certificate(kind: str, fraction: float, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -135,7 +135,7 @@ def test_chains_that_change_the_model_stay_within_the_certificate(kind: str, fra
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize(
     "models",
     [
@@ -162,7 +162,7 @@ def test_chains_with_everything_in_memory_give_the_retrain(
         assert gap <= 1e-6
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 def test_whole_memory_can_be_removed_at_once(kind: str) -> None:
     chain = Chain.start(kind, examples_of(kind, 400, DIM), TENTH)
     chain.adapt(RemoveData([chain.memory]))
@@ -192,7 +192,7 @@ def test_last_example_of_a_class_can_be_removed(kind: str, policy: MemoryPolicy)
         assert relative_distance(chain.state, truth) <= 1e-6
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 def test_removing_every_example_is_refused(kind: str) -> None:
     data = examples_of(kind, 60, DIM)
     chain = Chain.start(kind, data, TENTH)

@@ -23,7 +23,7 @@ from core.kprior import (
 from core.kprior.adaptation.erasure import FINEST, choose_grid, rounding_of
 from core.kprior.data.examples import concatenate
 from tests.core.kprior import oracles
-from tests.core.kprior.problems import FAMILIES, QUADRATIC, TENTH, distance, examples_of, l2, outputs_of, rows, spec_of
+from tests.core.kprior.problems import LOSSES, QUADRATIC, TENTH, distance, examples_of, l2, outputs_of, rows, spec_of
 
 REGULARIZERS = {"free bias": l2(), "all penalised": l2(1.0, True), "weak": l2(1e-3)}
 
@@ -57,7 +57,7 @@ def strangers(kind: str, dim: int, count: int) -> list[Examples]:
 
 
 @pytest.mark.parametrize("regularizer", REGULARIZERS)
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 def test_state_is_the_same_to_the_last_bit_whoever_was_erased(kind: str, regularizer: str) -> None:
     spec = spec_of(kind, 5, regularizer=REGULARIZERS[regularizer])
     others = rows(examples_of(kind, 400, 5), 3, 400)
@@ -104,7 +104,7 @@ def test_where_rounding_blurs_the_weights_a_coarser_grid_hides_who_was_erased() 
     assert None not in states
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 def test_weights_that_are_drawn_to_given_ones_are_the_same_whoever_was_erased(kind: str) -> None:
     toward = [(j % 7) / 7 - 0.3 for j in range(6 * outputs_of(kind))]
     spec = spec_of(kind, 5, regularizer={**l2(4.0), "columns": {"0": 0.5}, "toward": toward})
@@ -126,7 +126,7 @@ def test_a_refinement_that_only_meets_the_tolerance_gives_the_person_away() -> N
     assert len(weights) == 4
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 def test_weights_are_those_of_a_retrain(kind: str) -> None:
     spec, others = spec_of(kind, 4, QUADRATIC), rows(examples_of(kind, 500, 4), 3, 500)
     state = erased(spec, strangers(kind, 4, 1)[0], others)

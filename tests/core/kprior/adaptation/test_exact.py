@@ -11,14 +11,14 @@ from core.kprior import OURS, Cost, Training, adapt
 from core.kprior.objective.build import build_objective
 from tests.core.kprior import oracles
 from tests.core.kprior.adaptation.cases import AdaptationCase, all_cases
-from tests.core.kprior.problems import EVERYTHING, FAMILIES, relative_distance
+from tests.core.kprior.problems import EVERYTHING, LOSSES, relative_distance
 
 CASES = [
     pytest.param(
         case,
         id="-".join((case.kind, case.model, case.penalty, case.data + " weighted" * case.weighted)).replace(" ", "_"),
     )
-    for kind in FAMILIES
+    for kind in LOSSES
     for case in all_cases(kind)
 ]
 
@@ -60,6 +60,10 @@ def autograd_of_retained(case: AdaptationCase, w: Tensor) -> Tensor:
         each = functional.cross_entropy(f, data.y, reduction="none")
     elif case.kind == "number":
         each = functional.mse_loss(f, data.y, reduction="none")[:, 0] / 2
+    elif case.kind == "squared_hinge":
+        each = (1 - (2 * data.y - 1) * f).clamp(min=0)[:, 0] ** 2
+    elif case.kind == "huber":
+        each = functional.huber_loss(f, data.y, delta=1.35, reduction="none")[:, 0]
     else:
         each = functional.poisson_nll_loss(f, data.y, log_input=True, full=False, reduction="none")[:, 0]
     weight = oracles.row_weights(case.spec, data)

@@ -29,7 +29,7 @@ from core.kprior.objective.build import data_gradient
 from core.kprior.training import wide as wide_training
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import (
-    FAMILIES,
+    LOSSES,
     LINEAR,
     QUADRATIC,
     TENTH,
@@ -56,7 +56,7 @@ def single(data: Examples) -> Examples:
 
 
 @pytest.mark.parametrize("penalize_bias", [False, True])
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 def test_training_ends_within_its_bound_of_the_fit(kind: str, penalize_bias: bool) -> None:
     data = single(examples_of(kind, 600, DIM))
     spec = spec_of(kind, DIM, regularizer=l2(1.0, penalize_bias))
@@ -70,7 +70,7 @@ def test_training_ends_within_its_bound_of_the_fit(kind: str, penalize_bias: boo
 
 
 @pytest.mark.parametrize("penalize_bias", [False, True])
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 def test_changes_are_refined_to_within_the_tolerance(kind: str, penalize_bias: bool) -> None:
     data = single(examples_of(kind, 640, DIM))
     base, new, gone = rows(data, 0, 600), rows(data, 600, 640), rows(data, 5, 60)
@@ -103,7 +103,7 @@ def test_adaptation_without_a_pass_comes_nearer_than_doing_nothing(kind: str) ->
     assert distance(adapted.state, truth) < 0.6 * distance(trained.state, truth)
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 def test_gradient_after_a_change_is_that_of_the_retained_rows_at_the_anchor(kind: str) -> None:
     data = single(examples_of(kind, 320, DIM))
     trained = train(spec_of(kind, DIM), rows(data, 0, 300).chunks(64), policy=TENTH)

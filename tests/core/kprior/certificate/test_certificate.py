@@ -24,7 +24,7 @@ from core.kprior.objective.build import data_gradient
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import (
     EVERYTHING,
-    FAMILIES,
+    LOSSES,
     LINEAR,
     QUADRATIC,
     TENTH,
@@ -67,7 +67,7 @@ def test_bound_is_within_twice_the_truth_for_two_classes(penalize_bias: bool, se
 
 
 @pytest.mark.parametrize("penalize_bias", [False, True])
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 def test_bounds_are_finite_and_useful_after_an_ordinary_adaptation(kind: str, penalize_bias: bool) -> None:
     state, memory, left = adapted_after_removal(kind, penalize_bias)
     measured = certify(state, memory, left.chunks(64), holdout=left.chunks(50))
@@ -84,7 +84,7 @@ def test_bounds_are_finite_and_useful_after_an_ordinary_adaptation(kind: str, pe
 
 
 @pytest.mark.parametrize("architecture", [LINEAR, QUADRATIC])
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 def test_pass_measures_gradient_and_curvature_exactly(kind: str, architecture: dict[str, object]) -> None:
     data = examples_of(kind, 120, 3)
     spec = spec_of(kind, 3, architecture)
@@ -129,7 +129,7 @@ def test_shift_of_all_logits_changes_no_certificate() -> None:
     assert plain.prediction_bound == pytest.approx(shifted.prediction_bound, rel=1e-6)
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 def test_refine_reaches_its_tolerance_in_few_passes(kind: str) -> None:
     state, memory, left = adapted_after_removal(kind)
     measured = refine(state, memory, left.chunks(64), tolerance=1e-9, rounds=4, holdout=[left])

@@ -13,7 +13,7 @@ from core.kprior.data.partitioned import accumulate
 from core.kprior.passes.gradient import Gradient
 from tests.core.kprior import oracles
 from tests.core.kprior.ill_conditioned import IllConditionedProblem, ill_conditioned_problems
-from tests.core.kprior.problems import FAMILIES, distance, examples_of, l2, rows, spec_of, without
+from tests.core.kprior.problems import LOSSES, distance, examples_of, l2, rows, spec_of, without
 
 ULP = float(np.finfo(np.float64).eps)
 
@@ -92,7 +92,7 @@ def test_bound_of_wide_models_covers_the_true_distance(problem: IllConditionedPr
 
 @settings(max_examples=60)
 @given(
-    kind=st.sampled_from(FAMILIES),
+    kind=st.sampled_from(LOSSES),
     seed=st.integers(0, 2**20),
     n=st.integers(40, 200),
     cut=st.floats(-0.5, 2.0),

@@ -9,7 +9,7 @@ import torch
 
 from core.kprior import Certificate, Examples, MemoryPolicy, RemoveData, State, adapt, certify, refine, train
 from tests.core.kprior.certificate.test_anchored_bound import assert_covers
-from tests.core.kprior.problems import FAMILIES, examples_of, l2, rows, spec_of
+from tests.core.kprior.problems import LOSSES, examples_of, l2, rows, spec_of
 
 POLICY = MemoryPolicy(fraction=0.3)
 
@@ -32,7 +32,7 @@ def nearly_singular(kind: str, way: str, seed: int) -> tuple[Examples, float]:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("way", ["collinear", "collinear and large", "far from zero"])
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 def test_bound_of_a_nearly_singular_problem_is_true_or_infinite(kind: str, way: str, seed: int) -> None:
     data, delta = nearly_singular(kind, way, seed)
     left = rows(data, 3, len(data))

@@ -33,6 +33,8 @@ from tests.core.kprior import oracles
 from tests.core.kprior.problems import (
     EVERYTHING,
     FAMILIES,
+    KINKED,
+    LOSSES,
     TENTH,
     examples_of,
     l2,
@@ -42,7 +44,7 @@ from tests.core.kprior.problems import (
     without,
 )
 
-DATA = {kind: examples_of(kind, 140, 3) for kind in FAMILIES}
+DATA = {kind: examples_of(kind, 140, 3) for kind in LOSSES}
 
 
 def base_of(kind: str, policy: MemoryPolicy) -> Result:
@@ -55,7 +57,7 @@ def gradient_of(base: Result, method: Method, w: torch.Tensor, **options: Any) -
     return problem.objective.evaluate(w, Cost())[1]
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 def test_papers_prior_with_all_in_memory_is_exact_from_a_converged_base(kind: str) -> None:
     """Theorem 1: the gradients of K and of the retained objective are the same."""
     base = base_of(kind, EVERYTHING)
@@ -80,7 +82,23 @@ def test_papers_prior_is_its_formula(kind: str) -> None:
     torch.testing.assert_close(gradient_of(base, PAPER, w.detach()), truth)
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", KINKED)
+def test_papers_prior_of_a_kinked_loss_has_the_divergence_of_each_rows_own(kind: str) -> None:
+    """sum_M l(y, f) - l(y, f*) - l'(y, f*) (f - f*) + delta/2 |w - w*|^2, memory by the largest curvature."""
+    base = base_of(kind, MemoryPolicy(fraction=0.2, select=Select.CURVATURE))
+    state, memory = base.state, base.memory
+    predictor, family = state.predictor, state.predictor.family
+    f_star = predictor.outputs(state.w, memory.x).requires_grad_()
+    (slope,) = torch.autograd.grad(family.loss(memory.y, f_star).sum(), f_star)
+    w = (state.w + 0.3).clone().requires_grad_()
+    f = predictor.outputs(w, memory.x)
+    prior = (state.regularizer.delta * (w - state.w) ** 2).sum() / 2
+    value = family.loss(memory.y, f).sum() - (slope * f).sum() + prior
+    (truth,) = torch.autograd.grad(value, w)
+    torch.testing.assert_close(gradient_of(base, PAPER, w.detach()), truth)
+
+
+@pytest.mark.parametrize("kind", LOSSES)
 def test_replay_is_a_fit_to_memory_and_new_examples(kind: str) -> None:
     base = base_of(kind, MemoryPolicy(fraction=0.4))
     new = rows(DATA[kind], 120, 140)
@@ -89,7 +107,7 @@ def test_replay_is_a_fit_to_memory_and_new_examples(kind: str) -> None:
     assert relative_distance(adapted.state, truth) < 1e-6
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 def test_weight_prior_is_a_quadratic_around_the_old_weights(kind: str) -> None:
     """Its minimum with nothing new but a penalty is one linear solve away (and needs no memory)."""
     base = base_of(kind, TENTH)
@@ -127,7 +145,7 @@ def test_distillation_is_its_formula(temperature: float, share: float) -> None:
     torch.testing.assert_close(gradient_of(base, distillation(temperature, share), w.detach()), truth)
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", LOSSES)
 def test_ours_is_nearer_to_the_retrain_than_its_rivals(kind: str) -> None:
     """A tenth of the past, and a removal that is all on one side."""
     data = examples_of(kind, 600, 3, seed=4)
