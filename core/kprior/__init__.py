@@ -40,6 +40,7 @@ from core.kprior.objective.methods import MODES, OURS, PAPER, REPLAY, WEIGHT_PRI
 from core.kprior.objective.tasks import (
     AddData,
     ChangeInput,
+    ChangeLoss,
     ChangeModel,
     ChangeRegularizer,
     ChangeTarget,
@@ -63,6 +64,7 @@ __all__ = [
     "Certificate",
     "CertifiedRemoval",
     "ChangeInput",
+    "ChangeLoss",
     "ChangeModel",
     "ChangeRegularizer",
     "ChangeTarget",

@@ -18,6 +18,13 @@ without the constant that changes no prediction.
    sqrt(2) for a softmax, 1 else (0: a quadratic). Completing the square over beta, x = |beta + V c + B^-1 C[V]| and
    kappa = |B^-1 C|: x^2 <= e (1 + a ((rho + kappa) m + x)), e = e^s (g m - delta m^2)/l, which bounds x; and with
    C_0 = C + B c', |beta| <= |B^-1 C_0| m + x. The bound is the largest over m in 0..R, in slices, each from above.
+
+**A free bias and a kinked loss.** Within a window, |V x~_i + b'| <= a for all rows and b' = beta + V c, the curvature
+along v is at least delta |V|^2 + sum_s (V x~_i + b')^2 l''_i, s being the rows whose slack is more than a. With
+(p + q)^2 >= (1 - e) q^2 - (1/e - 1) p^2 and e such that V keeps half of its penalty, that is at least
+|V|^2 delta/2 + b'^2 m, m = B_s (delta/2) / (tau + delta/2). The slope along v is <G - gamma c', V> + gamma b', so that the
+retrain has |V| <= n sqrt(2/delta) and |b'| <= n / sqrt(m), n^2 = |G - gamma c'|^2 (2/delta) + gamma^2 / m, if that is
+within the window: else the slope would be positive before.
 """
 
 from __future__ import annotations
@@ -64,6 +71,8 @@ def distance_bound(regularizer: L2, seen: Gradient) -> float:
     if not free:
         return (float(gradient.norm()) + error) / delta
     assert seen.centre is not None
+    if family.kinked:
+        return kinked_distance(delta, seen, gradient, error)
     softmax, concordance = isinstance(family, Categorical), family.self_concordance
     gamma, B, centre = gradient[:, -1], seen.bias, seen.centre
     if softmax:
@@ -107,6 +116,25 @@ def distance_bound(regularizer: L2, seen: Gradient) -> float:
             away = min(away, (length + reach) * m)  # such a bias moves by an average of -V x_i
         worst = max(worst, math.hypot(m, first + away))
     return worst
+
+
+def kinked_distance(delta: float, seen: Gradient, gradient: Tensor, error: float) -> float:
+    """The module's bound for a loss that is a quadratic in pieces: the least of all windows; infinite if none holds."""
+    assert seen.centre is not None
+    gamma, length = gradient[:, -1], float(seen.centre.norm())
+    pull = abs(float(gamma)) + error
+    weights = float((gradient[:, :-1] - gamma[:, None] * seen.centre).norm()) + error * (1 + length)
+    tau, rho, half = float(seen.scatter.max()) * (1 + 1e-9), math.sqrt(seen.reach) * (1 + 1e-9), delta / 2
+    best = math.inf
+    for window, held in zip(seen.windows.tolist(), seen.held.tolist(), strict=True):
+        stiff = held * (1 - 1e-9) * half / (tau + half)
+        if not stiff > 0:
+            continue
+        n = math.sqrt(weights**2 / half + pull**2 / stiff)
+        far, bias = n / math.sqrt(half), n / math.sqrt(stiff)
+        if rho * far + bias <= window:
+            best = min(best, math.hypot(far, bias + length * far) * (1 + 1e-9))
+    return best
 
 
 def coupling_norms(

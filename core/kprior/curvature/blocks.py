@@ -57,7 +57,7 @@ class Blocks(Curvature):
         blocks = cls.zeros(predictor)
         K, D = blocks.matrices.shape[:2]
         f = sample.x @ w.view(K, D).to(sample.x).T
-        variance = predictor.family.variance(f).double()
+        variance = predictor.family.curvature(sample.y.to(f), f).double()
         if sample.weight is not None:
             variance = variance * sample.weight.to(variance)[:, None]
         scale = count / max(1, len(sample))

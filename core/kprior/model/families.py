@@ -31,6 +31,8 @@ class Family(ABC):
     """Whether outputs decide between classes."""
     kinked = False
     """Whether the loss is a quadratic in pieces: its curvature jumps, and by no more than it is told by `slack`."""
+    width = 1.0
+    """Of a kinked loss: outputs so far apart may have a kink between them."""
     steepness = math.nan
     """The largest slope of h; not a number where there is none."""
 

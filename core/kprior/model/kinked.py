@@ -74,7 +74,7 @@ class Huber(Kinked):
         super().__init__()
         if not threshold > 0:
             raise ValueError("the threshold of a Huber loss must be above 0")
-        self.threshold = threshold
+        self.threshold = self.width = threshold
 
     def loss(self, y: Tensor, f: Tensor) -> Tensor:
         off = (f - y).abs()

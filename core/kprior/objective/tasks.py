@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from core.kprior.data.conversion import Conversion
 from core.kprior.data.examples import Data
-from core.kprior.model.spec import Architecture, Regularizer, TableInput, Target
+from core.kprior.model.spec import Architecture, Loss, Regularizer, TableInput, Target
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,21 @@ class ChangeTarget:
     """The new class of each old one, by their numbers; NaN for one that is gone."""
 
 
-Task = AddData | RemoveData | ChangeRegularizer | ChangeModel | ChangeInput | ChangeTarget
+@dataclass(frozen=True)
+class ChangeLoss:
+    """Another loss between the same outputs and targets.
+
+    Examples
+    --------
+    >>> from core.kprior import ChangeLoss
+    >>> ChangeLoss({"kind": "huber", "threshold": 2.0}).loss["kind"]
+    'huber'
+    """
+
+    loss: Loss
+
+
+Task = AddData | RemoveData | ChangeRegularizer | ChangeModel | ChangeInput | ChangeTarget | ChangeLoss
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ from core.kprior.passes.accumulator import ModelAccumulator
 UNIT = torch.finfo(torch.float64).eps / 2
 CHUNK_NUMBERS = 2**20
 """Numbers in a chunk: what stays in the processor's cache between the two products of a pass."""
+WINDOWS = 12
+"""Halvings of a loss's width for which it is added up what curvature is sure to stay (kinked losses)."""
 COUPLED = 24
 """Softmaxes of up to so many classes gather how their biases answer to weights: the work of K / 4 passes."""
 
@@ -47,8 +49,11 @@ class Gradient(ModelAccumulator):
         """sum_i h'_i: the Hessian of the biases."""
         self.scatter = torch.zeros(K, dtype=torch.float64, device=w.device)
         """sum_i h'_kk |x_i - c|^2."""
-        softmax = isinstance(predictor.family, Categorical)
-        couples = centre is not None and (not softmax or K <= COUPLED)
+        self.windows = predictor.family.width * 0.5 ** torch.arange(1, WINDOWS + 1, dtype=torch.float64, device=w.device)
+        self.held = torch.zeros(WINDOWS if predictor.family.kinked else 0, dtype=torch.float64, device=w.device)
+        """Of `bias`, what rows have that keep their curvature while outputs move by no more than each of `windows`."""
+        softmax, kinked = isinstance(predictor.family, Categorical), predictor.family.kinked
+        couples = centre is not None and not kinked and (not softmax or K <= COUPLED)
         pairs = K * (K - 1) // 2 if softmax else K
         self.coupled = torch.zeros(pairs if couples else 0, D - 1, dtype=torch.float64, device=w.device)
         """sum_i h'_kl (x_i - c): how biases answer to weights, for each pair k < l (one output each: for each)."""
@@ -91,6 +96,10 @@ class Gradient(ModelAccumulator):
         else:
             self.bias += torch.diag(variance.sum(0))
         self.scatter += far @ variance
+        if family.kinked:
+            lost = (phi.shape[1] + 3) * UNIT * square.sqrt() * self.w.norm()
+            slack = family.slack(y, f)[:, 0] - lost
+            self.held += (variance[:, 0] * (slack > self.windows[:, None])).sum(1)
         self.reach = max(self.reach, float(far.max()))
         if len(self.coupled):
             # float32 is enough: what it loses is bounded by `blur`
@@ -128,6 +137,7 @@ class Gradient(ModelAccumulator):
             "bias": self.bias,
             "scatter": self.scatter,
             "coupled": self.coupled,
+            "held": self.held,
         }
 
     def merge(self, sums: Tensors) -> None:
@@ -135,7 +145,7 @@ class Gradient(ModelAccumulator):
         self.count += int(sums["count"])
         self.value, self.rounding, self.blur = self.value + value, self.rounding + rounding, self.blur + blur
         self.reach = max(self.reach, reach)
-        for name in ("gradient", "bias", "scatter", "coupled"):
+        for name in ("gradient", "bias", "scatter", "coupled", "held"):
             mine = getattr(self, name)
             setattr(self, name, mine + sums[name].to(mine))
 

@@ -1,4 +1,4 @@
-"""A state after changes of its input or target.
+"""A state after changes of its input, target or loss.
 
 Called before anything else by `adapt`, and by the worker, which has more than one use for the result.
 """
@@ -11,18 +11,19 @@ from dataclasses import replace
 from core.kprior.adaptation.schema.classes import change_target
 from core.kprior.adaptation.schema.columns import change_input
 from core.kprior.adaptation.schema.feature_maps import take_units
+from core.kprior.adaptation.schema.losses import change_loss
 from core.kprior.adaptation.schema.untransferable import Untransferable
 from core.kprior.curvature import is_wide
 from core.kprior.data.examples import Examples
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import regularizer_of
 from core.kprior.model.spec import PredictorSpec
-from core.kprior.objective.tasks import ChangeInput, ChangeRegularizer, ChangeTarget, Task
+from core.kprior.objective.tasks import ChangeInput, ChangeLoss, ChangeRegularizer, ChangeTarget, Task
 from core.kprior.state import State
 
 
 def change_schema(state: State, memory: Examples, tasks: Sequence[Task]) -> tuple[State, Examples]:
-    """The state in terms of the new input and target, and the rows of its memory as they are then.
+    """The state in terms of the new input, target and loss, and the rows of its memory as they are then.
 
     Parameters
     ----------
@@ -38,6 +39,9 @@ def change_schema(state: State, memory: Examples, tasks: Sequence[Task]) -> tupl
     Untransferable
         If the model has to be trained anew.
     """
+    for task in tasks:
+        if isinstance(task, ChangeLoss):
+            state, memory = change_loss(state, memory, task)
     regularizers = [task for task in tasks if isinstance(task, ChangeRegularizer)]
     for task in tasks:
         if isinstance(task, (ChangeInput, ChangeTarget)):

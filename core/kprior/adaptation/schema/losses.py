@@ -1,0 +1,56 @@
+"""Another loss: what the memory says of it, its rows standing for all.
+
+No sum over past rows tells what another loss makes of them, so that those here are estimates, from which passes start;
+with everything in memory they are all there is to know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from core.kprior.adaptation.schema.untransferable import Untransferable
+from core.kprior.anchor import Anchor
+from core.kprior.curvature import Full, is_wide
+from core.kprior.data.examples import Examples
+from core.kprior.memory.memory import remember
+from core.kprior.model.predictor import Predictor
+from core.kprior.objective.surrogate import Surrogate
+from core.kprior.objective.tasks import ChangeLoss
+from core.kprior.passes.loss import Loss
+from core.kprior.state import State, align
+
+
+def change_loss(state: State, memory: Examples, task: ChangeLoss) -> tuple[State, Examples]:
+    """The state in terms of another loss, at the same weights.
+
+    Raises
+    ------
+    Untransferable
+        If the model has to be trained anew.
+    """
+    old = state.predictor
+    try:
+        new = Predictor({**old.spec, "loss": task.loss}, device=old.device)
+    except ValueError as error:
+        raise Untransferable(str(error)) from error
+    new.encoder.load_state_dict(old.encoder.state_dict())
+    if type(new.family) is type(old.family) and vars(new.family) == vars(old.family):
+        if old.linear:
+            return replace(state, predictor=new), memory
+        old.spec["loss"] = task.loss  # a network is built already, by whatever
+        return state, memory
+    if is_wide(old) or not isinstance(state.curvature, Full):
+        raise Untransferable("it carries too little of its past to follow another loss")
+    rows, w = align(state, memory), state.w
+    own = new.weigh(rows)
+    weight = state.memory.weight if own is None else state.memory.weight * own
+    seen = Loss(new, w, with_hessian=True)
+    phi = new.features(rows.x)
+    seen.add_encoded(phi, rows.y.to(phi), weight.to(phi))
+    surrogate = Surrogate.zeros(new)
+    if surrogate is not None:
+        surrogate.add(new, w, rows.x, weight)
+    remembered = remember(new, w, rows, state.memory.weight, state.memory.generation)
+    anchor = Anchor(w, seen.gradient, Full(seen.hessian))
+    changed = replace(state, predictor=new, anchor=anchor, memory=remembered, surrogate=surrogate)
+    return changed, rows
