@@ -20,6 +20,9 @@ Architecture = Annotated[str | None, typer.Option("--architecture", metavar="JSO
 Regularizer = Annotated[
     str | None, typer.Option("--regularizer", metavar="JSON", help='As {"kind": "l2", "delta": 5}.')
 ]
+Loss = Annotated[
+    str | None, typer.Option("--loss", metavar="JSON", help="squared_hinge, huber or JSON; default: the target's own.")
+]
 
 COLUMNS: output.Columns[Model] = {
     "name": lambda model: model.name,
@@ -90,6 +93,7 @@ def create(
     ] = None,
     architecture: Architecture = None,
     regularizer: Regularizer = None,
+    loss: Loss = None,
     class_weight: Annotated[
         str | None, typer.Option("--class-weight", metavar="JSON", help='As {"fraud": 20}: what counts more.')
     ] = None,
@@ -120,6 +124,7 @@ def create(
     parts = read | {
         "architecture": parse_kind(architecture, "--architecture"),
         "regularizer": parse_kind(regularizer, "--regularizer"),
+        "loss": parse_kind(loss, "--loss"),
         "class_weight": parse_json(class_weight, "--class-weight") if class_weight else None,
         "training": parse_json(training, "--training") if training else None,
         "policy": parse_json(policy, "--policy") if policy else None,
@@ -163,6 +168,7 @@ def change(
     model: Name,
     regularizer: Regularizer = None,
     architecture: Architecture = None,
+    loss: Loss = None,
     input: Annotated[
         str | None, typer.Option("--input", metavar="JSON", help="All columns that there are from now on.")
     ] = None,
@@ -174,16 +180,17 @@ def change(
     ] = None,
     wait: Wait = False,
 ) -> None:
-    """Change a model's regularizer, architecture, columns or classes, or undo such a change; the model is adapted.
+    """Change a model's regularizer, architecture, loss, columns or classes, or undo such a change. It is adapted.
 
     Example: amend models change churn --regularizer '{"kind": "l2", "delta": 10}' --wait
     """
-    if (regularizer, architecture, input, target, revert) == (None,) * 5:
-        fail("nothing to change: give --regularizer, --architecture, --input, --target or --revert")
+    if (regularizer, architecture, loss, input, target, revert) == (None,) * 6:
+        fail("nothing to change: give --regularizer, --architecture, --loss, --input, --target or --revert")
     changed = connection.client.change_model(
         model,
         regularizer=parse_kind(regularizer, "--regularizer"),
         architecture=parse_kind(architecture, "--architecture"),
+        loss=parse_kind(loss, "--loss"),
         input=parse_kind(input, "--input"),
         target=parse_kind(target, "--target"),
         revert=revert,
@@ -195,7 +202,7 @@ def change(
 
 @command(app)
 def changes(connection: Connection, model: Name, limit: Limit = None, after: After = None) -> None:
-    """List the changes of a model's regularizer, architecture, columns and classes, and corrections of its examples.
+    """List the changes of a model's regularizer, architecture, loss, columns and classes, and corrections of examples.
 
     Example: amend models changes churn
     """

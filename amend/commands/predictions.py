@@ -15,6 +15,7 @@ Numbered = tuple[int, Prediction]
 # Which of them there are depends on the target.
 COLUMNS: output.Columns[Numbered] = {
     "mean": lambda row: row[1].mean,
+    "score": lambda row: row[1].score,
     "class": lambda row: row[1].class_,
     "probabilities": lambda row: row[1].probabilities,
 }

@@ -25,6 +25,7 @@ class Import:
     units: dict[str, list[float]] | None
     examples: Any
     class_weight: Mapping[str, float] | None = None
+    loss: str | None = None
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def compose(estimator: Any, inputs: Inputs, outputs: Mapping[str, Any] | None, r
     architecture = {"kind": "linear"} if fitted.linear else {"kind": "mlp", "hidden": hidden}
     examples = inputs.only(encoding.names)
     parts = (encoding.input, fitted.target, architecture, regularizer, weights, encoding.units, examples)
-    return Import(*parts, fitted.class_weight)
+    return Import(*parts, fitted.class_weight, fitted.loss)
 
 
 def encode_vector(inputs: Inputs, features: list[Feature]) -> Encoding:
@@ -129,7 +130,10 @@ def flatten(fitted: Fitted, encoding: Encoding, features: list[Feature]) -> tupl
     own = [f.is_number and encoding.units is not None for f in features]
     means = np.array([0.0 if done else f.mean for done, f in zip(own, features, strict=True)])
     scales = np.array([1.0 if done else f.scale for done, f in zip(own, features, strict=True)])
-    require(not (fitted.penalize_bias and means.any()), "a liblinear fit on a scaled array cannot be imported")
+    require(
+        not (fitted.penalize_bias and means.any()),
+        "a fit on a scaled array whose intercept is penalised cannot be imported",
+    )
     weight = np.zeros((len(first.bias), encoding.size))
     weight[:, encoding.places] = first.weight / scales
     # a feature that the estimator has not is never seen; its weight must be held by something all the same

@@ -11,8 +11,8 @@ from amend.errors import EstimatorUnsupported
 from amend.estimators.features import is_a, plain_value, require
 
 KNOWN = (
-    "LogisticRegression, LinearRegression, Ridge, PoissonRegressor, MLPClassifier, MLPRegressor, a Pipeline that ends "
-    "in one of them, and torch's Sequential of Linear and ReLU"
+    "LogisticRegression, LinearSVC, LinearRegression, Ridge, PoissonRegressor, MLPClassifier, MLPRegressor, a Pipeline "
+    "that ends in one of them, and torch's Sequential of Linear and ReLU"
 )
 INSTEAD = {
     "LogisticRegressionCV": "fit a LogisticRegression with the C that it found, its C_, and import that",
@@ -22,6 +22,11 @@ INSTEAD = {
     "SGDClassifier": "fit a LogisticRegression",
     "SGDRegressor": "fit a Ridge",
     "ElasticNet": "Amend has no l1 penalty; fit a Ridge",
+    "SVC": "of hinge losses Amend has the squared one alone; fit a LinearSVC, or a LogisticRegression",
+    "SVR": "Amend has no epsilon-insensitive loss; fit a Ridge",
+    "LinearSVR": "Amend has no epsilon-insensitive loss; fit a Ridge",
+    "HuberRegressor": "it fits a scale beside the weights, so that its threshold changes with every example; create a "
+    'model with the loss {"kind": "huber", "threshold": epsilon * scale_}',
 }
 """What to fit in place of an estimator that is near to one that can be imported. A Lasso is an ElasticNet."""
 PASSED_OVER = ("Flatten", "Dropout", "Identity")
@@ -48,20 +53,19 @@ class Fitted:
     linear: bool
     penalize_bias: bool = False
     class_weight: Mapping[str, float] | None = None
+    loss: str | None = None
+    """None: that of the target."""
 
 
 def read_estimator(estimator: Any, target: Mapping[str, Any] | None, rows: int, total: float) -> Fitted:
     """The numbers of a fitted estimator; EstimatorUnsupported says why there are none that would do."""
     if is_a(estimator, "Sequential"):
         return read_sequential(estimator, target)
-    if is_a(estimator, "LinearSVC", "SVC", "SVR", "LinearSVR"):
-        name = type(estimator).__name__
-        raise EstimatorUnsupported(f"a {name} cannot be imported: Amend has no hinge loss; fit LogisticRegression")
     for kind, instead in INSTEAD.items():
         if is_a(estimator, kind):
             raise EstimatorUnsupported(f"a {type(estimator).__name__} cannot be imported: {instead}")
     require(
-        is_a(estimator, "LogisticRegression", "LinearRegression", "Ridge", "PoissonRegressor", *MLPS),
+        is_a(estimator, "LogisticRegression", "LinearSVC", "LinearRegression", "Ridge", "PoissonRegressor", *MLPS),
         f"a {type(estimator).__name__} cannot be imported; known: {KNOWN}",
     )
     require(hasattr(estimator, "coef_") or hasattr(estimator, "coefs_"), "the estimator is not fitted")
@@ -78,6 +82,8 @@ def read_linear(estimator: Any, total: float) -> Fitted:
     require(not getattr(estimator, "positive", False), "an estimator with positive=True cannot be imported")
     weight = np.atleast_2d(np.asarray(estimator.coef_, np.float64))
     bias = np.broadcast_to(np.asarray(estimator.intercept_, np.float64), len(weight))
+    if is_a(estimator, "LinearSVC"):
+        return read_linear_svc(estimator, Layer(weight, bias, 1 / float(estimator.C)))
     if is_a(estimator, "LogisticRegression"):
         layer, target = to_classes(Layer(weight, bias, logistic_delta(estimator)), estimator.classes_)
         penalize_bias = estimator.solver == "liblinear"
@@ -92,6 +98,19 @@ def read_linear(estimator: Any, total: float) -> Fitted:
     alpha = getattr(estimator, "alpha", 0.0)
     require(np.ndim(alpha) == 0, "a Ridge with several alphas cannot be imported")
     return Fitted([Layer(weight, bias, float(alpha))], {"kind": "number"}, True)
+
+
+def read_linear_svc(estimator: Any, layer: Layer) -> Fitted:
+    """C times the sum of squared hinges and |w|^2 / 2, the intercept's weight among them: delta is 1 / C."""
+    require(estimator.loss == "squared_hinge", "a LinearSVC with loss='hinge' cannot be imported: fit 'squared_hinge'")
+    require(estimator.penalty == "l2", "an l1 penalty cannot be imported: only l2")
+    advice = "label them 0 and 1, or fit LogisticRegression"
+    target: Mapping[str, Any] = {"kind": "binary"}
+    require(
+        list(estimator.classes_) == [0, 1], f"a LinearSVC of other classes than 0 and 1 cannot be imported: {advice}"
+    )
+    require(estimator.intercept_scaling == 1, "a LinearSVC with intercept_scaling cannot be imported: use 1")
+    return Fitted([layer], target, True, True, class_weights(estimator, target), "squared_hinge")
 
 
 def class_weights(estimator: Any, target: Mapping[str, Any]) -> Mapping[str, float] | None:

@@ -29,7 +29,7 @@ class Imports(ExampleOperations):
         training: Spec | None = None,
         policy: Spec | None = None,
     ) -> Flow[responses.Job]:
-        """Create a model whose first version is a fitted estimator: scikit-learn's LogisticRegression,
+        """Create a model whose first version is a fitted estimator: scikit-learn's LogisticRegression, LinearSVC,
         LinearRegression, Ridge, PoissonRegressor, MLPClassifier or MLPRegressor, a Pipeline of StandardScaler,
         OneHotEncoder and ColumnTransformer that ends in one of them, or torch's Sequential of Linear and ReLU.
 
@@ -46,7 +46,9 @@ class Imports(ExampleOperations):
         body = {
             **{"name": name, "input": made.input, "target": made.target},
             **{"architecture": made.architecture, "regularizer": made.regularizer},
-            **without_none({"class_weight": made.class_weight, "training": training, "policy": policy}),
+            **without_none(
+                {"loss": made.loss, "class_weight": made.class_weight, "training": training, "policy": policy}
+            ),
         }
         created = yield from self.begin_import(body)
         try:
@@ -70,6 +72,8 @@ class Imports(ExampleOperations):
             found = yield from self.ask(responses.Model, "GET", path("models", body["name"]))
             parts = {"input": found.input, "target": found.target}
             parts |= {"architecture": found.architecture, "regularizer": found.regularizer}
+            if "loss" in body:
+                parts["loss"] = found.loss["kind"]
             if found.champion is not None or not all(says(found, body[name]) for name, found in parts.items()):
                 raise
             return False

@@ -29,6 +29,7 @@ class Models(Caller):
         target_kind: str | None = None,
         architecture: Spec | None = None,
         regularizer: Spec | None = None,
+        loss: Spec | str | None = None,
         class_weight: Mapping[Any, float] | None = None,
         training: Spec | None = None,
         policy: Spec | None = None,
@@ -39,11 +40,14 @@ class Models(Caller):
         read from it, and the target is the name of a column. ``id``, ``subject`` and ``weight`` name columns that are
         no features, ``target_kind`` says what the target is where its values do not. No row is sent. The model that is
         returned shows what was read; ``amend.read_schema`` does so without making one.
+
+        ``loss`` is for another than the target's own: ``"squared_hinge"`` of yes and no, ``"huber"`` of a number.
         """
         if frames.is_frame(input):
             names = {"id": id, "subject": subject, "weight": weight}
             input, target = describe_frame(input, target, **names, target_kind=target_kind)
-        parts = {"architecture": architecture, "regularizer": regularizer, "training": training, "policy": policy}
+        parts: dict[str, Any] = {"architecture": architecture, "regularizer": regularizer, "loss": loss}
+        parts |= {"training": training, "policy": policy}
         if class_weight is not None:
             parts["class_weight"] = {str(label): times for label, times in class_weight.items()}
         body = {"name": name, "input": input, "target": target, **without_none(parts)}
@@ -71,21 +75,22 @@ class Models(Caller):
         *,
         regularizer: Spec | None = None,
         architecture: Spec | None = None,
+        loss: Spec | str | None = None,
         input: Spec | None = None,
         target: Spec | None = None,
         revert: int | None = None,
     ) -> Flow[responses.Changed]:
-        """Give the model another regularizer or architecture, other columns or classes; or undo the change at a
+        """Give the model another regularizer, architecture or loss, other columns or classes; or undo the change at a
         position. A column says in ``was`` how it was called, and in ``default`` what examples from before have in it;
         ``merge`` says which value, or class, stands for one that is gone.
         """
-        parts = {"regularizer": regularizer, "architecture": architecture, "input": input, "target": target}
-        body = without_none({**parts, "revert": revert})
+        parts = {"regularizer": regularizer, "architecture": architecture, "loss": loss}
+        body = without_none({**parts, "input": input, "target": target, "revert": revert})
         return self.ask(responses.Changed, "POST", path("models", model, "changes"), body)
 
     @listing
     def changes(self, model: str) -> Pages[responses.Change]:
-        """Changes of regularizer, architecture, columns and classes, and corrections of examples, the newest first."""
+        """Changes of regularizer, architecture, loss, columns, classes, and corrections of examples, newest first."""
         return Pages(responses.Change, path("models", model, "changes"))
 
     @operation

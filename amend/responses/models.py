@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from amend.responses.base import Answer
 
 
@@ -43,6 +45,8 @@ class Model(Answer, frozen=True):
     """Changes that the champion does not stand for yet."""
     created_at: datetime
     held: Held | None = None
+    loss: dict[str, Any] = msgspec.field(default_factory=dict)
+    """What training minimises."""
     class_weight: dict[str, float] | None = None
     """What examples of each class count more in training."""
     mlflow: dict[str, str] | None = None
@@ -66,8 +70,8 @@ class Changed(Answer, frozen=True):
 
 
 class Change(Answer, frozen=True):
-    """A change of the model: of its ``kind``, regularizer or architecture, to ``value``; or of some ``examples``, which
-    were corrected (``replaced``)."""
+    """A change of the model: of its ``kind``, regularizer, architecture or loss, to ``value``; or of some
+    ``examples``, which were corrected (``replaced``)."""
 
     position: int
     kind: str

@@ -8,9 +8,11 @@ from amend.responses.base import Answer
 
 
 class Prediction(Answer, frozen=True):
-    """``mean`` for yes/no, numbers and counts; ``class_`` where there are classes."""
+    """``mean`` for yes/no, numbers and counts; ``class_`` where there are classes, beside a ``score`` where the loss is
+    a squared hinge."""
 
     mean: float | None = None
+    score: float | None = None
     class_: int | str | None = msgspec.field(default=None, name="class")
     probabilities: dict[str, float] | None = None
 

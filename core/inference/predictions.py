@@ -6,21 +6,24 @@ from typing import Any, TypedDict
 
 from numpy.typing import NDArray
 
-from ..kprior.model.spec import Target
+from ..kprior.model.spec import PredictorSpec, gives_scores
 
 Prediction = TypedDict(
-    "Prediction", {"mean": float, "class": int | str, "probabilities": dict[str, float]}, total=False
+    "Prediction", {"mean": float, "score": float, "class": int | str, "probabilities": dict[str, float]}, total=False
 )
-"""One answer: `mean` for yes/no, numbers and counts; `class` where there are classes."""
+"""One answer: `mean` for yes/no, numbers and counts; `class` where there are classes, beside a `score` where the loss
+is a squared hinge: above 0 for class 1, and no probability."""
 
 
-def to_predictions(target: Target, mean: NDArray[Any]) -> list[Prediction]:
+def to_predictions(spec: PredictorSpec, mean: NDArray[Any]) -> list[Prediction]:
     """Predicted means (n, K) of a spec's target.
 
     >>> import numpy as np
-    >>> to_predictions({"kind": "binary"}, np.array([[0.25]]))
-    [{'mean': 0.25, 'class': 0}]
+    >>> spec, f = {"target": {"kind": "binary"}}, np.array([[0.25]])
+    >>> to_predictions(spec, f), to_predictions(spec | {"loss": {"kind": "squared_hinge"}}, f)
+    ([{'mean': 0.25, 'class': 0}], [{'score': 0.25, 'class': 1}])
     """
+    target = spec["target"]
     if target["kind"] == "classes":
         values = target["values"]
         names = [str(value) for value in values]
@@ -30,6 +33,8 @@ def to_predictions(target: Target, mean: NDArray[Any]) -> list[Prediction]:
             for i, p in zip(best, mean.tolist(), strict=True)
         ]
     numbers = mean[:, 0].tolist()
+    if gives_scores(spec):
+        return [{"score": f, "class": int(f > 0)} for f in numbers]
     if target["kind"] == "binary":
         return [{"mean": p, "class": int(p > 0.5)} for p in numbers]
     return [{"mean": v} for v in numbers]

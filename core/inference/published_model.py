@@ -35,7 +35,7 @@ class PublishedModel:
         described = spec["input"]
         x = to_codes(described["columns"], given) if described["kind"] == "table" else np.asarray(given, np.float64)
         x = check_numbers(x, described)
-        return pd.DataFrame(to_predictions(spec["target"], self.model.predict_means(x)) if len(x) else [])
+        return pd.DataFrame(to_predictions(spec, self.model.predict_means(x)) if len(x) else [])
 
 
 def to_codes(columns: list[Column], given: Any) -> NDArray[np.float64]:

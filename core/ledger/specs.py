@@ -50,6 +50,10 @@ def layout_at(session: Session, model_id: int, at: int) -> Layout:
 
 def part_of(spec: Spec, kind: ChangeKind) -> SpecPart:
     """What a change of this kind changes."""
+    if kind is ChangeKind.LOSS:
+        from core.kprior.model.spec import loss_of
+
+        return loss_of(spec)
     return cast("dict[str, SpecPart]", spec)[kind.value]
 
 

@@ -6,7 +6,10 @@ import torch
 
 from core.errors import Invalid
 from core.kprior import Predictor
-from core.kprior.model.spec import Spec, column_names, values_of
+from core.kprior.model.spec import Spec, column_names, default_loss, loss_of, values_of
+
+OTHER_LOSSES = (("squared_hinge", "binary"), ("huber", "number"))
+"""Losses that are no target's own, and the target of each."""
 
 
 def build_shapes(spec: Spec) -> Predictor:
@@ -18,6 +21,7 @@ def build_shapes(spec: Spec) -> Predictor:
 
 def check_buildable(spec: Spec, max_parameters: int) -> None:
     """Invalid, if the engine could not build the model or its weights are more than an operator allows."""
+    check_loss(spec)
     try:
         size = build_shapes(spec).size
     except (ValueError, RuntimeError) as error:
@@ -26,6 +30,20 @@ def check_buildable(spec: Spec, max_parameters: int) -> None:
         message = f"{size} weights; {max_parameters} are allowed here"
         raise Invalid.at(("architecture",), "model_too_large", message)
     check_regularizer(spec, size)
+
+
+def check_loss(spec: Spec) -> None:
+    """Invalid, if the loss is none of the target, or the architecture has no use for it."""
+    loss, target = loss_of(spec)["kind"], spec["target"]["kind"]
+    if loss == default_loss(spec["target"])["kind"]:
+        return
+    if (loss, target) not in OTHER_LOSSES:
+        ours = sorted({default_loss(spec["target"])["kind"], *(name for name, kind in OTHER_LOSSES if kind == target)})
+        message = f"{loss!r} is no loss of a target of kind {target!r}, which has {' and '.join(ours)}"
+        raise Invalid.at(("loss",), "loss_unsuitable", message)
+    if spec["architecture"]["kind"] != "linear":
+        message = f"{loss!r} is for linear models; a network has the loss of its target"
+        raise Invalid.at(("loss",), "loss_unsuitable", message)
 
 
 def check_class_weight(spec: Spec) -> None:

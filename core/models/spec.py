@@ -1,4 +1,4 @@
-"""What callers may say that a model is: input schema, target family, architecture, regularizer.
+"""What callers may say that a model is: input schema, target family, architecture, regularizer, loss.
 
 Checked here; stored and built as the plain dictionaries of `core.kprior.model.spec`.
 """
@@ -252,6 +252,32 @@ class L2RegularizerSchema(Strict):
         return self
 
 
+class OwnLossSchema(Strict):
+    """What a target has unless it is told otherwise: `log` for classes, `squared` for numbers, `poisson` for counts."""
+
+    kind: Literal["log", "squared", "poisson"]
+
+
+class SquaredHingeLossSchema(Strict):
+    """max(0, 1 - s f)^2 with s = 1 or -1, for yes and no: a support vector machine. It gives a score and no
+    probability.
+    """
+
+    kind: Literal["squared_hinge"]
+
+
+class HuberLossSchema(Strict):
+    """Half the squared error up to a threshold, and linear beyond, for numbers: an outlier pulls no harder."""
+
+    kind: Literal["huber"]
+    threshold: float = Field(1.35, gt=0, description="In the units of the target.")
+
+
+def as_object(value: Any) -> Any:
+    """`"huber"` is short for `{"kind": "huber"}`."""
+    return {"kind": value} if isinstance(value, str) else value
+
+
 InputSchema = Annotated[VectorInputSchema | ImageInputSchema | TableInputSchema, Field(discriminator="kind")]
 TargetSchema = Annotated[
     BinaryTargetSchema | ClassesTargetSchema | NumberTargetSchema | CountTargetSchema, Field(discriminator="kind")
@@ -266,6 +292,10 @@ ArchitectureSchema = Annotated[
     Field(discriminator="kind"),
 ]
 RegularizerSchema = L2RegularizerSchema
+LossSchema = Annotated[
+    Annotated[OwnLossSchema | SquaredHingeLossSchema | HuberLossSchema, Field(discriminator="kind")],
+    BeforeValidator(as_object),
+]
 ClassWeightSchema = Annotated[
     dict[Annotated[str, Field(max_length=200)], Annotated[float, Field(gt=0, le=1e6)]],
     Field(min_length=1, max_length=10_000),
@@ -283,6 +313,12 @@ class SpecSchema(Strict):
         None,
         description="What the weight of an example is multiplied by in training, for classes by their text (0 and 1 of"
         " a binary target); 1 for those that are not named. Figures do not count by it.",
+        exclude_if=is_none,
+    )
+
+    loss: LossSchema | None = Field(
+        None,
+        description="What training minimises, where that is not the target's own loss. The name alone will do.",
         exclude_if=is_none,
     )
 

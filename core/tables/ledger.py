@@ -35,6 +35,7 @@ class ChangeKind(StrEnum):
     ARCHITECTURE = "architecture"
     INPUT = "input"
     TARGET = "target"
+    LOSS = "loss"
 
 
 class Change(Base):
@@ -65,7 +66,8 @@ class Change(Base):
     first: Mapped[int] = mapped_column(BigInteger)
     kind: Mapped[ChangeKind] = mapped_column(named(ChangeKind))
     value: Mapped[SpecPart | None] = mapped_column(Json)
-    """The new regularizer, architecture, input or target; of the last two with what it says of rows from before."""
+    """The new regularizer, architecture, loss, input or target; of the last two with what it says of rows from before.
+    """
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 

@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 import core
 from core.kprior import State
 from core.kprior.model.architectures import ENTRY_POINTS
-from core.kprior.model.spec import Spec
+from core.kprior.model.spec import Spec, gives_scores
 
 FOLDERS = ("kprior/model", "inference")
 """Of core: all that predicting needs. They import by relative names, so a copy of them is a package, too."""
@@ -100,4 +100,6 @@ def signature(spec: Spec) -> ModelSignature:
         "classes": {"class": open_, "probabilities": open_},
     }
     given = outputs.get(spec["target"]["kind"], {"mean": number})
+    if gives_scores(spec):
+        given = {"score": number, "class": whole}
     return ModelSignature(inputs=inputs, outputs=Schema([ColSpec(kind, name) for name, kind in given.items()]))

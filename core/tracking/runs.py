@@ -15,7 +15,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, 
 
 from core.kprior import Predictor
 from core.kprior.curvature import is_wide
-from core.kprior.model.spec import Spec, is_network
+from core.kprior.model.spec import Spec, is_network, loss_of
 from core.models.policy import policy_of
 from core.tables.jobs import Job, JobState
 from core.tables.versions import Comparison, Version
@@ -117,6 +117,7 @@ def version_params(version: Version, spec: Spec, lineage: Lineage) -> dict[str, 
         "solver": solver(spec),
         "architecture": descriptions.describe_part(spec["architecture"]),
         "regularizer": descriptions.describe_part(spec["regularizer"]),
+        "loss": descriptions.describe_part(loss_of(spec)),
         "memory_size": version.memory.get("size"),
         "memory_fraction": version.memory.get("fraction"),
         "memory_select": policy_of(lineage.model).memory.select,

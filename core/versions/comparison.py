@@ -10,8 +10,9 @@ import torch
 from core.kprior import Data, Examples, State
 from core.kprior.data.codec import Tensors, join_groups, take_group
 from core.kprior.data.partitioned import accumulate
+from core.kprior.model.spec import loss_of
 from core.kprior.passes.accumulator import Combined
-from core.versions.evaluation import Evaluation, Mean, choices, weights_of
+from core.versions.evaluation import Evaluation, Mean, weights_of
 
 SIGMAS = 2.0
 """Standard errors of a difference beyond which it is not put down to chance."""
@@ -30,6 +31,8 @@ class PairedEvaluation(Combined):
         self._apart, self._y = Mean(), Mean()
         self._differences = {name: Mean() for name in ("loss", *(["accuracy"] if self.one.classifies else []))}
         self._largest = 0.0
+        self.alike = loss_of(one.spec) == loss_of(other.spec)
+        """Whether losses, and predictions, are in the same units."""
 
     def empty(self) -> Self:
         return type(self)(self.one.state, self.other.state)
@@ -42,7 +45,7 @@ class PairedEvaluation(Combined):
             mean.add(left[name].double() - right[name].double(), v)
         self._raise_to(float((a - b).abs().max()))
         if self.one.classifies:
-            self._apart.add(torch.from_numpy(choices(a) != choices(b)), v)
+            self._apart.add(torch.from_numpy(self.one.choose(a) != self.other.choose(b)), v)
         else:
             self._apart.add(((a - b).double() ** 2).sum(1).cpu(), v)
             self._y.add(y[:, 0].cpu(), v)
@@ -86,21 +89,23 @@ class PairedEvaluation(Combined):
     @property
     def largest(self) -> float | None:
         """The largest difference of any prediction: of probabilities, or of means. None without rows."""
-        return self._largest if self.one.count and math.isfinite(self._largest) else None
+        told = self.one.count and math.isfinite(self._largest) and self.one.scores == self.other.scores
+        return self._largest if told else None
 
     @property
     def worse(self) -> str | None:
         """The figure in which the second version is worse than the first, by more than chance would have it.
 
         A paired test: the mean of the rows' differences against its standard error. The loss decides, and the accuracy
-        where the losses are equal, as far as anybody knows. None also if there are too few rows to tell.
+        where the losses are equal, as far as anybody knows, or of different kinds. None also if there are too few rows
+        to tell.
         """
         if self.one.count < FEWEST:
             return None
-        if "loss" in self.one.metrics and "loss" not in self.other.metrics:
+        if self.alike and "loss" in self.one.metrics and "loss" not in self.other.metrics:
             return "loss"  # it is no finite number
         loss, accuracy = self._differences["loss"], self._differences.get("accuracy")
-        if not abs(loss.value) <= SIGMAS * loss.error:
+        if self.alike and not abs(loss.value) <= SIGMAS * loss.error:
             return "loss" if loss.value < 0 else None
         return "accuracy" if accuracy is not None and accuracy.value > SIGMAS * accuracy.error else None
 

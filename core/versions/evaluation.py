@@ -14,6 +14,7 @@ from torch import Tensor
 from core.kprior import Data, Examples, State
 from core.kprior.data.codec import Tensors
 from core.kprior.data.partitioned import accumulate
+from core.kprior.model.spec import gives_scores
 from core.kprior.passes.accumulator import Accumulator, Combined
 from core.kprior.passes.moments import LEAST, Moments
 from core.tables.figures import EvaluationFigures, ReliabilityBin
@@ -85,6 +86,8 @@ class Evaluation(Accumulator):
         self.state = state
         self.target: str = state.spec["target"]["kind"]
         self.classifies = self.target in ("binary", "classes")
+        self.scores = gives_scores(state.spec)
+        """Whether classes are told by a score, and no probability."""
         self.work = 2.0 * state.predictor.size
         classes = max(2, state.predictor.family.outputs)
         self._loss, self._square, self._right = Mean(), Mean(), Mean()
@@ -124,7 +127,7 @@ class Evaluation(Accumulator):
         if not self.classifies:
             self._square.add(((mean - y).double() ** 2).sum(1).cpu(), weight)
             return {"loss": loss}
-        guess, truth = choices(mean), choices(y)
+        guess, truth = self.choose(mean), choices(y)
         hits = torch.from_numpy(truth == guess)
         self._right.add(hits, weight)
         for row, classes in zip(self._classes, (truth[truth == guess], guess, truth), strict=False):
@@ -132,6 +135,8 @@ class Evaluation(Accumulator):
         self._classes[3] += np.bincount(truth, weight.numpy(), minlength=self._classes.shape[1])
         if self._confusion is not None:
             np.add.at(self._confusion, (truth, guess), 1)
+        if self.scores:
+            return {"loss": loss, "accuracy": hits}
         # of two classes: how often it is the second; of more: how often the likeliest is right
         if self.target == "binary":
             confidence, right = mean[:, 0].double().cpu().numpy(), truth == 1
@@ -142,6 +147,10 @@ class Evaluation(Accumulator):
         v = weight.numpy()
         np.add.at(self._bins, place, np.stack([confidence * v, right * v, v, np.ones(len(y))], 1))
         return {"loss": loss, "accuracy": hits}
+
+    def choose(self, mean: Tensor) -> NDArray[np.int64]:
+        """The class of each row, by its mean or its score."""
+        return choices(mean, 0.0 if self.scores else 0.5)
 
     def empty(self) -> Self:
         return type(self)(self.state)
@@ -185,7 +194,8 @@ class Evaluation(Accumulator):
         """accuracy, calibration and f1 of classes, auc of yes/no, rmse and r2 of numbers, and the loss: 0 for a model
         that is certain and right.
 
-        The loss is the log loss of classes, half the squared error of numbers, half the deviance of counts;
+        The loss is that of the model: the log loss of classes, half the squared error of numbers, half the deviance of
+        counts, or the squared hinge, which has no calibration, or Huber's;
         calibration is the expected calibration error; f1 is that of yes, or the mean over the classes. What begins
         with `baseline_` is what the best constant answer would get on the same rows: the commonest class, or the mean.
         Rows count by their weights, as scikit-learn's `sample_weight` has it, but for auc and f1; the weights of
@@ -199,7 +209,9 @@ class Evaluation(Accumulator):
             found["heaviest"] = heaviest
         if self.classifies:
             found |= {"accuracy": self._right.value, "accuracy_se": self._right.error}
-            found["calibration"] = float(np.abs(self._bins[:, 0] - self._bins[:, 1]).sum() / self._bins[:, 2].sum())
+            if not self.scores:
+                off = np.abs(self._bins[:, 0] - self._bins[:, 1]).sum()
+                found["calibration"] = float(off / self._bins[:, 2].sum())
             matched, predicted, actual = self._classes[:3, 1:] if self.target == "binary" else self._classes[:3]
             found |= f1_score(matched, predicted, actual, None if self.target == "binary" else self._confusion)
             found["baseline_accuracy"] = float(self._classes[3].max() / self._classes[3].sum())
@@ -220,7 +232,7 @@ class Evaluation(Accumulator):
             {"confidence": c / v, "accuracy": r / v, "count": int(n)} for c, r, v, n in sums.tolist()
         ]
         confusion = None if self._confusion is None else self._confusion.tolist()
-        return {"confusion": confusion, "reliability": reliability}
+        return {"confusion": confusion} if self.scores else {"confusion": confusion, "reliability": reliability}
 
 
 def weights_of(chunk: Examples) -> Tensor:
@@ -228,9 +240,9 @@ def weights_of(chunk: Examples) -> Tensor:
     return torch.ones(len(chunk), dtype=torch.float64) if chunk.weight is None else chunk.weight.double().cpu()
 
 
-def choices(mean: Tensor) -> NDArray[np.int64]:
-    """The likeliest class of each row."""
-    chosen = mean[:, 0] > 0.5 if mean.shape[1] == 1 else mean.argmax(1)
+def choices(mean: Tensor, cut: float = 0.5) -> NDArray[np.int64]:
+    """The likeliest class of each row; of two, the second above the cut."""
+    chosen = mean[:, 0] > cut if mean.shape[1] == 1 else mean.argmax(1)
     made: NDArray[np.int64] = chosen.long().cpu().numpy()
     return made
 

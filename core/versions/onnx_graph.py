@@ -16,7 +16,7 @@ from core.kprior import Predictor, State
 from core.kprior.model.architectures import Convolutional, Kernel, Linear
 from core.kprior.model.categories import spellings_of
 from core.kprior.model.encoders import TableEncoder
-from core.kprior.model.spec import Column, dtype_of, values_of
+from core.kprior.model.spec import Column, dtype_of, gives_scores, values_of
 
 OPSETS = {"": 17, "ai.onnx.ml": 3}
 """Old enough for runtimes of some years ago."""
@@ -215,13 +215,15 @@ def pair(value: int | tuple[int, ...]) -> tuple[int, ...]:
 def add_family(graph: Graph, predictor: Predictor, f: str) -> None:
     """From outputs to means, and the class that they say."""
     target, outputs = predictor.spec["target"], predictor.family.outputs
+    scores = gives_scores(predictor.spec)
     operator = {"binary": "Sigmoid", "count": "Exp", "classes": "Softmax", "number": "Identity"}[target["kind"]]
+    operator = "Identity" if scores else operator
     axis: dict[str, Any] = {"axis": 1} if operator == "Softmax" else {}
     mean = graph.add(operator, f, **axis)
-    name = "probabilities" if target["kind"] == "classes" else "mean"
+    name = "probabilities" if target["kind"] == "classes" else "score" if scores else "mean"
     graph.output(name, graph.cast(mean, np.float32), TensorProto.FLOAT, [outputs])
     if target["kind"] == "binary":
-        above = graph.add("Greater", mean, graph.constant(np.array(0.5)))
+        above = graph.add("Greater", mean, graph.constant(np.array(0.0 if scores else 0.5)))
         place = graph.add("Reshape", graph.cast(above, np.int64), graph.constant(np.array([-1])))
         graph.output("class", place, TensorProto.INT64)
     elif target["kind"] == "classes":

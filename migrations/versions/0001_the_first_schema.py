@@ -174,6 +174,7 @@ def upgrade() -> None:
                 "architecture",
                 "input",
                 "target",
+                "loss",
                 name="changekind",
                 native_enum=False,
                 length=20,

@@ -119,6 +119,8 @@ def on_invalid_request(request: Request, error: Exception) -> Response:
     where = ".".join(str(step) for step in first["loc"]) or "body"
     # the same code as where the policy alone is changed
     code = "policy_invalid" if first["loc"][:1] == ["policy"] else "request_invalid"
+    if first["loc"][:1] == ["loss"] and found[0]["type"] == "union_tag_invalid":
+        code = "loss_unknown"
     return respond(422, code, f"{where}: {first['msg']}", places, request=request)
 
 

@@ -1,1 +1,1 @@
-"""Models: created, described, given another policy, deleted; and changed in regularizer or architecture."""
+"""Models: created, described, given another policy, deleted; and changed in regularizer, architecture or loss."""

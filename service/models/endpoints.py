@@ -11,6 +11,7 @@ from starlette.responses import Response
 from core import ledger
 from core.erasure import deleted_models
 from core.jobs import holds, queue
+from core.kprior.model.spec import loss_of
 from core.ledger.specs import page_changes, spec_at, value_before, with_part
 from core.models import catalog
 from core.models.building import check_buildable, check_class_weight
@@ -65,6 +66,7 @@ def model_answer(session: Session, model: Model, context: Context) -> ModelAnswe
     return ModelAnswer.model_validate(
         {
             **spec,
+            "loss": loss_of(spec),
             "name": model.name,
             "training": model.training,
             "policy": model.policy,
@@ -160,8 +162,8 @@ def resume_model(name: Name, caller: Admin, write: Write) -> Response:
 def list_changes(
     name: Name, caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None
 ) -> Page[ChangedAnswer]:
-    """Changes of regularizer, architecture, input and target, and corrections of examples, the newest first. Examples
-    that were added or removed are not among them.
+    """Changes of regularizer, architecture, loss, input and target, and corrections of examples, the newest first.
+    Examples that were added or removed are not among them.
     """
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
@@ -176,7 +178,7 @@ def list_changes(
     responses=problem_responses(404, 409),
 )
 def change_model(name: Name, body: ModelChange, caller: Admin, context: ContextDep, write: Write) -> Response:
-    """Give the model another regularizer, another architecture, other columns or classes; or undo such a change by
+    """Give the model another regularizer, architecture or loss, other columns or classes; or undo such a change by
     another one. Examples from before are read as the new columns and classes have them.
     """
 

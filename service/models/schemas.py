@@ -14,6 +14,7 @@ from core.models.spec import (
     NAME,
     ArchitectureSchema,
     InputSchema,
+    LossSchema,
     RegularizerSchema,
     SpecSchema,
     Strict,
@@ -79,6 +80,7 @@ class ModelAnswer(BaseModel):
     target: TargetSchema
     architecture: ArchitectureSchema
     regularizer: RegularizerSchema
+    loss: LossSchema
     class_weight: dict[str, float] | None = Field(
         None, description="What examples of each class count more in training.", exclude_if=is_none
     )
@@ -108,8 +110,8 @@ class PolicyPatch(Strict):
 
 
 class ModelChange(Strict):
-    """New parts of the spec: regularizer, architecture, columns of a table, target; or the position of a change that
-    shall be undone.
+    """New parts of the spec: regularizer, architecture, loss, columns of a table, target; or the position of a change
+    that shall be undone.
     """
 
     model_config = ConfigDict(
@@ -118,6 +120,7 @@ class ModelChange(Strict):
 
     regularizer: RegularizerSchema | None = None
     architecture: ArchitectureSchema | None = None
+    loss: LossSchema | None = None
     input: ChangedTableSchema | None = Field(
         None, description="All columns that there are from now on; what became of those before is found by name."
     )
@@ -132,7 +135,9 @@ class ModelChange(Strict):
     @model_validator(mode="after")
     def not_empty(self) -> ModelChange:
         if bool(self.parts()) == (self.revert is not None):
-            message = "give a regularizer, an architecture, an input, a target; or the position of a change to revert"
+            message = (
+                "give a regularizer, an architecture, a loss, an input, a target; or the position of a change to revert"
+            )
             raise ValueError(message)
         return self
 
@@ -141,6 +146,7 @@ class ModelChange(Strict):
         given = [
             (ChangeKind.INPUT, self.input),
             (ChangeKind.TARGET, self.target),
+            (ChangeKind.LOSS, self.loss),
             (ChangeKind.REGULARIZER, self.regularizer),
             (ChangeKind.ARCHITECTURE, self.architecture),
         ]

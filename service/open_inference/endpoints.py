@@ -104,7 +104,7 @@ def metadata_of(context: Context, name: str, n: int | None, caller: Caller) -> M
         versions=versions,
         platform="amend",
         inputs=described(tensors.metadata_of_input(spec["input"])),
-        outputs=described(tensors.metadata_of_output(spec["target"])),
+        outputs=described(tensors.metadata_of_output(spec)),
     )
 
 
@@ -164,7 +164,7 @@ def answer(name: str, loaded: CachedVersion, body: bytes, head_bytes: str | None
     given = loaded.model.spec["input"]
     check(loaded, tensors.count_rows(asked.inputs, given), most)
     x = tensors.read_rows(asked.inputs, tail, given, loaded.inputs)
-    made = tensors.tensors_of(loaded.model.spec["target"], predict_means(name, loaded, x, tensors.WHERE))
+    made = tensors.tensors_of(loaded.model.spec, predict_means(name, loaded, x, tensors.WHERE))
     everywhere = asked.parameters.get("binary_data_output") is True
     outputs: list[dict[str, Any]] = []
     chunks = [b""]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from core.errors import Invalid
 from core.inference.predictions import to_predictions
-from core.kprior.model.spec import Column, Input, Target, shape_of
+from core.kprior.model.spec import Column, Input, PredictorSpec, gives_scores, shape_of
 from service.examples.objects import decode_or_refuse
 from service.parsing.inputs import Inputs
 from service.parsing.inputs.tables import TableInputs
@@ -105,16 +105,17 @@ def datatype_of(column: Column) -> str:
     return {"number": "FP64", "boolean": "BOOL", "date": "BYTES"}[column["type"]]
 
 
-def metadata_of_output(target: Target) -> list[tuple[str, str, list[int]]]:
+def metadata_of_output(spec: PredictorSpec) -> list[tuple[str, str, list[int]]]:
     """Name, type and shape of the tensors that a model gives.
 
-    >>> metadata_of_output({"kind": "classes", "values": ["cat", "dog"]})
+    >>> metadata_of_output({"target": {"kind": "classes", "values": ["cat", "dog"]}})
     [('class', 'BYTES', [-1, 1]), ('probabilities', 'FP64', [-1, 2])]
     """
+    target = spec["target"]
     if target["kind"] == "classes":
         kind = "INT64" if all(isinstance(value, int) for value in target["values"]) else "BYTES"
         return [("class", kind, [-1, 1]), ("probabilities", "FP64", [-1, len(target["values"])])]
-    mean = ("mean", "FP64", [-1, 1])
+    mean = ("score" if gives_scores(spec) else "mean", "FP64", [-1, 1])
     return [mean, ("class", "INT64", [-1, 1])] if target["kind"] == "binary" else [mean]
 
 
@@ -251,11 +252,11 @@ def values_of_bytes(tensor: TensorIn, data: bytes, i: int) -> NDArray[Any] | lis
     return texts
 
 
-def tensors_of(target: Target, mean: NDArray[Any]) -> list[TensorOut]:
+def tensors_of(spec: PredictorSpec, mean: NDArray[Any]) -> list[TensorOut]:
     """Predicted means (n, K) as output tensors, with the values that all our answers have."""
-    made = []
-    predictions = to_predictions(target, mean)
-    for name, datatype, (_, width) in metadata_of_output(target):
+    made, target = [], spec["target"]
+    predictions = to_predictions(spec, mean)
+    for name, datatype, (_, width) in metadata_of_output(spec):
         parameters: Parameters = {}
         if name == "probabilities":
             values: list[Any] = mean.ravel().tolist()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from starlette.responses import Response
 
 from core.errors import Unsupported
-from core.kprior.model.spec import Target, values_of
+from core.kprior.model.spec import PredictorSpec, gives_scores, values_of
 from core.versions.queries import LAST
 from service import metrics
 from service.context import ContextDep
@@ -84,22 +84,24 @@ def predict_pieces(name: str, loaded: CachedVersion, x: NDArray[Any], ids: pa.St
 
 def to_table(loaded: CachedVersion, mean: NDArray[Any], ids: pa.StringArray | None) -> pa.Table:
     """Predicted means (n, K), as `to_predictions` has them, in columns."""
-    made = to_columns(loaded.model.spec["target"], mean.astype(np.float64))
+    made = to_columns(loaded.model.spec, mean.astype(np.float64))
     return pa.table(made if ids is None else {"id": ids, **made})
 
 
-def to_columns(target: Target, mean: NDArray[np.float64]) -> dict[str, pa.Array]:
+def to_columns(spec: PredictorSpec, mean: NDArray[np.float64]) -> dict[str, pa.Array]:
     """
-    >>> to_columns({"kind": "binary"}, np.array([[0.25], [np.nan]]))["class"].to_pylist()
+    >>> to_columns({"target": {"kind": "binary"}}, np.array([[0.25], [np.nan]]))["class"].to_pylist()
     [0, None]
     """
+    target = spec["target"]
     bad = ~np.isfinite(mean).all(1)
     if target["kind"] == "classes":
         best = Targets(target).to_column(np.where(bad, 0, mean.argmax(1) if len(mean) else 0).astype(np.float64))
         each = [pa.array(mean[:, k], mask=bad) for k in range(mean.shape[1])]
         shares = pa.StructArray.from_arrays(each, [str(value) for value in values_of(target)], mask=pa.array(bad))
         return {"class": pa.array(best, mask=bad) if bad.any() else best, "probabilities": shares}
-    means = {"mean": pa.array(mean[:, 0], mask=bad)}
+    scores = gives_scores(spec)
+    means = {"score" if scores else "mean": pa.array(mean[:, 0], mask=bad)}
     if target["kind"] == "binary":
-        means["class"] = pa.array((mean[:, 0] > 0.5).astype(np.int8), mask=bad)
+        means["class"] = pa.array((mean[:, 0] > (0.0 if scores else 0.5)).astype(np.int8), mask=bad)
     return means

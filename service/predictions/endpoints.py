@@ -36,6 +36,7 @@ class OutputAnswer(BaseModel):
     """One prediction: `mean` for yes/no, numbers and counts; `class` where there are classes."""
 
     mean: float | None = None
+    score: float | None = Field(None, description="In place of `mean` where the loss is a squared hinge: above 0, 1.")
     class_: int | str | None = Field(None, alias="class")
     probabilities: dict[str, float] | None = None
 

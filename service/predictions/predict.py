@@ -102,7 +102,7 @@ def read_some(loaded: CachedVersion, body: bytes, check: Callable[[int], None]) 
 
 
 def predict_with(name: str, loaded: CachedVersion, x: NDArray[Any]) -> bytes:
-    outputs = to_predictions(loaded.model.spec["target"], predict_means(name, loaded, x))
+    outputs = to_predictions(loaded.model.spec, predict_means(name, loaded, x))
     return msgspec.json.encode({"version": loaded.model.number, "outputs": outputs})
 
 

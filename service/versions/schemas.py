@@ -85,6 +85,7 @@ class SpecAnswer(BaseModel):
     target: dict[str, object]
     architecture: dict[str, object]
     regularizer: dict[str, object]
+    loss: dict[str, object] | None = Field(None, description="Null: the target's own.", exclude_if=is_none)
     class_weight: dict[str, float] | None = Field(None, exclude_if=is_none)
 
 

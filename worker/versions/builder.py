@@ -23,9 +23,10 @@ from core.kprior import (
     train,
 )
 from core.kprior.curvature import is_wide
+from core.kprior.model.spec import loss_of
 from core.ledger.digest import DigestedData
 from core.tables.versions import FIRST, Version, VersionKind, VersionState
-from core.versions.evaluation import evaluate
+from core.versions.evaluation import Evaluation, evaluate
 from core.versions.history import VersionDraft
 from core.versions.imports import Imported
 from worker.attempt import JobAttempt, Progress
@@ -89,7 +90,7 @@ def adapt_tip(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tup
 
 def worse(snapshot: ModelSnapshot, parent: State, made: VersionDraft) -> bool:
     """Whether a version without a bound lost more on the holdout than chance would have it: nothing done is better."""
-    # of a parent that followed a change of columns or classes, that is what it says with what it does not know yet
+    # of a parent that followed a change of columns, classes or loss: what it says with what it does not know yet
     before = evaluate([parent], snapshot.holdout)[0].metrics
     if "loss" not in before:
         return False
@@ -175,6 +176,12 @@ def import_draft(attempt: JobAttempt, snapshot: ModelSnapshot, imported: Importe
     return complete_draft(attempt, snapshot, "imported", data.digest, state, cost, certificate)
 
 
+def frozen_metrics(frozen: Evaluation, ours: Evaluation) -> dict[str, float]:
+    """Figures of the first version; losses of another kind are none to put beside ours."""
+    same = loss_of(frozen.state.spec) == loss_of(ours.state.spec)
+    return {name: value for name, value in frozen.metrics.items() if same or not name.startswith("loss")}
+
+
 def complete_draft(
     attempt: JobAttempt,
     snapshot: ModelSnapshot,
@@ -196,7 +203,7 @@ def complete_draft(
     parent = snapshot.tip if kind is VersionKind.ADAPTED else None
     evaluation = ours.chart_data()
     if frozen or first is None:
-        evaluation["frozen"] = (frozen or [ours])[0].metrics
+        evaluation["frozen"] = frozen_metrics(frozen[0], ours) if frozen else ours.metrics
     return VersionDraft(
         state=state,
         kind=kind,

@@ -8,6 +8,7 @@ from functools import reduce
 from core.kprior import (
     AddData,
     ChangeInput,
+    ChangeLoss,
     ChangeModel,
     ChangeRegularizer,
     ChangeTarget,
@@ -19,6 +20,7 @@ from core.kprior import (
     Task,
 )
 from core.kprior.adaptation.schema import Untransferable, change_schema
+from core.kprior.model.spec import loss_of
 from core.kprior.passes.moments import encoder_fits
 from core.ledger import passes
 from core.ledger.digest import update_digest
@@ -64,7 +66,7 @@ def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) ->
     if parent.count + count_rows(added) - count_rows(removed) != snapshot.count:
         raise Unadaptable("examples that the version before stands for are purged")
     memory = snapshot.load_memory(parent, tip.position)
-    if not snapshot.reads(parent):
+    if not snapshot.reads(parent) or loss_of(parent.spec) != loss_of(snapshot.spec):
         with cost.timed():
             parent, memory = follow_schema(snapshot, tip, parent, memory, added)
     else:
@@ -81,11 +83,13 @@ def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) ->
 def follow_schema(
     snapshot: ModelSnapshot, tip: Version, parent: State, memory: Examples, added: Data
 ) -> tuple[State, Examples]:
-    """The tip and its memory in terms of the columns and classes that the model has now."""
+    """The tip and its memory in terms of the columns, the classes and the loss that the model has now."""
     with snapshot.context.database.read() as session:
         steps = steps_until(session, snapshot.model_id, snapshot.at, tip.position)
-    whole = reduce(Step.then, steps)
+    whole = reduce(Step.then, steps) if steps else Step(tip.position, None, None)
     tasks: list[Task] = [AddData(added)]
+    if loss_of(parent.spec) != loss_of(snapshot.spec):
+        tasks.append(ChangeLoss(loss_of(snapshot.spec)))
     if whole.input is not None and snapshot.spec["input"]["kind"] == "table":
         tasks.append(ChangeInput(snapshot.spec["input"], whole.input))
     if whole.target is not None:
@@ -95,7 +99,7 @@ def follow_schema(
     try:
         parent, memory = change_schema(parent, memory, tasks)
     except Untransferable as error:
-        raise Unadaptable(f"its input or target changed: {error}") from error
+        raise Unadaptable(f"its input, target or loss changed: {error}") from error
     if not snapshot.reads(parent):
         raise Unadaptable("its input or target is another")
     return parent, memory

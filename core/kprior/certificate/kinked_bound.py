@@ -3,7 +3,7 @@
 No derivative beyond the second says how curvature changes: it jumps, where an output passes a kink. But a row that
 passes none is a quadratic, and the memory has those that are nearest to theirs. With H the Hessian at the anchor w0,
 the `reach` s of all other rows is the largest |phi_i|^2 in H^-1 over their slack squared: none of them passes a kink
-between w0 and w0 + u while sqrt(s) |u|_H < 1. So with d = w - w0, and E the rows at hand, the memory and what was added,
+between w0 and w0 + u while sqrt(s) |u|_H < 1. So with d = w - w0, and E the rows at hand, memory and what was added,
 
     grad F(w) = k = g + G d + grad R(w) + sum_E phi (r(f) - r(f0) - r'(f0) (f - f0))    exactly, if sqrt(s) |d|_H < 1.
 

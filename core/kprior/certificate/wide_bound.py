@@ -22,7 +22,7 @@ without the constant that changes no prediction.
 **A free bias and a kinked loss.** Within a window, |V x~_i + b'| <= a for all rows and b' = beta + V c, the curvature
 along v is at least delta |V|^2 + sum_s (V x~_i + b')^2 l''_i, s being the rows whose slack is more than a. With
 (p + q)^2 >= (1 - e) q^2 - (1/e - 1) p^2 and e such that V keeps half of its penalty, that is at least
-|V|^2 delta/2 + b'^2 m, m = B_s (delta/2) / (tau + delta/2). The slope along v is <G - gamma c', V> + gamma b', so that the
+|V|^2 delta/2 + b'^2 m, m = B_s (delta/2) / (tau + delta/2). The slope along v is <G - gamma c', V> + gamma b', so the
 retrain has |V| <= n sqrt(2/delta) and |b'| <= n / sqrt(m), n^2 = |G - gamma c'|^2 (2/delta) + gamma^2 / m, if that is
 within the window: else the slope would be positive before.
 """

@@ -80,8 +80,9 @@ def ggn_rows(predictor: Predictor, w: Tensor, x: Tensor, y: Tensor | None = None
     With targets y (n, K), that of a kinked loss.
     """
     jacobian, f = predictor.jacobian(w, x), predictor.outputs(w, x)
-    kinked = predictor.family.kinked and y is not None
-    root = torch.diag_embed(predictor.family.curvature(y.to(f), f).sqrt()) if kinked else predictor.family.hessian_root(f)
+    root = predictor.family.hessian_root(f)
+    if y is not None and predictor.family.kinked:
+        root = torch.diag_embed(predictor.family.curvature(y.to(f), f).sqrt())
     return torch.einsum("nkl,nkp->nlp", root, jacobian).reshape(-1, jacobian.shape[-1])
 
 

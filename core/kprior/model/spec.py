@@ -260,6 +260,16 @@ def values_of(target: Target) -> list[int | str]:
     return [0, 1] if target["kind"] == "binary" else []
 
 
+def loss_of(spec: PredictorSpec) -> Loss:
+    """The loss of a model: its own, or that of its target."""
+    return spec.get("loss") or default_loss(spec["target"])
+
+
+def gives_scores(spec: PredictorSpec) -> bool:
+    """Whether a model tells classes by a score alone: a squared hinge has no probabilities."""
+    return loss_of(spec)["kind"] == "squared_hinge"
+
+
 def default_loss(target: Target) -> OwnLoss:
     """The loss that a target has unless it is told otherwise.
 

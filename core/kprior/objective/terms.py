@@ -113,8 +113,7 @@ class Term:
 
         Rows that are cached are added up shard by shard, too: who adds them up must not matter.
         """
-        options = {"with_hessian": hessian, "majorant": majorant}
-        total = Loss(self.predictor, w, temperature=self.temperature, **options)
+        total = Loss(self.predictor, w, with_hessian=hessian, temperature=self.temperature, majorant=majorant)
         if (data := self._shared(total)) is not None:
             self.count = data.accumulate(total).count
             return total

@@ -6,7 +6,6 @@ and gathers what the bound of a free bias needs (`certificate/wide_bound.py`).
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
 import torch
@@ -49,7 +48,9 @@ class Gradient(ModelAccumulator):
         """sum_i h'_i: the Hessian of the biases."""
         self.scatter = torch.zeros(K, dtype=torch.float64, device=w.device)
         """sum_i h'_kk |x_i - c|^2."""
-        self.windows = predictor.family.width * 0.5 ** torch.arange(1, WINDOWS + 1, dtype=torch.float64, device=w.device)
+        self.windows = predictor.family.width * 0.5 ** torch.arange(
+            1, WINDOWS + 1, dtype=torch.float64, device=w.device
+        )
         self.held = torch.zeros(WINDOWS if predictor.family.kinked else 0, dtype=torch.float64, device=w.device)
         """Of `bias`, what rows have that keep their curvature while outputs move by no more than each of `windows`."""
         softmax, kinked = isinstance(predictor.family, Categorical), predictor.family.kinked

@@ -20,7 +20,7 @@ from core.kprior.adaptation.schema.feature_maps import lift, lift_inputs, map_en
 from core.kprior.adaptation.schema.networks import transplant_network
 from core.kprior.adaptation.schema.untransferable import Untransferable
 from core.kprior.anchor import Anchor
-from core.kprior.curvature import Full, cholesky, glm_hessian
+from core.kprior.curvature import Full, cholesky
 from core.kprior.curvature.informed_space import InformedSpace
 from core.kprior.data.conversion import Conversion
 from core.kprior.data.examples import Examples

@@ -25,8 +25,8 @@ from tests.core.kprior import oracles
 from tests.core.kprior.adaptation.cases import many_deltas
 from tests.core.kprior.problems import (
     EVERYTHING,
-    LOSSES,
     LINEAR,
+    LOSSES,
     QUADRATIC,
     TENTH,
     examples_of,

@@ -27,8 +27,8 @@ from tests.core.kprior import oracles
 from tests.core.kprior.adaptation.cases import SOME
 from tests.core.kprior.problems import (
     EVERYTHING,
-    LOSSES,
     LINEAR,
+    LOSSES,
     QUADRATIC,
     TENTH,
     distance,

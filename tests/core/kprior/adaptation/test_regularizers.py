@@ -32,8 +32,8 @@ from core.kprior.curvature import is_wide
 from tests.core.kprior.oracles import Array, design_matrix, means, sklearn_fit
 from tests.core.kprior.problems import (
     EVERYTHING,
-    LOSSES,
     LINEAR,
+    LOSSES,
     QUADRATIC,
     TENTH,
     examples_of,

@@ -29,8 +29,8 @@ from core.kprior.objective.build import data_gradient
 from core.kprior.training import wide as wide_training
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import (
-    LOSSES,
     LINEAR,
+    LOSSES,
     QUADRATIC,
     TENTH,
     distance,

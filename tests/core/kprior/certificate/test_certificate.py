@@ -24,8 +24,8 @@ from core.kprior.objective.build import data_gradient
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import (
     EVERYTHING,
-    LOSSES,
     LINEAR,
+    LOSSES,
     QUADRATIC,
     TENTH,
     distance,
