@@ -22,6 +22,7 @@ from core.kprior import (
     adopt,
     train,
 )
+from core.kprior.adaptation.schema import Untransferable
 from core.kprior.curvature import is_wide
 from core.kprior.model.spec import loss_of
 from core.ledger.digest import DigestedData
@@ -65,16 +66,19 @@ def adapt_tip(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tup
         result = Result(parent, memory, Cost(), True)
     else:
         asks = snapshot.policy.certify != "never"
-        result = adapt(
-            parent,
-            memory,
-            [*changes.tasks, *spec_changes(snapshot, parent)],
-            training=snapshot.training,
-            policy=snapshot.memory,
-            holdout=snapshot.holdout if asks else (),
-            progress=attempt.part(0.05, 0.5),
-            watch=snapshot.watch(attempt.part(0.05, 0.5)),
-        )
+        try:
+            result = adapt(
+                parent,
+                memory,
+                [*changes.tasks, *spec_changes(snapshot, parent)],
+                training=snapshot.training,
+                policy=snapshot.memory,
+                holdout=snapshot.holdout if asks else (),
+                progress=attempt.part(0.05, 0.5),
+                watch=snapshot.watch(attempt.part(0.05, 0.5)),
+            )
+        except Untransferable as error:
+            raise Unadaptable(f"its loss changed: {error}") from error
     state, cost, certificate = result.state, result.cost + changes.cost, None
     if snapshot.erasing:
         # what the adaptation took before depends on who is erased, and is not told

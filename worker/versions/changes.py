@@ -66,7 +66,8 @@ def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) ->
     if parent.count + count_rows(added) - count_rows(removed) != snapshot.count:
         raise Unadaptable("examples that the version before stands for are purged")
     memory = snapshot.load_memory(parent, tip.position)
-    if not snapshot.reads(parent) or loss_of(parent.spec) != loss_of(snapshot.spec):
+    network = snapshot.spec["architecture"]["kind"] != "linear"
+    if not snapshot.reads(parent) or (network and loss_of(parent.spec) != loss_of(snapshot.spec)):
         with cost.timed():
             parent, memory = follow_schema(snapshot, tip, parent, memory, added)
     else:
@@ -106,8 +107,10 @@ def follow_schema(
 
 
 def spec_changes(snapshot: ModelSnapshot, parent: State) -> list[Task]:
-    """What became of the regularizer and the architecture."""
+    """What became of the regularizer, the architecture and the loss."""
     changes: list[Task] = []
+    if loss_of(parent.spec) != loss_of(snapshot.spec):
+        changes.append(ChangeLoss(loss_of(snapshot.spec)))
     if parent.spec["regularizer"] != snapshot.spec["regularizer"]:
         changes.append(ChangeRegularizer(snapshot.spec["regularizer"]))
     if parent.spec["architecture"] != snapshot.spec["architecture"]:

@@ -29,12 +29,16 @@ from core.kprior.model.spec import is_network
 from core.kprior.objective.build import Problem, build_objective, weights_of
 from core.kprior.objective.methods import OURS, Method
 from core.kprior.objective.surrogate import Surrogate
-from core.kprior.objective.tasks import Change, ChangeInput, ChangeTarget, Task
+from core.kprior.objective.tasks import Change, ChangeInput, ChangeLoss, ChangeTarget, Task
 from core.kprior.objective.transfer import new_predictor
 from core.kprior.result import Result
 from core.kprior.solvers import Progress, Training, Watch, solve
 from core.kprior.state import State, align
 
+ROWS_EACH = 20
+"""Rows of a memory for each weight, at least, to fit it anew by another loss."""
+MULTIPLES = tuple(2 ** (k / 2) for k in range(-8, 3))
+"""Of the weights of a logistic regression: where those of a support vector machine may be."""
 HOPELESS = 1e3
 """A bound of so many times the weights says that outputs have moved very far."""
 
@@ -137,6 +141,13 @@ def adapt(
             return Result(new_state, rows, cost, True)
         state = recentre(state, memory)
         problem = build_objective(state, memory, tasks, method, training, cost, taught)
+        if any(isinstance(task, ChangeLoss) for task in tasks) and knows_little(state):
+            # an optimum of so few rows by another loss would be further off than the weights; but a margin has a scale
+            objective, start, family = problem.objective, problem.start, problem.predictor.family
+            times = MULTIPLES if family.kinked and family.classifies else (1.0,)
+            best = min(times, key=lambda each: objective.evaluate(each * start, cost)[0])
+            new_state, rows = next_state(state, problem, best * start, method, policy, training.seed, cost)
+            return Result(new_state, rows, cost, False)
         solution = solve(problem.objective, problem.start, training, cost, progress, watch)
         new_state, rows = next_state(state, problem, solution.w, method, policy, training.seed, cost)
     return Result(new_state, rows, cost, solution.converged)
@@ -152,6 +163,11 @@ def teach(state: State, memory: Examples, tasks: Sequence[Task], method: Method)
     if any(isinstance(task, ChangeTarget) for task in tasks):
         raise ValueError("a teacher of other classes cannot say what the new ones are")
     return state.predictor.outputs(state.w, align(state, memory).x)
+
+
+def knows_little(state: State) -> bool:
+    """Whether a memory is too small for an optimum of its own to mean anything."""
+    return len(state.memory) < min(state.count, ROWS_EACH * state.predictor.size)
 
 
 def becomes_network(state: State, change: Change) -> bool:

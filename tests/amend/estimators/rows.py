@@ -49,6 +49,8 @@ def spec_of(made: Import) -> Spec:
     parts: Any = {"input": made.input, "target": made.target, "architecture": made.architecture}
     if made.class_weight is not None:
         parts["class_weight"] = made.class_weight
+    if made.loss is not None:
+        parts["loss"] = {"kind": made.loss}
     return {**parts, "regularizer": made.regularizer}
 
 

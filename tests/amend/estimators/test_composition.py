@@ -12,6 +12,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import (
+    HuberRegressor,
     Lasso,
     LinearRegression,
     LogisticRegression,
@@ -24,7 +25,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 
 from amend import EstimatorUnsupported
 from amend.estimators import compose, describe_inputs
@@ -65,6 +66,23 @@ def test_a_converged_linear_estimator_is_the_optimum_of_its_import(kind: str, wh
     assert found.certificate is not None
     assert found.certificate.relative < 1e-4
     assert found.cost.data_passes == 1
+
+
+@pytest.mark.parametrize("where", ["array", "scaled frame"])
+def test_a_support_vector_machine_is_the_optimum_of_its_import(where: str) -> None:
+    """Its penalty is on the intercept, too; a squared hinge has no factor of a half, and C is 1 / delta."""
+    examples: Any = frame(300, "binary") if where == "scaled frame" else arrays(300, "binary")
+    examples["weight"] = np.random.default_rng(4).uniform(0.2, 5.0, 300)
+    last = LinearSVC(C=0.5, dual=False, tol=1e-10, class_weight={1: 3.0})
+    x = examples.drop(columns=["y", "weight"]) if where == "scaled frame" else examples["x"]
+    steps = [("columns", columns(StandardScaler()))] if where == "scaled frame" else []
+    estimator = Pipeline([*steps, ("last", last)]).fit(x, examples["y"], last__sample_weight=examples["weight"])
+    made = imported(estimator, examples)
+    assert (made.loss, made.class_weight) == ("squared_hinge", {"0": 1.0, "1": 3.0})
+    found = adopted(made, examples)
+    np.testing.assert_allclose(predicted(found, made, examples)[:, 0], estimator.decision_function(x), atol=1e-6)
+    assert found.certificate is not None
+    assert found.certificate.relative < 1e-4
 
 
 @pytest.mark.parametrize("kind", LINEAR)
@@ -177,7 +195,10 @@ def test_torch_layers_become_a_network() -> None:
 @pytest.mark.parametrize(
     ("estimator", "why"),
     [
-        (LinearSVC(), "no hinge loss"),
+        (SVC(kernel="linear"), "a SVC cannot be imported: of hinge losses Amend has the squared one alone"),
+        (LinearSVC(loss="hinge"), "loss='hinge'"),
+        (LinearSVC(intercept_scaling=10.0), "intercept_scaling"),
+        (HuberRegressor(), "fits a scale beside the weights"),
         (RandomForestClassifier(n_estimators=2), "a RandomForestClassifier cannot be imported; known: Logistic"),
         (
             LogisticRegressionCV(Cs=2, cv=2, l1_ratios=(0,), scoring="accuracy", use_legacy_attributes=False),

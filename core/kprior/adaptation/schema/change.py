@@ -18,7 +18,7 @@ from core.kprior.data.examples import Examples
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import regularizer_of
 from core.kprior.model.spec import PredictorSpec
-from core.kprior.objective.tasks import ChangeInput, ChangeLoss, ChangeRegularizer, ChangeTarget, Task
+from core.kprior.objective.tasks import ChangeInput, ChangeLoss, ChangeRegularizer, ChangeTarget, RemoveData, Task
 from core.kprior.state import State
 
 
@@ -32,16 +32,20 @@ def change_schema(state: State, memory: Examples, tasks: Sequence[Task]) -> tupl
     memory
         Its memory's rows, as they were.
     tasks
-        All of a change; examples that are added give new columns their units.
+        All of a change; examples that are added give new columns their units, and what is removed is known to another
+        loss.
 
     Raises
     ------
     Untransferable
         If the model has to be trained anew.
     """
+    # as the new columns and classes have them, which are not there yet
+    same = not any(isinstance(task, (ChangeInput, ChangeTarget)) for task in tasks)
+    removed = [task.data for task in tasks if isinstance(task, RemoveData)] if same else []
     for task in tasks:
         if isinstance(task, ChangeLoss):
-            state, memory = change_loss(state, memory, task)
+            state, memory = change_loss(state, memory, task, removed)
     regularizers = [task for task in tasks if isinstance(task, ChangeRegularizer)]
     for task in tasks:
         if isinstance(task, (ChangeInput, ChangeTarget)):

@@ -6,12 +6,15 @@ with everything in memory they are all there is to know.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+
+import torch
 
 from core.kprior.adaptation.schema.untransferable import Untransferable
 from core.kprior.anchor import Anchor
 from core.kprior.curvature import Full, is_wide
-from core.kprior.data.examples import Examples
+from core.kprior.data.examples import Data, Examples, chunks_of, keys_of
 from core.kprior.memory.memory import remember
 from core.kprior.model.predictor import Predictor
 from core.kprior.objective.surrogate import Surrogate
@@ -20,8 +23,13 @@ from core.kprior.passes.loss import Loss
 from core.kprior.state import State, align
 
 
-def change_loss(state: State, memory: Examples, task: ChangeLoss) -> tuple[State, Examples]:
+def change_loss(
+    state: State, memory: Examples, task: ChangeLoss, removed: Sequence[Data]
+) -> tuple[State, Examples]:
     """The state in terms of another loss, at the same weights.
+
+    `removed` examples have their own part in its sums, and the memory speaks for all others alone: whoever takes them
+    away leaves no more of them, and no less, than is there.
 
     Raises
     ------
@@ -42,15 +50,23 @@ def change_loss(state: State, memory: Examples, task: ChangeLoss) -> tuple[State
     if is_wide(old) or not isinstance(state.curvature, Full):
         raise Untransferable("it carries too little of its past to follow another loss")
     rows, w = align(state, memory), state.w
+    stands_for = state.memory.weight.double()
+    keys = keys_of(removed)
+    stays = (~torch.isin(state.memory.key, keys)).to(stands_for.device)
+    stands_for = stands_for * ((state.count - len(keys)) / stands_for[stays].sum().clamp(min=1.0))
     own = new.weigh(rows)
-    weight = state.memory.weight if own is None else state.memory.weight * own
+    weight = (stands_for if own is None else stands_for * own) * stays
     seen = Loss(new, w, with_hessian=True)
     phi = new.features(rows.x)
     seen.add_encoded(phi, rows.y.to(phi), weight.to(phi))
     surrogate = Surrogate.zeros(new)
     if surrogate is not None:
         surrogate.add(new, w, rows.x, weight)
-    remembered = remember(new, w, rows, state.memory.weight, state.memory.generation)
+    for chunk in chunks_of(removed):
+        seen.add(chunk)
+        if surrogate is not None:
+            surrogate.add(new, w, chunk.x, new.weigh(chunk))
+    remembered = remember(new, w, rows, stands_for, state.memory.generation)
     anchor = Anchor(w, seen.gradient, Full(seen.hessian))
     changed = replace(state, predictor=new, anchor=anchor, memory=remembered, surrogate=surrogate)
     return changed, rows
