@@ -11,7 +11,7 @@ from typing import NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from core.kprior.model.spec import Target
+from core.kprior.model.spec import Spec, loss_of
 from core.tables.figures import ComparisonFigures
 from core.tables.versions import Comparison, Version
 from core.tracking import charts, descriptions
@@ -30,10 +30,11 @@ NAMES = {
     "r2": "R2",
 }
 LOSSES = {
-    "binary": "log loss",
-    "classes": "log loss",
-    "number": "loss (half the squared error)",
-    "count": "half deviance",
+    "log": "log loss",
+    "squared": "loss (half the squared error)",
+    "poisson": "half deviance",
+    "squared_hinge": "squared hinge loss",
+    "huber": "Huber loss",
 }
 TEMPLATES = Environment(
     loader=PackageLoader("core.tracking"),
@@ -55,20 +56,20 @@ class Row(NamedTuple):
     baseline: str
 
 
-def render(comparison: Comparison, lineage: Lineage, target: Target) -> str | None:
+def render(comparison: Comparison, lineage: Lineage, spec: Spec) -> str | None:
     """The page of a comparison; None if one of its versions is gone. `lineage` ends with it."""
     adapted, retrained = (lineage.by_number.get(n) for n in (comparison.adapted, comparison.retrained))
     if adapted is None or retrained is None:
         return None
     figures = coarse_pair(comparison.figures, retrained.metrics)
     overview = [Markup(charts.svg(drawn)) for drawn in charts.overview(lineage).values()]
-    sides = [charts.of_predictions(version, target).values() for version in (adapted, retrained)]
+    sides = [charts.of_predictions(version, spec["target"]).values() for version in (adapted, retrained)]
     return TEMPLATES.get_template("comparison.html").render(
         model=lineage.model.name,
         comparison=comparison,
         figures=figures,
         versions={"adapted": adapted, "retrained": retrained},
-        rows=rows_of(adapted, retrained, target) + [differing(figures)],
+        rows=rows_of(adapted, retrained, spec) + [differing(figures)],
         answer=descriptions.describe_comparison(lineage, comparison).replace("**", ""),
         saving=descriptions.describe_saving(lineage) or "",
         near=descriptions.describe_certificate(adapted) or "",
@@ -78,11 +79,11 @@ def render(comparison: Comparison, lineage: Lineage, target: Target) -> str | No
     )
 
 
-def rows_of(adapted: Version, retrained: Version, target: Target) -> list[Row]:
+def rows_of(adapted: Version, retrained: Version, spec: Spec) -> list[Row]:
     """The figures on the holdout, each with its standard error."""
     ours, theirs = coarse(adapted.metrics), coarse(retrained.metrics)
     frozen = coarse((adapted.evaluation or {}).get("frozen") or {})
-    names = NAMES | {"loss": LOSSES[target["kind"]]}
+    names = NAMES | {"loss": LOSSES[loss_of(spec)["kind"]]}
     return [
         Row(said, show(ours, name), show(theirs, name), show(frozen, name), show(ours, f"baseline_{name}"))
         for name, said in names.items()

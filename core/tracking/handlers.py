@@ -10,7 +10,7 @@ from typing import Any
 from core.database import Database
 from core.errors import NotFound
 from core.kprior import State
-from core.kprior.model.spec import Target
+from core.kprior.model.spec import Spec
 from core.ledger.specs import spec_at
 from core.tables.jobs import ENDED, Job, JobState
 from core.tables.tracking import TrackingEvent, TrackingEventKind
@@ -87,7 +87,7 @@ class EventHandler:
             runs.fill_model(client, run, model_id, version)
         runs.fill_version(client, run, version, spec, model_id, then)
         # the weights, or figures that would tell of a person, are gone: no picture brings them back
-        pictures = {} if version.state is VersionState.PURGED else self.draw(version, then, spec["target"])
+        pictures = {} if version.state is VersionState.PURGED else self.draw(version, then, spec)
         runs.fill_figures(client, run.info.run_id, pictures)
         ids = timeline.fill(client, lines, version, then)
         if version is lineage.versions[-1]:
@@ -96,11 +96,11 @@ class EventHandler:
             self.register(lineage, version, run.info.run_id, model_id)
         self.publish_comparison(then, version, run.info.run_id)
 
-    def draw(self, version: Version, lineage: Lineage, target: Target) -> dict[str, bytes]:
+    def draw(self, version: Version, lineage: Lineage, spec: Spec) -> dict[str, bytes]:
         """The pictures of a version; of a retrain also the page that compares it."""
-        pictures, comparison = charts.of_version(version, lineage, target), lineage.comparison_of(version)
+        pictures, comparison = charts.of_version(version, lineage, spec["target"]), lineage.comparison_of(version)
         compared = comparison if comparison is not None and comparison.retrained == version.number else None
-        if compared is not None and (page := comparison_report.render(compared, lineage, target)):
+        if compared is not None and (page := comparison_report.render(compared, lineage, spec)):
             pictures[comparison_report.FILE] = page.encode()
         return pictures
 

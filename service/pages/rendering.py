@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from core.database import now
+from core.kprior.model.spec import loss_of
 from core.tracking.descriptions import describe_input, describe_part, describe_target, duration, figure, percent
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ TEMPLATES.globals |= {
     "show_ratio": show_ratio,
     "describe_input": describe_input,
     "describe_part": describe_part,
+    "loss_of": loss_of,
     "describe_target": describe_target,
 }
 

@@ -1,4 +1,4 @@
-"""Other losses from end to end: changed to, certified against scikit-learn, predicted with, erased from, brought along."""
+"""Other losses from end to end: changed to, held against scikit-learn, predicted with, erased from, brought along."""
 
 from __future__ import annotations
 

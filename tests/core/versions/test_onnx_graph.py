@@ -102,6 +102,19 @@ def test_it_predicts_what_the_service_does(kind: str, architecture: Any, target:
         assert found["class_" if kind == "table" else "class"].tolist() == (expected[:, 0] > 0.5).astype(int).tolist()
 
 
+def test_a_support_vector_machine_gives_scores() -> None:
+    x = numbers(ROWS, 3)
+    y = (x[:, :1] > 0.3).double()
+    spec: Any = {"input": {"kind": "vector", "dim": 3}, "target": TARGETS["binary"], "loss": {"kind": "squared_hinge"}}
+    spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
+    state = train(spec, [Examples(torch.arange(ROWS), x, y)]).state
+    found = run(state, {"x": x.numpy()})
+    scores = LoadedModel.from_state(state).predict_means(x.numpy())
+    assert list(found) == ["score", "class"]
+    np.testing.assert_allclose(found["score"], scores, rtol=1e-5, atol=1e-5)
+    assert found["class"].tolist() == (scores[:, 0] > 0).astype(int).tolist()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 @pytest.mark.parametrize("kind", ["linear", "kernel", "mlp", "lenet5", "cifarnet"])
 def test_images_do_too(kind: str, dtype: str) -> None:

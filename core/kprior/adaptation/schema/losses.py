@@ -23,9 +23,7 @@ from core.kprior.passes.loss import Loss
 from core.kprior.state import State, align
 
 
-def change_loss(
-    state: State, memory: Examples, task: ChangeLoss, removed: Sequence[Data]
-) -> tuple[State, Examples]:
+def change_loss(state: State, memory: Examples, task: ChangeLoss, removed: Sequence[Data]) -> tuple[State, Examples]:
     """The state in terms of another loss, at the same weights.
 
     `removed` examples have their own part in its sums, and the memory speaks for all others alone: whoever takes them

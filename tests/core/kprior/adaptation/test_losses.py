@@ -15,10 +15,10 @@ from torch import Tensor
 
 from core.kprior import (
     AddData,
+    CertifiedRemoval,
     ChangeLoss,
     ChangeModel,
     ChangeRegularizer,
-    CertifiedRemoval,
     Examples,
     MemoryPolicy,
     Predictor,

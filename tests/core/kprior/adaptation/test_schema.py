@@ -28,7 +28,8 @@ from core.kprior import (
 from core.kprior.adaptation.schema import Untransferable, change_schema
 from core.kprior.data.conversion import Conversion, input_conversion, target_conversion
 from core.models.schema_changes import plain_part
-from tests.core.kprior.oracles import sklearn_fit
+from tests.core.kprior.oracles import newton, sklearn_fit
+from tests.core.kprior.problems import KINKED
 
 N, NEW, GONE = 600, 60, 30
 ALL = MemoryPolicy(fraction=1.0, cap=10**6)
@@ -64,6 +65,8 @@ TARGETS = {
     "count": {"kind": "count"},
     "classes": {"kind": "classes", "values": ["a", "b", "c"]},
     "two classes": {"kind": "classes", "values": ["a", "b"]},
+    "squared_hinge": {"kind": "binary"},
+    "huber": {"kind": "number"},
 }
 ORACLES = [name for name in TARGETS if name != "two classes"]
 """Of two classes scikit-learn has one set of weights, and the softmax two."""
@@ -104,6 +107,9 @@ class Case:
 
     def __init__(self, kind: str, new: dict[str, Any], policy: MemoryPolicy, degree: int = 1) -> None:
         self.spec, self.conversion = spec_of(OLD, TARGETS[kind], degree), conversion_of(OLD, new)
+        if kind in KINKED:
+            self.spec["loss"] = {"kind": kind}
+        kind = KINKED.get(kind, kind)
         x = rows_of(OLD, N, 1)
         y = targets_of(x, kind)
         self.base = train(self.spec, [Examples(torch.arange(N), x, y)], policy=policy)
@@ -123,6 +129,9 @@ class Case:
         spec = spec or self.new
         phi = np.concatenate([state.predictor.features(chunk.x).numpy() for chunk in self.data])
         y = torch.cat([chunk.y for chunk in self.data]).numpy()
+        if "loss" in spec:
+            delta = np.append(np.full(phi.shape[1] - 1, spec["regularizer"]["delta"]), 0.0)
+            return torch.from_numpy(newton(spec["loss"]["kind"], phi, y, delta).astype(np.float64))
         return torch.from_numpy(sklearn_fit(spec["target"]["kind"], phi, y, spec["regularizer"]["delta"], False))
 
 
