@@ -6,7 +6,7 @@ import torch
 
 from core.errors import Invalid
 from core.kprior import Predictor
-from core.kprior.model.spec import Spec, column_names, default_loss, loss_of, values_of
+from core.kprior.model.spec import Spec, column_names, default_loss, is_network, loss_of, values_of
 
 OTHER_LOSSES = (("squared_hinge", "binary"), ("huber", "number"))
 """Losses that are no target's own, and the target of each."""
@@ -41,8 +41,8 @@ def check_loss(spec: Spec) -> None:
         ours = sorted({default_loss(spec["target"])["kind"], *(name for name, kind in OTHER_LOSSES if kind == target)})
         message = f"{loss!r} is no loss of a target of kind {target!r}, which has {' and '.join(ours)}"
         raise Invalid.at(("loss",), "loss_unsuitable", message)
-    if spec["architecture"]["kind"] != "linear":
-        message = f"{loss!r} is for linear models; a network has the loss of its target"
+    if is_network(spec["architecture"]):
+        message = f"{loss!r} is for linear models and kernels; a network has the loss of its target"
         raise Invalid.at(("loss",), "loss_unsuitable", message)
 
 

@@ -20,7 +20,7 @@ from core.kprior import (
     Task,
 )
 from core.kprior.adaptation.schema import Untransferable, change_schema
-from core.kprior.model.spec import loss_of
+from core.kprior.model.spec import is_network, loss_of
 from core.kprior.passes.moments import encoder_fits
 from core.ledger import passes
 from core.ledger.digest import update_digest
@@ -66,7 +66,7 @@ def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) ->
     if parent.count + count_rows(added) - count_rows(removed) != snapshot.count:
         raise Unadaptable("examples that the version before stands for are purged")
     memory = snapshot.load_memory(parent, tip.position)
-    network = snapshot.spec["architecture"]["kind"] != "linear"
+    network = is_network(snapshot.spec["architecture"])
     if not snapshot.reads(parent) or (network and loss_of(parent.spec) != loss_of(snapshot.spec)):
         with cost.timed():
             parent, memory = follow_schema(snapshot, tip, parent, memory, added)

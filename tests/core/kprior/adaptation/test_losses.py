@@ -170,6 +170,29 @@ def test_a_network_has_the_loss_of_its_target(kind: str) -> None:
         adapt(network.state, network.memory, [ChangeLoss({"kind": kind})])
 
 
+def test_a_kernel_machine_is_the_support_vector_machine_on_its_features() -> None:
+    data = examples_of("squared_hinge", 800, 3)
+    kernel: Any = {"kind": "kernel", "kernel": "rbf", "features": 60, "lengthscale": 1.5}
+    base = train(spec_of("squared_hinge", 3, kernel, l2(0.5, True)), [data], policy=TENTH)
+    gone = rows(data, 0, 30)
+    adapted = adapt(base.state, base.memory, [RemoveData([gone])], policy=TENTH)
+    left = without(data, gone)
+    found = refine(adapted.state, adapted.memory, [left], tolerance=1e-4, rounds=6, policy=TENTH)
+    phi = found.state.predictor.features(left.x)[:, :-1]
+    assert found.certificate.bound is not None
+    assert found.certificate.relative is not None
+    assert found.certificate.relative <= 1e-4
+    assert distance(found.state, fit_svc(replace(left, x=phi), 0.5)) <= found.certificate.bound + 1e-5
+
+
+def test_a_wide_model_does_not_follow_another_loss() -> None:
+    """It carries no curvature to start from: its training from zero is as quick."""
+    data = examples_of("binary", 60, 1200)
+    wide = train(spec_of("binary", 1200, regularizer=l2(20.0)), [data])
+    with pytest.raises(Untransferable, match="carries too little"):
+        adapt(wide.state, wide.memory, [ChangeLoss({"kind": "squared_hinge"})])
+
+
 def test_outliers_do_not_pull_the_bias_away() -> None:
     data = examples_of("huber", 400, 3)
     data.y[::20] += 1000.0
