@@ -61,6 +61,7 @@ def test_a_new_model_is_described_with_all_its_defaults(stack: Stack, api: httpx
         "target": {"kind": "binary"},
         "architecture": {"kind": "linear", "degree": 1},
         "regularizer": {"kind": "l2", "delta": 1.0, "penalize_bias": False},
+        "loss": {"kind": "log"},
         "training": {
             "learning_rate": 0.003,
             "batch_size": 256,

@@ -276,7 +276,7 @@ def default_loss(target: Target) -> OwnLoss:
     >>> default_loss({"kind": "number"})
     {'kind': 'squared'}
     """
-    kind = target["kind"]
+    kind = target.get("kind")
     if kind not in ("binary", "classes", "number", "count"):
         raise ValueError(f"unknown target kind {kind!r}; known: binary, classes, number, count")
     return {"kind": "squared" if kind == "number" else "poisson" if kind == "count" else "log"}

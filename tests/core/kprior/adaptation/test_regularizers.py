@@ -32,8 +32,8 @@ from core.kprior.curvature import is_wide
 from tests.core.kprior.oracles import Array, design_matrix, means, sklearn_fit
 from tests.core.kprior.problems import (
     EVERYTHING,
+    FAMILIES,
     LINEAR,
-    LOSSES,
     QUADRATIC,
     TENTH,
     examples_of,
@@ -62,7 +62,7 @@ def fit_scaled(kind: str, phi: Array, y: Array, deltas: Array, penalize_bias: bo
     return torch.from_numpy((w.reshape(y.shape[1], -1) / scales).reshape(-1))
 
 
-@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize("kind", FAMILIES)
 @pytest.mark.parametrize("penalize_bias", [False, True])
 def test_a_change_of_single_columns_with_data_that_come_and_go_is_exact(kind: str, penalize_bias: bool) -> None:
     """With the bias penalised by 1, too: scaled features have one delta, 1."""
@@ -143,7 +143,7 @@ def toward_of(kind: str, features: int, seed: int = 5) -> list[float]:
     return np.random.default_rng(seed).normal(size=outputs_of(kind) * features).round(3).tolist()
 
 
-@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize("kind", FAMILIES)
 def test_a_change_toward_given_weights_with_data_that_come_and_go_is_exact(kind: str) -> None:
     data = examples_of(kind, 150, 4, seed=3)
     first = {**l2(3.0), "toward": toward_of(kind, 5, seed=6)}

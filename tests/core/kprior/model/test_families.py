@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -153,3 +155,34 @@ def test_targets_name_their_family() -> None:
 def test_unknown_targets_are_refused(target: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         family_of(target)
+
+
+@pytest.mark.parametrize(
+    "loss", [{"kind": "squared_hinge"}, {"kind": "huber"}, {"kind": "huber", "threshold": 0.5}], ids=str
+)
+def test_a_kinked_loss_is_a_quadratic_within_its_slack(loss: Any) -> None:
+    """And its slope and curvature are those of the loss; a majorant is nowhere below it."""
+    target: Any = {"kind": "binary"} if loss["kind"] == "squared_hinge" else {"kind": "number"}
+    family = family_of(target, loss)
+    generator = torch.Generator().manual_seed(0)
+    f = 2 * torch.randn(200, 1, generator=generator, dtype=torch.float64)
+    y = (torch.rand(200, 1, generator=generator) < 0.5).double()
+    at = f.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(family.loss(y, at).sum(), at)
+    torch.testing.assert_close(family.residual(y, f), slope)
+    for share in (-0.999, 0.999):
+        step = share * family.slack(y, f).clamp(max=10.0)
+        quadratic = (slope * step + family.curvature(y, f) * step**2 / 2)[:, 0]
+        torch.testing.assert_close(family.loss(y, f + step) - family.loss(y, f), quadratic)
+    for far in (-3.0, -0.3, 0.3, 3.0):
+        above = (slope * far + family.majorant(y, f) * far**2 / 2)[:, 0]
+        assert bool((family.loss(y, f + far) - family.loss(y, f) <= above + 1e-12).all())
+
+
+@pytest.mark.parametrize(
+    ("target", "loss"),
+    [("count", "huber"), ("number", "squared_hinge"), ("classes", "squared_hinge"), ("binary", "squared")],
+)
+def test_a_loss_that_is_none_of_its_target_is_refused(target: str, loss: Any) -> None:
+    with pytest.raises(ValueError, match=f"the loss '{loss}' is none of a target of kind '{target}'"):
+        family_of(target_of(target), {"kind": loss})
