@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from torch import Tensor
 
+from ..kprior.model.posterior import Posterior
 from ..kprior.model.predictor import Predictor
 
 if TYPE_CHECKING:  # predicting needs nothing that adaptations do
@@ -21,17 +23,31 @@ SLICE = 1024
 """Inputs at a time: what a network makes of them on the way may be much larger than they are."""
 
 
+class Uncertainties(NamedTuple):
+    """How sure means (n, K) are: (n, K) each."""
+
+    std: Numbers
+    low: Numbers
+    high: Numbers
+
+
 class LoadedModel:
     """A predictor with its weights in place. Several threads may ask at once."""
 
-    def __init__(self, predictor: Predictor, w: Tensor, number: int | None = None) -> None:
-        self._predictor = predictor
+    def __init__(
+        self,
+        predictor: Predictor,
+        w: Tensor,
+        number: int | None = None,
+        posterior: Callable[[], Posterior] | None = None,
+    ) -> None:
+        self._predictor, self._posterior = predictor, posterior
         self.spec = predictor.spec
         self.number = number
         """Of the version, where that is known."""
         self.shape = predictor.encoder.raw_shape
         """Of one input."""
-        self.outputs = predictor.family.outputs
+        self.outputs, self.size = predictor.family.outputs, predictor.size
         # installed once: handing weights over at every call would swap them in and out of a shared module
         predictor.body.load_state_dict(predictor.unflatten(w), strict=False)
         predictor.body.eval()
@@ -44,9 +60,11 @@ class LoadedModel:
             self._affine = weight[:, :-1].T.copy(), weight[:, -1].copy()
 
     @classmethod
-    def from_state(cls, state: State, number: int | None = None) -> LoadedModel:
+    def from_state(
+        cls, state: State, number: int | None = None, posterior: Callable[[], Posterior] | None = None
+    ) -> LoadedModel:
         """Of a version's state, whose predictor is used for nothing else from now on."""
-        return cls(state.predictor, state.w, number)
+        return cls(state.predictor, state.w, number, posterior)
 
     @classmethod
     def from_file(cls, path: str) -> LoadedModel:
@@ -64,6 +82,24 @@ class LoadedModel:
         if len(x) <= SLICE:
             return self._predict(x)
         return np.concatenate([self._predict(x[i : i + SLICE]) for i in range(0, len(x), SLICE)])
+
+    def assess(self, x: Numbers) -> tuple[Numbers, Uncertainties]:
+        """Means as `predict_means` has them, and how sure they are: standard deviations, and ends of intervals.
+
+        ValueError if nobody can say how sure this model is.
+        """
+        if self._posterior is None:
+            raise ValueError("its posterior was not loaded with it")
+        posterior, x = self._posterior(), x.reshape(len(x), *self.shape)
+        parts = []
+        for i in range(0, len(x), SLICE):
+            with torch.inference_mode():
+                phi = self._predictor.features(torch.from_numpy(x[i : i + SLICE]))
+                f = phi @ self._predictor.body.weight.T
+                found = posterior.assess(self._predictor.family, f, phi)
+                parts.append([self._mean(f), *(v.numpy() for v in (found.std, found.low, found.high))])
+        mean, std, low, high = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return mean, Uncertainties(std, low, high)
 
     def _predict(self, x: Numbers) -> Numbers:
         if self._affine is not None:

@@ -4,23 +4,49 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ..kprior.model.spec import Target
+from .loaded_model import Uncertainties
 
 Prediction = TypedDict(
-    "Prediction", {"mean": float, "class": int | str, "probabilities": dict[str, float]}, total=False
+    "Prediction",
+    {
+        "mean": float,
+        "class": int | str,
+        "probabilities": dict[str, float],
+        "std": float | dict[str, float],
+        "interval": list[float] | dict[str, list[float]],
+    },
+    total=False,
 )
-"""One answer: `mean` for yes/no, numbers and counts; `class` where there are classes."""
+"""One answer: `mean` for yes/no, numbers and counts; `class` where there are classes; `std` and `interval` if asked."""
 
 
-def to_predictions(target: Target, mean: NDArray[Any]) -> list[Prediction]:
-    """Predicted means (n, K) of a spec's target.
+def to_predictions(target: Target, mean: NDArray[Any], unsure: Uncertainties | None = None) -> list[Prediction]:
+    """Predicted means (n, K) of a spec's target, and how sure they are.
 
     >>> import numpy as np
     >>> to_predictions({"kind": "binary"}, np.array([[0.25]]))
     [{'mean': 0.25, 'class': 0}]
     """
+    made = to_answers(target, mean)
+    if unsure is None:
+        return made
+    ends = np.stack([unsure.low, unsure.high], 2)
+    if target["kind"] != "classes":
+        for one, std, interval in zip(made, unsure.std[:, 0].tolist(), ends[:, 0].tolist(), strict=True):
+            one["std"], one["interval"] = std, interval
+        return made
+    names = [str(value) for value in target["values"]]
+    for one, stds, intervals in zip(made, unsure.std.tolist(), ends.tolist(), strict=True):
+        one["std"], one["interval"] = dict(zip(names, stds, strict=True)), dict(zip(names, intervals, strict=True))
+    return made
+
+
+def to_answers(target: Target, mean: NDArray[Any]) -> list[Prediction]:
+    """The same, however sure they are."""
     if target["kind"] == "classes":
         values = target["values"]
         names = [str(value) for value in values]

@@ -99,7 +99,7 @@ def measure(
     cost.backward_passes += loss.count
     cost.data_passes += 1
     curvature = Full(loss.hessian) if dense else None if curved is None else curved.curvature
-    anchor = Anchor(w, loss.gradient, curvature, exact=linear, rounding=loss.rounding)
+    anchor = Anchor(w, loss.gradient, curvature, exact=linear, rounding=loss.rounding, value=loss.value)
     H = None
     if dense and bool(loss.hessian.isfinite().all()):
         H = fill_gauge(loss.hessian + torch.diag(regularizer.delta), shifts)

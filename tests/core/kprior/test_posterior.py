@@ -1,0 +1,173 @@
+"""How sure a model is, against closed forms, scikit-learn, and a long walk through the true posterior."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit, softmax
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.linear_model import BayesianRidge
+
+from core.kprior import AddData, ChangeRegularizer, Examples, RemoveData, State, adapt, train
+from core.kprior.model.posterior import WIDTH, Uncertainty
+from core.kprior.posterior import LatePosterior, NoPosterior, laplace
+from core.kprior.solvers import Training
+from tests.core.kprior.oracles import design_matrix, deltas_of, derivatives
+from tests.core.kprior.problems import FAMILIES, LINEAR, examples_of, l2, outputs_of, rows, spec_of, with_weights, without
+
+KERNEL: dict[str, Any] = {"kind": "kernel", "kernel": "rbf", "features": 30, "lengthscale": 2.0}
+WIDE: dict[str, Any] = {"kind": "kernel", "kernel": "rbf", "features": 1024, "lengthscale": 2.0}
+
+
+def assess(state: State, x: torch.Tensor) -> Uncertainty:
+    predictor = state.predictor
+    return laplace(state).assess(predictor.family, predictor.outputs(state.w, x), predictor.features(x))
+
+
+def exact_covariance(spec: dict[str, Any], data: Examples, w: np.ndarray, unseen: torch.Tensor) -> np.ndarray:
+    """Of the outputs for unseen inputs: the Hessian of the objective at w by other code, (n, K, K)."""
+    phi, y = design_matrix(data.x, spec["architecture"]), data.y.double().numpy()
+    K, D = y.shape[1], phi.shape[1]
+    weight = None if data.weight is None else data.weight.numpy()
+    _, H = derivatives(spec["target"]["kind"], phi, y, deltas_of(spec, K, D), w, weight=weight)
+    inverse = np.linalg.pinv(H.astype(float)).reshape(K, D, K, D)
+    new = design_matrix(unseen, spec["architecture"])
+    return np.einsum("nd,kdle,ne->nkl", new, inverse, new)
+
+
+@settings(max_examples=30)
+@given(
+    kind=st.sampled_from(FAMILIES),
+    architecture=st.sampled_from([LINEAR, KERNEL]),
+    seed=st.integers(0, 1000),
+    weighted=st.booleans(),
+)
+def test_outputs_vary_as_the_inverse_of_the_curvature(
+    kind: str, architecture: dict[str, Any], seed: int, weighted: bool
+) -> None:
+    """After examples came and went and the penalty changed, without a pass: the sums are those of what is left."""
+    data = examples_of(kind, 260, 3, seed)
+    data = with_weights(data, seed) if weighted else data
+    spec = spec_of(kind, 3, architecture, l2(0.5, penalize_bias=True))
+    base = train({**spec, "regularizer": l2(1.0, penalize_bias=True)}, rows(data, 0, 230).chunks(100))  # type: ignore[arg-type]
+    gone = rows(data, 0, 20)
+    tasks = [RemoveData([gone]), AddData([rows(data, 230, 260)]), ChangeRegularizer(spec["regularizer"])]
+    state = adapt(base.state, base.memory, tasks).state  # type: ignore[arg-type]
+    unseen, left = examples_of(kind, 20, 3, seed + 1).x, without(data, gone)
+    posterior = laplace(state)
+    found = posterior.covariance(state.predictor.features(unseen)).numpy()
+    truth = exact_covariance(spec, left, state.anchor.w.numpy(), unseen)
+    if kind == "number":
+        phi, w = design_matrix(left.x, architecture), state.w.numpy()
+        v = np.ones(len(phi)) if left.weight is None else left.weight.numpy()
+        G = (phi * v[:, None]).T @ phi
+        decided = np.trace(np.linalg.solve(G + 0.5 * np.eye(len(G)), G))
+        noise = (v * (left.y[:, 0].numpy() - phi @ w) ** 2).sum() / (v.sum() - decided)
+        assert posterior.noise == pytest.approx(noise, rel=1e-4)
+        truth = truth * noise
+    assert np.allclose(found, truth, rtol=1e-3, atol=1e-5 * np.abs(truth).max())
+
+
+def test_numbers_are_as_sure_as_bayesian_ridge_says() -> None:
+    data, unseen = examples_of("number", 200, 3, 1), examples_of("number", 30, 3, 2)
+    exact = BayesianRidge(fit_intercept=False, max_iter=1000, tol=1e-10)
+    exact.fit(design_matrix(data.x, LINEAR), data.y[:, 0].numpy())
+    spec = spec_of("number", 3, LINEAR, l2(exact.lambda_ / exact.alpha_, penalize_bias=True))
+    found = assess(train(spec, [data]).state, unseen.x)  # type: ignore[arg-type]
+    mean, std = exact.predict(design_matrix(unseen.x, LINEAR), return_std=True)
+    assert np.allclose(found.std[:, 0], std, rtol=0.01)
+    ends = torch.cat([found.low, found.high], 1).numpy()
+    assert np.allclose(ends, np.stack([mean - WIDTH * std, mean + WIDTH * std], 1), rtol=0.01, atol=0.01)
+
+
+def test_a_kernel_is_as_unsure_as_the_exact_gaussian_process() -> None:
+    """Where there are examples and where there are none; both with the noise that was found."""
+    data = examples_of("number", 150, 1, 3)
+    spec = spec_of("number", 1, {**KERNEL, "features": 600}, l2(0.5, penalize_bias=True))
+    state = train(spec, [data]).state  # type: ignore[arg-type]
+    unseen = torch.linspace(-9, 9, 25, dtype=torch.float64)[:, None]
+    found, noise = assess(state, unseen), laplace(state).noise
+    kernel = ConstantKernel(noise / 0.5) * (RBF(2.0) + ConstantKernel(1.0))
+    exact = GaussianProcessRegressor(kernel, alpha=noise, optimizer=None).fit(data.x.numpy(), data.y[:, 0].numpy())
+    std = np.hypot(exact.predict(unseen.numpy(), return_std=True)[1], np.sqrt(noise))
+    assert np.allclose(found.std[:, 0], std, rtol=0.05)
+    assert found.std[0] > 1.2 * found.std[12]
+
+
+def walk(phi: np.ndarray, y: np.ndarray, delta: float, start: np.ndarray, root: np.ndarray, steps: int) -> np.ndarray:
+    """Weights of the true posterior of a logistic regression, by random-walk Metropolis along `root`."""
+    rng, w, out = np.random.default_rng(0), start.copy(), []
+
+    def value(w: np.ndarray) -> float:
+        f = phi @ w
+        return float(np.logaddexp(0, f).sum() - y @ f + delta / 2 * w @ w)
+
+    here, scale = value(w), 2.4 / np.sqrt(len(w))
+    for _ in range(steps):
+        there = w + scale * root @ rng.standard_normal(len(w))
+        new = value(there)
+        if np.log(rng.random()) < here - new:
+            w, here = there, new
+        out.append(w)
+    return np.array(out[steps // 10 :])
+
+
+def test_yes_or_no_is_as_sure_as_a_long_walk_through_the_posterior() -> None:
+    data, unseen = examples_of("binary", 150, 3, 4), examples_of("binary", 25, 3, 5).x
+    spec = spec_of("binary", 3, LINEAR, l2(1.0, penalize_bias=True))
+    state = train(spec, [data]).state  # type: ignore[arg-type]
+    phi, y = design_matrix(data.x, LINEAR), data.y[:, 0].numpy()
+    p = expit(phi @ state.w.numpy())
+    H = (phi * (p * (1 - p))[:, None]).T @ phi + np.eye(4)
+    walked = walk(phi, y, 1.0, state.w.numpy(), np.linalg.cholesky(np.linalg.inv(H)), 40_000)
+    drawn = expit(walked @ design_matrix(unseen, LINEAR).T)
+    found = assess(state, unseen)
+    assert np.allclose(found.std[:, 0], drawn.std(0), rtol=0.15, atol=0.005)
+    ends = np.quantile(drawn, [0.025, 0.975], axis=0)
+    assert np.abs(found.low[:, 0].numpy() - ends[0]).max() <= 0.05
+    assert np.abs(found.high[:, 0].numpy() - ends[1]).max() <= 0.05
+
+
+def test_classes_and_counts_are_as_sure_as_draws_of_their_weights() -> None:
+    for kind, h in (("classes", lambda f: softmax(f, 2)), ("count", np.exp)):
+        data, unseen = examples_of(kind, 300, 3, 6), examples_of(kind, 20, 3, 7).x
+        state = train(spec_of(kind, 3, LINEAR, l2(1.0, penalize_bias=True)), [data]).state  # type: ignore[arg-type]
+        root = laplace(state).root.double().numpy()
+        drawn = state.w.numpy() + np.random.default_rng(0).standard_normal((20_000, len(root))) @ root
+        f = np.einsum("nd,skd->nsk", design_matrix(unseen, LINEAR), drawn.reshape(20_000, outputs_of(kind), -1))
+        means, found = h(f), assess(state, unseen)
+        assert np.allclose(found.std, means.std(1), rtol=0.1, atol=0.003)
+        assert np.allclose(found.low, np.quantile(means, 0.025, 1), rtol=0.05, atol=0.02)
+        assert np.allclose(found.high, np.quantile(means, 0.975, 1), rtol=0.05, atol=0.02)
+
+
+def test_a_wide_model_is_about_as_sure_as_its_whole_curvature_says() -> None:
+    data, unseen = examples_of("binary", 6_000, 4, 8), examples_of("binary", 100, 4, 9).x
+    state = train(spec_of("binary", 4, WIDE, l2(1.0, penalize_bias=True)), data.chunks(2_000)).state  # type: ignore[arg-type]
+    phi, new = state.predictor.features(data.x), state.predictor.features(unseen)
+    p = torch.sigmoid(phi @ state.w)
+    H = (phi * (p * (1 - p))[:, None]).T @ phi + torch.eye(len(state.w))
+    truth = (new * torch.linalg.solve(H, new.T).T).sum(1).sqrt()
+    ratio = laplace(state).covariance(new)[:, 0, 0].sqrt() / truth
+    assert float(ratio.mean()) == pytest.approx(1, abs=0.03)
+    assert float((ratio - 1).abs().max()) <= 0.2
+
+
+def test_where_nobody_can_say_there_is_a_sentence() -> None:
+    data = examples_of("binary", 60, 3, 1)
+    mlp = spec_of("binary", 3, {"kind": "mlp", "hidden": [3]})
+    network = train(mlp, [data], training=Training(max_epochs=1)).state  # type: ignore[arg-type]
+    wide = train(spec_of("classes", 3, {**WIDE, "features": 400}), [examples_of("classes", 60, 3, 1)]).state  # type: ignore[arg-type]
+    for state, words in ((network, "network"), (wide, "so many weights")):
+        with pytest.raises(NoPosterior, match=words):
+            LatePosterior(state)()
+    few = Examples(torch.arange(2), torch.zeros(2, 3).double(), torch.zeros(2, 1).double())
+    free = train(spec_of("number", 3, LINEAR, l2(1e-9)), [few]).state  # type: ignore[arg-type]
+    found = LatePosterior(free)
+    assert found() is found()
