@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from torch import Tensor
 
+from ..kprior.model.architectures import Glm, Hidden
 from ..kprior.model.posterior import Posterior
 from ..kprior.model.predictor import Predictor
 
@@ -94,12 +95,20 @@ class LoadedModel:
         parts = []
         for i in range(0, len(x), SLICE):
             with torch.inference_mode():
-                phi = self._predictor.features(torch.from_numpy(x[i : i + SLICE]))
-                f = phi @ self._predictor.body.weight.T
+                f, phi = self._outputs(torch.from_numpy(x[i : i + SLICE]))
                 found = posterior.assess(self._predictor.family, f, phi)
                 parts.append([self._mean(f), *(v.numpy() for v in (found.std, found.low, found.high))])
         mean, std, low, high = (np.concatenate(each) for each in zip(*parts, strict=True))
         return mean, Uncertainties(std, low, high)
+
+    def _outputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """f (n, K), and the features (n, D) that it is linear in: of a network, what its last layer reads."""
+        predictor = self._predictor
+        if isinstance(predictor.body, Glm):
+            phi = predictor.features(x)
+            return phi @ predictor.body.weight.T, phi
+        phi = predictor.last_features(x)
+        return Hidden(predictor.body).last(phi[:, :-1]), phi
 
     def _predict(self, x: Numbers) -> Numbers:
         if self._affine is not None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from core.kprior.adaptation.dense import hessian_of
 from core.kprior.curvature import Blocks, Full
 from core.kprior.model.posterior import Posterior
+from core.kprior.passes.last_layer import last_size
 from core.kprior.state import State
 
 LIKELIHOODS = ("bernoulli", "categorical", "gaussian", "poisson")
@@ -31,7 +32,8 @@ def laplace(state: State) -> Posterior:
     Parameters
     ----------
     state
-        A GLM that carries its whole curvature, or one of one output that carries an estimate of it.
+        A GLM that carries its whole curvature, one of one output that carries an estimate of it, or a network: of that
+        the last layer alone is uncertain.
 
     Raises
     ------
@@ -52,17 +54,24 @@ def laplace(state: State) -> Posterior:
     """
     check_posterior(state)
     family, delta = state.predictor.family, state.regularizer.delta
-    if isinstance(state.curvature, Blocks):
+    value, shrink = state.anchor.tangent_value(state.w - state.anchor.w), 1.0
+    if state.last_layer is not None:
+        G, value = state.last_layer.curvature.double(), float(state.last_layer.value)
+        delta = last_delta(state)
+        H = G + torch.diag(delta)
+        if family.outputs > 1 and not bool(delta.view(family.outputs, -1)[:, -1].any()):
+            H += torch.kron(torch.ones(family.outputs, family.outputs), last_place(H, family.outputs))
+    elif isinstance(state.curvature, Blocks):
         G, shrink = state.curvature.matrices[0].double(), sampling_bias(state.curvature, delta, state.count)
         H = G + torch.diag(delta)
     else:
         assert isinstance(state.curvature, Full)
-        G, shrink = state.curvature.matrix, 1.0
+        G = state.curvature.matrix
         H = hessian_of(state.predictor, state.regularizer, state.anchor)
     factor, failed = torch.linalg.cholesky_ex(H)
     if int(failed):
         raise NoPosterior("its examples do not determine all of its weights, and no penalty does")
-    noise = residual_variance(state, G, factor) if family.name == "gaussian" else None
+    noise = residual_variance(value, delta, G, factor) if family.name == "gaussian" else None
     found = Posterior.of(factor, family.outputs, noise)
     return found if shrink == 1 else Posterior(found.root * shrink**0.5, found.outputs, found.noise)
 
@@ -99,7 +108,9 @@ def check_posterior(state: State) -> None:
     if family.name not in LIKELIHOODS:
         raise NoPosterior("its loss is no likelihood, so nothing says how probable its weights are")
     if not state.predictor.linear:
-        raise NoPosterior("it is a network, which carries no curvature")
+        if state.last_layer is None:
+            raise NoPosterior("it is a network whose last layer is not known, or has too many weights")
+        return
     if isinstance(state.curvature, Full):
         return
     if not isinstance(state.curvature, Blocks) or family.outputs > 1:
@@ -120,13 +131,26 @@ def sampling_bias(blocks: Blocks, delta: Tensor, count: int) -> float:
     return max(0.05, 1 - chance * decided / max(1, len(drawn)))
 
 
-def residual_variance(state: State, G: Tensor, factor: Tensor) -> float:
+def last_delta(state: State) -> Tensor:
+    """The penalty of a network's last layer, with its bias after the weights of each output."""
+    K, size = state.predictor.family.outputs, last_size(state.predictor)
+    ours = state.regularizer.delta[-size:].double()
+    return torch.cat([ours[:-K].view(K, -1), ours[-K:, None]], 1).reshape(-1)
+
+
+def last_place(H: Tensor, outputs: int) -> Tensor:
+    """(D, D) with nothing but a number in the last place: a constant in all classes' biases, which means nothing."""
+    place = torch.zeros(len(H) // outputs, len(H) // outputs, dtype=H.dtype)
+    place[-1, -1] = H.diagonal().mean()
+    return place
+
+
+def residual_variance(value: float, delta: Tensor, G: Tensor, factor: Tensor) -> float:
     """The variance of numbers around their predictions: squares of residuals, over rows less weights they decide.
 
-    sum_i v_i r_i^2 / 2 is a quadratic, known at the anchor; G's last number is sum_i v_i.
+    `value` is sum_i v_i r_i^2 / 2, and G's last number sum_i v_i.
     """
-    value = state.anchor.tangent_value(state.w - state.anchor.w)
-    free = float(torch.cholesky_inverse(factor).diagonal() @ state.regularizer.delta)
+    free = float(torch.cholesky_inverse(factor).diagonal() @ delta)
     rows = float(G[-1, -1])
     left = rows - (len(G) - free)
     if not value >= 0 or not left > 0:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import Invalid
+from core.inference.loaded_model import Uncertainties
 from core.inference.predictions import to_predictions
 from core.kprior.model.spec import Column, Input, Target, shape_of
 from service.examples.objects import decode_or_refuse
@@ -35,6 +36,10 @@ NUMPY = {
 }
 """The tensor data types with their NumPy types; BYTES, which are texts, have none."""
 Parameters = dict[str, str | int | float | bool | None]
+
+
+UNCERTAIN = ("std", "interval")
+"""Outputs that say how sure the others are."""
 
 
 class TensorIn(msgspec.Struct):
@@ -251,7 +256,12 @@ def values_of_bytes(tensor: TensorIn, data: bytes, i: int) -> NDArray[Any] | lis
     return texts
 
 
-def tensors_of(target: Target, mean: NDArray[Any]) -> list[TensorOut]:
+def wants_uncertainty(wanted: Sequence[OutputWanted]) -> bool:
+    """Whether an output is named that says how sure the others are: those come only if they are."""
+    return any(one.name in UNCERTAIN for one in wanted)
+
+
+def tensors_of(target: Target, mean: NDArray[Any], unsure: Uncertainties | None = None) -> list[TensorOut]:
     """Predicted means (n, K) as output tensors, with the values that all our answers have."""
     made = []
     predictions = to_predictions(target, mean)
@@ -265,6 +275,10 @@ def tensors_of(target: Target, mean: NDArray[Any]) -> list[TensorOut]:
             values = [prediction[name] for prediction in predictions]  # type: ignore[literal-required]
             values = list(map(str, values)) if datatype == "BYTES" else values
         made.append(TensorOut(name, datatype, width, values, parameters))  # type: ignore[arg-type]
+    if unsure is not None:
+        ends, K = np.stack([unsure.low, unsure.high], 2), mean.shape[1]
+        made.append(TensorOut("std", "FP64", K, unsure.std.ravel().tolist(), {}))
+        made.append(TensorOut("interval", "FP64", 2 * K, ends.ravel().tolist(), {}))
     return made
 
 

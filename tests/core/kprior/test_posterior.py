@@ -13,8 +13,10 @@ from scipy.special import expit, softmax
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import BayesianRidge
+from torch import nn
 
-from core.kprior import AddData, ChangeRegularizer, Examples, RemoveData, State, adapt, train
+from core.inference.loaded_model import LoadedModel
+from core.kprior import AddData, ChangeRegularizer, Examples, RemoveData, State, adapt, draw_from, train
 from core.kprior.model.posterior import WIDTH, Uncertainty
 from core.kprior.posterior import LatePosterior, NoPosterior, laplace
 from core.kprior.solvers import Training
@@ -159,12 +161,53 @@ def test_a_wide_model_is_about_as_sure_as_its_whole_curvature_says() -> None:
     assert float((ratio - 1).abs().max()) <= 0.2
 
 
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_network_is_as_sure_as_a_linear_model_on_what_its_last_layer_reads(kind: str) -> None:
+    data, unseen = examples_of(kind, 300, 3, 1), examples_of(kind, 20, 3, 2).x
+    spec = spec_of(kind, 3, {"kind": "mlp", "hidden": [6, 5]}, l2(0.5, penalize_bias=kind != "classes"))
+    trained = train(spec, data.chunks(70), training=Training(max_epochs=20))  # type: ignore[arg-type]
+    again = State.from_bytes(trained.state.to_bytes())
+    removed = adapt(trained.state, trained.memory, [RemoveData([rows(data, 0, 60)])], draw=draw_from(rows(data, 60, 300)))
+    for state, left in ((again, data), (removed.state, rows(data, 60, 300))):
+        model = LoadedModel.from_state(state, posterior=LatePosterior(state))
+        mean, found = model.assess(unseen.float().numpy())
+        assert np.allclose(mean, model.predict_means(unseen.float().numpy()), rtol=1e-5, atol=1e-6)
+        layers = [layer for layer in state.predictor.body if isinstance(layer, nn.Linear)]  # type: ignore[attr-defined]
+
+        def read(x: torch.Tensor, layers: list[nn.Linear] = layers) -> Examples:
+            with torch.no_grad():
+                z = torch.relu(layers[1](torch.relu(layers[0](x.float())))).double()
+            return Examples(torch.arange(len(z)), z, torch.zeros(len(z), 1))
+
+        last = {**spec, "architecture": LINEAR}
+        hidden = Examples(left.key, read(left.x).x, left.y)
+        w = torch.cat([layers[2].weight, layers[2].bias[:, None]], 1).detach().double().reshape(-1).numpy()
+        covariance = exact_covariance(last, hidden, w, read(unseen).x)
+        new, K = design_matrix(read(unseen).x, LINEAR), outputs_of(kind)
+        f = torch.from_numpy(new @ w.reshape(K, -1).T)
+        if kind == "number":
+            phi = design_matrix(hidden.x, LINEAR)
+            decided = np.trace(np.linalg.solve(phi.T @ phi + 0.5 * np.eye(6), phi.T @ phi))
+            noise = ((left.y[:, 0].numpy() - phi @ w) ** 2).sum() / (len(left) - decided)
+            assert laplace(state).noise == pytest.approx(noise, rel=1e-3)
+            truth = np.sqrt(covariance[:, :, 0] * noise + noise)
+        elif kind == "classes":
+            p = softmax(f.numpy(), 1)
+            J = np.einsum("nk,kl->nkl", p, np.eye(K)) - np.einsum("nk,nl->nkl", p, p)
+            truth = np.sqrt(np.einsum("nkl,nlm,nkm->nk", J, covariance, J))
+        else:
+            low = state.predictor.family.mean(f - WIDTH * torch.from_numpy(covariance[:, :, 0]).sqrt())
+            assert np.allclose(found.low, low, rtol=0.01, atol=1e-4)
+            continue
+        assert np.allclose(found.std, truth, rtol=0.01, atol=1e-3)
+
+
 def test_where_nobody_can_say_there_is_a_sentence() -> None:
     data = examples_of("binary", 60, 3, 1)
-    mlp = spec_of("binary", 3, {"kind": "mlp", "hidden": [3]})
+    mlp = spec_of("binary", 3, {"kind": "mlp", "hidden": [3000]})
     network = train(mlp, [data], training=Training(max_epochs=1)).state  # type: ignore[arg-type]
     wide = train(spec_of("classes", 3, {**WIDE, "features": 400}), [examples_of("classes", 60, 3, 1)]).state  # type: ignore[arg-type]
-    for state, words in ((network, "network"), (wide, "so many weights")):
+    for state, words in ((network, "last layer"), (wide, "so many weights")):
         with pytest.raises(NoPosterior, match=words):
             LatePosterior(state)()
     few = Examples(torch.arange(2), torch.zeros(2, 3).double(), torch.zeros(2, 1).double())
