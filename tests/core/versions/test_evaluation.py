@@ -112,7 +112,7 @@ def test_metrics_are_those_of_scikit_learn(kind: str, weighted: bool) -> None:
     assert {name: found.metrics[name] for name in expected} == pytest.approx(expected)
     errors = {f"{name}_se" for name in expected.keys() - {"r2", "baseline_accuracy"}}
     heaviest = {"heaviest"} if weighted else set()
-    assert set(found.metrics) - set(expected) - {"calibration"} == {"rows"} | heaviest | errors
+    assert set(found.metrics) - set(expected) - {"calibration", "coverage"} == {"rows"} | heaviest | errors
 
 
 def test_standard_errors_are_what_chance_makes_of_the_figures(kind: str) -> None:
