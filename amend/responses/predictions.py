@@ -10,7 +10,8 @@ from amend.responses.base import Answer
 class Prediction(Answer, frozen=True):
     """``mean`` for yes/no, numbers and counts; ``class_`` where there are classes.
 
-    With ``uncertainty`` a standard deviation and the two ends of an interval of 95 %; where there are classes, by class.
+    With ``uncertainty`` a standard deviation and the two ends of an interval of 95 %; of each class where there are
+    such.
     """
 
     mean: float | None = None

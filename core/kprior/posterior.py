@@ -48,7 +48,8 @@ def laplace(state: State) -> Posterior:
     >>> spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
     >>> x = torch.arange(6.0)[:, None]
     >>> state = train(spec, [Examples(torch.arange(6), x, 3 * x + torch.sin(5 * x))]).state
-    >>> found = laplace(state).assess(state.predictor.family, torch.zeros(2, 1), torch.tensor([[2.5, 1.0], [99.0, 1.0]]))
+    >>> features = torch.tensor([[2.5, 1.0], [99.0, 1.0]])
+    >>> found = laplace(state).assess(state.predictor.family, torch.zeros(2, 1), features)
     >>> bool(found.std[0] < found.std[1])  # far from all examples
     True
     """
@@ -126,7 +127,8 @@ def sampling_bias(blocks: Blocks, delta: Tensor, count: int) -> float:
     drawn = blocks.drawn[0][blocks.drawn[0] >= 0]
     G = blocks.matrices[0].double()
     values = torch.linalg.eigvalsh(G).clamp(min=0)
-    decided = float((values / (values + delta[delta > 0].min().clamp(min=1e-12))).sum()) if bool(delta.any()) else len(G)
+    penalty = float(delta[delta > 0].min()) if bool(delta.any()) else 1e-12
+    decided = float((values / (values + penalty)).sum())
     chance = max(0.0, 1 - len(drawn.unique()) / max(1, count))
     return max(0.05, 1 - chance * decided / max(1, len(drawn)))
 
@@ -154,5 +156,5 @@ def residual_variance(value: float, delta: Tensor, G: Tensor, factor: Tensor) ->
     rows = float(G[-1, -1])
     left = rows - (len(G) - free)
     if not value >= 0 or not left > 0:
-        raise NoPosterior("what noise its numbers have is not known: it has too few examples, or was not measured since it changed")
+        raise NoPosterior("what noise its numbers have is not known: too few examples, or none read since it changed")
     return 2 * value / left

@@ -108,7 +108,10 @@ def reliability(version: Version, bins: Sequence[ReliabilityBin], kind: str) -> 
     axes.plot(x, y, "-", color=colour(version), lw=1)
     sizes = [20 + 180 * b["count"] / largest for b in bins]
     axes.scatter(x, y, s=sizes, color=colour(version), alpha=0.8, clip_on=False, label="holdout (area: how many)")
-    words = {"binary": ("predicted probability of 1", "share of 1"), "number": ("level of the interval", "share within")}
+    words = {
+        "binary": ("predicted probability of 1", "share of 1"),
+        "number": ("level of the interval", "share within"),
+    }
     xlabel, ylabel = words.get(kind, ("probability of the predicted class", "share that is right"))
     axes.set(
         xlabel=xlabel,

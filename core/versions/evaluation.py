@@ -14,8 +14,8 @@ from torch import Tensor
 from core.kprior import Data, Examples, State
 from core.kprior.data.codec import Tensors
 from core.kprior.data.partitioned import accumulate
-from core.kprior.passes.accumulator import Accumulator, Combined
 from core.kprior.model.posterior import LEVEL
+from core.kprior.passes.accumulator import Accumulator, Combined
 from core.kprior.passes.moments import LEAST, Moments
 from core.kprior.posterior import LatePosterior, NoPosterior
 from core.tables.figures import EvaluationFigures, ReliabilityBin
@@ -242,7 +242,8 @@ class Evaluation(Accumulator):
 
     def _covered(self) -> NDArray[Any]:
         """The share of numbers within intervals of each level, the narrowest first."""
-        return np.cumsum(self._levels) / self._levels.sum()
+        shares: NDArray[Any] = np.cumsum(self._levels) / self._levels.sum()
+        return shares
 
     def chart_data(self) -> EvaluationFigures:
         """What a picture of the predictions needs: confusion by class, in rows; reliability by confidence, or coverage

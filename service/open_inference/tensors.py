@@ -276,9 +276,9 @@ def tensors_of(target: Target, mean: NDArray[Any], unsure: Uncertainties | None 
             values = list(map(str, values)) if datatype == "BYTES" else values
         made.append(TensorOut(name, datatype, width, values, parameters))  # type: ignore[arg-type]
     if unsure is not None:
-        ends, K = np.stack([unsure.low, unsure.high], 2), mean.shape[1]
-        made.append(TensorOut("std", "FP64", K, unsure.std.ravel().tolist(), {}))
-        made.append(TensorOut("interval", "FP64", 2 * K, ends.ravel().tolist(), {}))
+        ends, size = np.stack([unsure.low, unsure.high], 2), mean.shape[1]
+        made.append(TensorOut("std", "FP64", size, unsure.std.ravel().tolist(), {}))
+        made.append(TensorOut("interval", "FP64", 2 * size, ends.ravel().tolist(), {}))
     return made
 
 

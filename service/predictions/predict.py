@@ -115,9 +115,7 @@ def predict_with(name: str, loaded: CachedVersion, x: NDArray[Any], unsure: bool
     return msgspec.json.encode({"version": loaded.model.number, "outputs": outputs})
 
 
-def assess(
-    name: str, loaded: CachedVersion, x: NDArray[Any], where: str = WHERE
-) -> tuple[NDArray[Any], Uncertainties]:
+def assess(name: str, loaded: CachedVersion, x: NDArray[Any], where: str = WHERE) -> tuple[NDArray[Any], Uncertainties]:
     """The predicted means (n, K), which are finite and counted, and how sure they are."""
     try:
         mean, found = loaded.model.assess(x)

@@ -34,12 +34,12 @@ def test_intervals_are_what_the_downloaded_curvature_says(stack: Stack, api: htt
         return
     tensors = weights(api, name)
     phi, w = with_one(X), tensors["w"]
-    Sigma = np.linalg.inv(tensors["anchor.curvature.matrix"] + np.diag(tensors["delta"]))
-    f, variance = phi @ w, np.einsum("nd,de,ne->n", phi, Sigma, phi)
+    covariance = np.linalg.inv(tensors["anchor.curvature.matrix"] + np.diag(tensors["delta"]))
+    f, variance = phi @ w, np.einsum("nd,de,ne->n", phi, covariance, phi)
     interval = np.array([output["interval"] for output in outputs])
     if kind == "number":
-        G = tensors["anchor.curvature.matrix"]
-        noise = ((f - ys) ** 2).sum() / (len(X) - np.trace(Sigma @ G))
+        curvature = tensors["anchor.curvature.matrix"]
+        noise = ((f - ys) ** 2).sum() / (len(X) - np.trace(covariance @ curvature))
         std = np.sqrt(noise * (1 + variance))
         np.testing.assert_allclose([o["std"] for o in outputs], std, rtol=1e-4)
         np.testing.assert_allclose(interval, np.stack([f - WIDTH * std, f + WIDTH * std], 1), rtol=1e-3, atol=1e-4)

@@ -97,9 +97,7 @@ def next_network(survey: Survey, memory: Examples, policy: MemoryPolicy, w: Tens
     spec = survey.change.regularizer or state.regularizer_spec
     # sums over the past are not carried: a few rows of what stays tell how sure the last layer is
     drawn = survey.draw(LAST_ROWS, survey.seed) if has_last_layer(predictor) else None
-    last_layer = estimate_last_layer(
-        predictor, w, [(drawn, survey.retained_count), (survey.added, survey.added_count)]
-    )
+    last_layer = estimate_last_layer(predictor, w, [(drawn, survey.retained_count), (survey.added, survey.added_count)])
     state = State(predictor, regularizer, spec, w, anchor, remembered, survey.count, last_layer=last_layer)
     return state, rows
 

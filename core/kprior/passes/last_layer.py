@@ -82,7 +82,9 @@ def has_last_layer(predictor: Predictor) -> bool:
     return not predictor.linear and 0 < last_size(predictor) <= LAST_LIMIT
 
 
-def estimate_last_layer(predictor: Predictor, w: Tensor, groups: Iterable[tuple[Examples | None, int]]) -> LastLayer | None:
+def estimate_last_layer(
+    predictor: Predictor, w: Tensor, groups: Iterable[tuple[Examples | None, int]]
+) -> LastLayer | None:
     """From random rows of each group, which stand for so many; None for models that have none."""
     if not has_last_layer(predictor):
         return None

@@ -21,8 +21,19 @@ from core.kprior.model.posterior import WIDTH, Uncertainty
 from core.kprior.posterior import LatePosterior, NoPosterior, laplace
 from core.kprior.solvers import Training
 from core.kprior.variational import adapt_variational
-from tests.core.kprior.oracles import design_matrix, deltas_of, derivatives
-from tests.core.kprior.problems import EVERYTHING, FAMILIES, LINEAR, examples_of, l2, outputs_of, rows, spec_of, with_weights, without
+from tests.core.kprior.oracles import deltas_of, derivatives, design_matrix
+from tests.core.kprior.problems import (
+    EVERYTHING,
+    FAMILIES,
+    LINEAR,
+    examples_of,
+    l2,
+    outputs_of,
+    rows,
+    spec_of,
+    with_weights,
+    without,
+)
 
 KERNEL: dict[str, Any] = {"kind": "kernel", "kernel": "rbf", "features": 30, "lengthscale": 2.0}
 WIDE: dict[str, Any] = {"kind": "kernel", "kernel": "rbf", "features": 1024, "lengthscale": 2.0}
@@ -168,7 +179,9 @@ def test_a_network_is_as_sure_as_a_linear_model_on_what_its_last_layer_reads(kin
     spec = spec_of(kind, 3, {"kind": "mlp", "hidden": [6, 5]}, l2(0.5, penalize_bias=kind != "classes"))
     trained = train(spec, data.chunks(70), training=Training(max_epochs=20))  # type: ignore[arg-type]
     again = State.from_bytes(trained.state.to_bytes())
-    removed = adapt(trained.state, trained.memory, [RemoveData([rows(data, 0, 60)])], draw=draw_from(rows(data, 60, 300)))
+    removed = adapt(
+        trained.state, trained.memory, [RemoveData([rows(data, 0, 60)])], draw=draw_from(rows(data, 60, 300))
+    )
     for state, left in ((again, data), (removed.state, rows(data, 60, 300))):
         model = LoadedModel.from_state(state, posterior=LatePosterior(state))
         mean, found = model.assess(unseen.float().numpy())
