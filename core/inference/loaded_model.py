@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from ..kprior.model.architectures import Glm, Hidden
-from ..kprior.model.posterior import Posterior
+from ..kprior.model.posterior import Posterior, Uncertainty
 from ..kprior.model.predictor import Predictor
 
 if TYPE_CHECKING:  # predicting needs nothing that adaptations do
@@ -22,14 +22,6 @@ if TYPE_CHECKING:  # predicting needs nothing that adaptations do
 Numbers = NDArray[Any]
 SLICE = 1024
 """Inputs at a time: what a network makes of them on the way may be much larger than they are."""
-
-
-class Uncertainties(NamedTuple):
-    """How sure means (n, K) are: (n, K) each."""
-
-    std: Numbers
-    low: Numbers
-    high: Numbers
 
 
 class LoadedModel:
@@ -43,6 +35,7 @@ class LoadedModel:
         posterior: Callable[[], Posterior] | None = None,
     ) -> None:
         self._predictor, self._posterior = predictor, posterior
+        self._found: Posterior | None = None
         self.spec = predictor.spec
         self.number = number
         """Of the version, where that is known."""
@@ -84,22 +77,35 @@ class LoadedModel:
             return self._predict(x)
         return np.concatenate([self._predict(x[i : i + SLICE]) for i in range(0, len(x), SLICE)])
 
-    def assess(self, x: Numbers) -> tuple[Numbers, Uncertainties]:
+    def assess(self, x: Numbers) -> tuple[Numbers, Uncertainty]:
         """Means as `predict_means` has them, and how sure they are: standard deviations, and ends of intervals.
 
         ValueError if nobody can say how sure this model is.
         """
         if self._posterior is None:
             raise ValueError("its posterior was not loaded with it")
-        posterior, x = self._posterior(), x.reshape(len(x), *self.shape)
-        parts = []
-        for i in range(0, len(x), SLICE):
+        posterior = self._found = self._found or self._posterior()
+        x = x.reshape(len(x), *self.shape)
+        parts = [self._assess(posterior, x[i : i + SLICE]) for i in range(0, len(x), SLICE)]
+        if len(parts) == 1:
+            return parts[0]
+        std, low, high = (np.concatenate(each) for each in zip(*(found for _, found in parts), strict=True))
+        return np.concatenate([mean for mean, _ in parts]), Uncertainty(std, low, high)
+
+    def _assess(self, posterior: Posterior, x: Numbers) -> tuple[Numbers, Uncertainty]:
+        if self._affine is not None:
+            f, phi = x @ self._affine[0] + self._affine[1], np.concatenate([x, np.ones((len(x), 1), x.dtype)], 1)
+        else:
             with torch.inference_mode():
-                f, phi = self._outputs(torch.from_numpy(x[i : i + SLICE]))
-                found = posterior.assess(self._predictor.family, f, phi)
-                parts.append([self._mean(f), *(v.numpy() for v in (found.std, found.low, found.high))])
-        mean, std, low, high = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return mean, Uncertainties(std, low, high)
+                f, phi = (tensor.double().numpy() for tensor in self._outputs(torch.from_numpy(x)))
+        mean = self._mean(torch.from_numpy(f).to(self._predictor.dtype))
+        return mean, posterior.assess(self._predictor.family.name, f, phi)
+
+    def assessing_work(self, rows: int) -> float:
+        """About how many multiplications `assess` takes: the first time, the posterior has to be found."""
+        if self._found is None:
+            return float(self.size) ** 3
+        return float(self._found.root.size * rows)
 
     def _outputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """f (n, K), and the features (n, D) that it is linear in: of a network, what its last layer reads."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-import numpy as np
 from numpy.typing import NDArray
 
+from ..kprior.model.posterior import Uncertainty
 from ..kprior.model.spec import Target
-from .loaded_model import Uncertainties
 
 Prediction = TypedDict(
     "Prediction",
@@ -17,14 +16,14 @@ Prediction = TypedDict(
         "class": int | str,
         "probabilities": dict[str, float],
         "std": float | dict[str, float],
-        "interval": list[float] | dict[str, list[float]],
+        "interval": tuple[float, float] | dict[str, tuple[float, float]],
     },
     total=False,
 )
 """One answer: `mean` for yes/no, numbers and counts; `class` where there are classes; `std` and `interval` if asked."""
 
 
-def to_predictions(target: Target, mean: NDArray[Any], unsure: Uncertainties | None = None) -> list[Prediction]:
+def to_predictions(target: Target, mean: NDArray[Any], unsure: Uncertainty | None = None) -> list[Prediction]:
     """Predicted means (n, K) of a spec's target, and how sure they are.
 
     >>> import numpy as np
@@ -34,14 +33,15 @@ def to_predictions(target: Target, mean: NDArray[Any], unsure: Uncertainties | N
     made = to_answers(target, mean)
     if unsure is None:
         return made
-    ends = np.stack([unsure.low, unsure.high], 2)
+    rows = zip(made, *(array.tolist() for array in unsure), strict=True)
     if target["kind"] != "classes":
-        for one, std, interval in zip(made, unsure.std[:, 0].tolist(), ends[:, 0].tolist(), strict=True):
-            one["std"], one["interval"] = std, interval
+        for one, std, low, high in rows:
+            one["std"], one["interval"] = std[0], (low[0], high[0])
         return made
     names = [str(value) for value in target["values"]]
-    for one, stds, intervals in zip(made, unsure.std.tolist(), ends.tolist(), strict=True):
-        one["std"], one["interval"] = dict(zip(names, stds, strict=True)), dict(zip(names, intervals, strict=True))
+    for one, std, low, high in rows:
+        one["std"] = dict(zip(names, std, strict=True))
+        one["interval"] = dict(zip(names, zip(low, high, strict=True), strict=True))
     return made
 
 

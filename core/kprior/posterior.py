@@ -48,9 +48,10 @@ def laplace(state: State) -> Posterior:
     >>> spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
     >>> x = torch.arange(6.0)[:, None]
     >>> state = train(spec, [Examples(torch.arange(6), x, 3 * x + torch.sin(5 * x))]).state
-    >>> features = torch.tensor([[2.5, 1.0], [99.0, 1.0]])
-    >>> found = laplace(state).assess(state.predictor.family, torch.zeros(2, 1), features)
-    >>> bool(found.std[0] < found.std[1])  # far from all examples
+    >>> x = torch.tensor([[2.5], [99.0]])
+    >>> f, phi = state.predictor.outputs(state.w, x), state.predictor.features(x)
+    >>> near, far = laplace(state).assess("gaussian", f.numpy(), phi.numpy()).std
+    >>> bool(near < far)  # from all examples
     True
     """
     check_posterior(state)
@@ -73,8 +74,7 @@ def laplace(state: State) -> Posterior:
     if int(failed):
         raise NoPosterior("its examples do not determine all of its weights, and no penalty does")
     noise = residual_variance(value, delta, G, factor) if family.name == "gaussian" else None
-    found = Posterior.of(factor, family.outputs, noise)
-    return found if shrink == 1 else Posterior(found.root * shrink**0.5, found.outputs, found.noise)
+    return Posterior.of(factor, family.outputs, noise, shrink)
 
 
 class LatePosterior:

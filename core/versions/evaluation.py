@@ -129,9 +129,10 @@ class Evaluation(Accumulator):
         with torch.inference_mode():
             predictor = self.state.predictor
             phi = predictor.features(chunk.x) if predictor.linear else predictor.last_features(chunk.x, self.state.w)
-            std = posterior.assess(predictor.family, f.cpu(), phi.cpu()).std
-            off = (chunk.y.double().cpu() - f.double().cpu()) / std
-            level = torch.erf(off.abs() / math.sqrt(2)).nan_to_num(1.0)[:, 0]
+        there = f.double().cpu().numpy()
+        std = torch.from_numpy(posterior.assess(predictor.family.name, there, phi.double().cpu().numpy()).std)
+        off = (chunk.y.double().cpu() - f.double().cpu()) / std
+        level = torch.erf(off.abs() / math.sqrt(2)).nan_to_num(1.0)[:, 0]
         place = (level * LEVELS).long().clamp(max=LEVELS - 1)
         self._levels += np.bincount(place.numpy(), weight.numpy(), minlength=LEVELS)
 

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import Invalid
-from core.inference.loaded_model import Uncertainties
 from core.inference.predictions import to_predictions
+from core.kprior.model.posterior import Uncertainty
 from core.kprior.model.spec import Column, Input, Target, shape_of
 from service.examples.objects import decode_or_refuse
 from service.parsing.inputs import Inputs
@@ -261,7 +261,7 @@ def wants_uncertainty(wanted: Sequence[OutputWanted]) -> bool:
     return any(one.name in UNCERTAIN for one in wanted)
 
 
-def tensors_of(target: Target, mean: NDArray[Any], unsure: Uncertainties | None = None) -> list[TensorOut]:
+def tensors_of(target: Target, mean: NDArray[Any], unsure: Uncertainty | None = None) -> list[TensorOut]:
     """Predicted means (n, K) as output tensors, with the values that all our answers have."""
     made = []
     predictions = to_predictions(target, mean)

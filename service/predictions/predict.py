@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
 
 from core.errors import Invalid
-from core.inference.loaded_model import Uncertainties
 from core.inference.predictions import to_predictions
+from core.kprior.model.posterior import Uncertainty
 from core.kprior.posterior import NoPosterior
 from service import metrics
 from service.context import Context
@@ -30,8 +30,8 @@ SMALL = 200_000
 """Bytes of a body, or numbers in and out, that are dealt with at once; with more, others would have to wait."""
 SHORT = 4096
 """Bytes of a body with a few inputs."""
-FEW_WEIGHTS = 300
-"""Whose posterior is found in no time; that of more is found where nobody has to wait."""
+AT_ONCE = 10**8
+"""Multiplications that nobody minds waiting for: some milliseconds."""
 MOST_NUMBERS = 2_000_000
 """Probabilities in one answer."""
 
@@ -66,7 +66,7 @@ async def predict(body: bytes, name: str, caller: Caller, context: Context, cham
     if len(body) > SMALL:
         return await work_on(body, lambda: predict_with(name, loaded, read(loaded, body, most), unsure))
     x = read(loaded, body, most)
-    slow = unsure and loaded.model.size > FEW_WEIGHTS
+    slow = unsure and loaded.model.assessing_work(len(x)) > AT_ONCE
     if slow or x.size + len(x) * loaded.model.outputs > SMALL:
         return await run_in_threadpool(predict_with, name, loaded, x, unsure)
     return predict_with(name, loaded, x, unsure)
@@ -115,7 +115,7 @@ def predict_with(name: str, loaded: CachedVersion, x: NDArray[Any], unsure: bool
     return msgspec.json.encode({"version": loaded.model.number, "outputs": outputs})
 
 
-def assess(name: str, loaded: CachedVersion, x: NDArray[Any], where: str = WHERE) -> tuple[NDArray[Any], Uncertainties]:
+def assess(name: str, loaded: CachedVersion, x: NDArray[Any], where: str = WHERE) -> tuple[NDArray[Any], Uncertainty]:
     """The predicted means (n, K), which are finite and counted, and how sure they are."""
     try:
         mean, found = loaded.model.assess(x)

@@ -41,7 +41,8 @@ WIDE: dict[str, Any] = {"kind": "kernel", "kernel": "rbf", "features": 1024, "le
 
 def assess(state: State, x: torch.Tensor) -> Uncertainty:
     predictor = state.predictor
-    return laplace(state).assess(predictor.family, predictor.outputs(state.w, x), predictor.features(x))
+    f, phi = predictor.outputs(state.w, x).numpy(), predictor.features(x).numpy()
+    return laplace(state).assess(predictor.family.name, f, phi)
 
 
 def exact_covariance(spec: dict[str, Any], data: Examples, w: np.ndarray, unseen: torch.Tensor) -> np.ndarray:
@@ -75,7 +76,7 @@ def test_outputs_vary_as_the_inverse_of_the_curvature(
     state = adapt(base.state, base.memory, tasks).state  # type: ignore[arg-type]
     unseen, left = examples_of(kind, 20, 3, seed + 1).x, without(data, gone)
     posterior = laplace(state)
-    found = posterior.covariance(state.predictor.features(unseen)).numpy()
+    found = posterior.covariance(state.predictor.features(unseen).numpy())
     truth = exact_covariance(spec, left, state.anchor.w.numpy(), unseen)
     if kind == "number":
         phi, w = design_matrix(left.x, architecture), state.w.numpy()
@@ -96,7 +97,7 @@ def test_numbers_are_as_sure_as_bayesian_ridge_says() -> None:
     found = assess(train(spec, [data]).state, unseen.x)  # type: ignore[arg-type]
     mean, std = exact.predict(design_matrix(unseen.x, LINEAR), return_std=True)
     assert np.allclose(found.std[:, 0], std, rtol=0.01)
-    ends = torch.cat([found.low, found.high], 1).numpy()
+    ends = np.hstack([found.low, found.high])
     assert np.allclose(ends, np.stack([mean - WIDTH * std, mean + WIDTH * std], 1), rtol=0.01, atol=0.01)
 
 
@@ -144,15 +145,15 @@ def test_yes_or_no_is_as_sure_as_a_long_walk_through_the_posterior() -> None:
     found = assess(state, unseen)
     assert np.allclose(found.std[:, 0], drawn.std(0), rtol=0.15, atol=0.005)
     ends = np.quantile(drawn, [0.025, 0.975], axis=0)
-    assert np.abs(found.low[:, 0].numpy() - ends[0]).max() <= 0.05
-    assert np.abs(found.high[:, 0].numpy() - ends[1]).max() <= 0.05
+    assert np.abs(found.low[:, 0] - ends[0]).max() <= 0.05
+    assert np.abs(found.high[:, 0] - ends[1]).max() <= 0.05
 
 
 def test_classes_and_counts_are_as_sure_as_draws_of_their_weights() -> None:
     for kind, h in (("classes", lambda f: softmax(f, 2)), ("count", np.exp)):
         data, unseen = examples_of(kind, 300, 3, 6), examples_of(kind, 20, 3, 7).x
         state = train(spec_of(kind, 3, LINEAR, l2(1.0, penalize_bias=True)), [data]).state  # type: ignore[arg-type]
-        root = laplace(state).root.double().numpy()
+        root = laplace(state).root.astype(float)
         drawn = state.w.numpy() + np.random.default_rng(0).standard_normal((20_000, len(root))) @ root
         f = np.einsum("nd,skd->nsk", design_matrix(unseen, LINEAR), drawn.reshape(20_000, outputs_of(kind), -1))
         means, found = h(f), assess(state, unseen)
@@ -168,9 +169,9 @@ def test_a_wide_model_is_about_as_sure_as_its_whole_curvature_says() -> None:
     p = torch.sigmoid(phi @ state.w)
     H = (phi * (p * (1 - p))[:, None]).T @ phi + torch.eye(len(state.w))
     truth = (new * torch.linalg.solve(H, new.T).T).sum(1).sqrt()
-    ratio = laplace(state).covariance(new)[:, 0, 0].sqrt() / truth
+    ratio = np.sqrt(laplace(state).covariance(new.numpy())[:, 0, 0]) / truth.numpy()
     assert float(ratio.mean()) == pytest.approx(1, abs=0.03)
-    assert float((ratio - 1).abs().max()) <= 0.2
+    assert np.abs(ratio - 1).max() <= 0.2
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
@@ -265,7 +266,7 @@ def test_with_all_in_memory_the_adapted_posterior_is_that_of_all_rows(kind: str,
         assert torch.allclose(found.mean, state.w, atol=1e-6)
         whole = laplace(state)
         Sigma = torch.linalg.inv(found.precision)
-        assert torch.allclose((whole.root.T @ whole.root).double() / whole.noise, Sigma, rtol=1e-3, atol=1e-5)
+        assert np.allclose(whole.root.T @ whole.root / whole.noise, Sigma, rtol=1e-3, atol=1e-5)
 
 
 def test_the_variational_posterior_is_nearer_to_the_true_one_than_laplace_where_that_is_skewed() -> None:
