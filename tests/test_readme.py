@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 README, GUIDE, MATHEMATICS = ROOT / "README.md", ROOT / "docs" / "api.md", ROOT / "docs" / "mathematics.md"
 BROUGHT = ROOT / "docs" / "bring-your-own.md"
 CHANGES = [
-    ROOT / "docs" / f"{name}.md" for name in ("columns", "classes", "corrections", "regularizer", "kernel-models")
+    ROOT / "docs" / f"{name}.md" for name in ("columns", "classes", "corrections", "regularizer", "kernel-models", "uncertainty")
 ]
 PAGES = [README, *(ROOT / "docs").glob("*.md")]
 
