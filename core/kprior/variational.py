@@ -1,11 +1,11 @@
 """The variational posterior of an adapted GLM, with the K-prior as its prior.
 
-    q+ = argmin_q  E_q[sum_added l_j(w)] + KL(q || q_K),   q_K ~ exp(-K)        (paper, Eq. vi_kpriors)
+    q+ = argmin_q  E_q[sum_added l_j(w)] + KL(q || q_K),   q_K ~ exp(-K)        (paper, Eq. 18)
 
 over Gaussians q = N(m, S). K and all that is added are one objective here (`objective/build.py`), F, so this is
 argmin E_q[F] - 1/2 log |S|, whose fixed point is
 
-    0 = E_q[grad F],     S^-1 = E_q[hess F]                                      (paper, Appendix, gp_stat1 and 2)
+    0 = E_q[grad F],     S^-1 = E_q[hess F]                                      (paper, Eqs. 25 and 26)
 
 With everything in memory F is the retained objective, and q+ the posterior that all rows would give. An output is
 Gaussian under q, so expectations over weights are those over one number, by a Gauss-Hermite rule. Of numbers F is

@@ -79,12 +79,12 @@ class Posterior:
     def variance(self, phi: Array) -> Array:
         """The same for one output: (n,)."""
         if len(self.root) < phi.shape[1]:
-            spread = phi @ self.root.T
-            return np.einsum("np,np->n", spread, spread)
-        total = np.zeros(len(phi))
-        for start in range(0, len(self.root), SLAB):
-            end = start + SLAB
-            spread = phi[:, :end] @ self.root[start:end, :end].T
+            slabs = [(slice(None), slice(None))]
+        else:
+            slabs = [(slice(i, i + SLAB), slice(i + SLAB)) for i in range(0, len(self.root), SLAB)]
+        total: Array = np.zeros(len(phi))
+        for rows, columns in slabs:
+            spread = phi[:, columns] @ self.root[rows, columns].T
             total += np.einsum("np,np->n", spread, spread)
         return total
 
@@ -109,7 +109,8 @@ class Posterior:
 def projection(size: int) -> Tensor:
     """(SKETCH, size) random directions, orthogonal, that keep lengths in the mean."""
     drawn = torch.from_numpy(np.random.RandomState(0).standard_normal((size, SKETCH)))
-    return torch.linalg.qr(drawn)[0].T * math.sqrt(size / SKETCH)
+    directions: Tensor = torch.linalg.qr(drawn)[0].T
+    return directions * math.sqrt(size / SKETCH)
 
 
 def assess_classes(f: Array, covariance: Array) -> Uncertainty:

@@ -250,7 +250,7 @@ def batch_posterior(kind: str, phi: np.ndarray, y: np.ndarray, delta: float) -> 
 @pytest.mark.parametrize("architecture", [LINEAR, KERNEL], ids=["linear", "kernel"])
 @pytest.mark.parametrize("kind", ["binary", "number", "count"])
 def test_with_all_in_memory_the_adapted_posterior_is_that_of_all_rows(kind: str, architecture: dict[str, Any]) -> None:
-    """Eq. vi_kpriors: the K-prior as the prior, whatever comes or goes; and of numbers it is Laplace's."""
+    """Eq. 18: the K-prior as the prior, whatever comes or goes; and of numbers it is Laplace's."""
     data = examples_of(kind, 90, 2, 3)
     spec = spec_of(kind, 2, architecture, l2(1.0, penalize_bias=True))
     base = train(spec, [rows(data, 0, 70)], policy=EVERYTHING)  # type: ignore[arg-type]
