@@ -18,6 +18,8 @@ COLUMNS: output.Columns[Numbered] = {
     "score": lambda row: row[1].score,
     "class": lambda row: row[1].class_,
     "probabilities": lambda row: row[1].probabilities,
+    "std": lambda row: row[1].std,
+    "interval": lambda row: row[1].interval,
 }
 
 
@@ -26,6 +28,7 @@ def predict(
     model: Name,
     inputs: Annotated[str, typer.Argument(help="Inputs in JSON, or a file of them; - for stdin.")],
     version: Annotated[int | None, typer.Option("--version", min=1, help="Default: the champion.")] = None,
+    uncertainty: Annotated[bool, typer.Option("--uncertainty", help="How sure it is, too: std and interval.")] = False,
 ) -> None:
     """Predict: a list of inputs, or one vector or row alone.
 
@@ -34,6 +37,8 @@ def predict(
     body = make_body(parse_json(inputs, "the input"))
     if version is not None:
         body["version"] = version
+    if uncertainty:
+        body["uncertainty"] = True
     client = connection.client
     found = client.read(Predictions, client.request("POST", path("models", model, "predictions"), json=body))
     if connection.as_json:

@@ -13,12 +13,15 @@ class Predictions(Caller):
     """By the champion, or by the version that is named."""
 
     @operation
-    def predict(self, model: str, inputs: Any, *, version: int | None = None) -> Flow[responses.Predictions]:
+    def predict(
+        self, model: str, inputs: Any, *, version: int | None = None, uncertainty: bool = False
+    ) -> Flow[responses.Predictions]:
         """Predict with the champion, or with the version that is named.
 
         Inputs are a list, a NumPy array, a sparse matrix, or a frame of pandas, polars or pyarrow, of any length. A
         table's columns are found by their names: ValueError if one is missing, or unknown. Of a vector they are taken
-        in their order. ``id``, ``subject``, ``y``, ``weight`` and ``split`` are passed over.
+        in their order. ``id``, ``subject``, ``y``, ``weight`` and ``split`` are passed over. With ``uncertainty`` each
+        answer says how sure it is: ``std`` and ``interval``.
         """
         place = path("models", model, "predictions")
         if frames.is_frame(inputs):
@@ -29,7 +32,7 @@ class Predictions(Caller):
         found: list[responses.Prediction] = []
         answer = None
         for some in pieces:
-            body = {"inputs": some, **without_none({"version": version})}
+            body = {"inputs": some, **without_none({"version": version, "uncertainty": uncertainty or None})}
             answer = yield from self.ask(responses.Predictions, "POST", place, body)
             found += answer.outputs
             version = answer.version  # all by the same one, whatever becomes champion meanwhile

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from torch import Tensor
 
+from ..kprior.model.architectures import Glm, Hidden
+from ..kprior.model.posterior import Posterior, Uncertainty
 from ..kprior.model.predictor import Predictor
 
 if TYPE_CHECKING:  # predicting needs nothing that adaptations do
@@ -24,14 +27,21 @@ SLICE = 1024
 class LoadedModel:
     """A predictor with its weights in place. Several threads may ask at once."""
 
-    def __init__(self, predictor: Predictor, w: Tensor, number: int | None = None) -> None:
-        self._predictor = predictor
+    def __init__(
+        self,
+        predictor: Predictor,
+        w: Tensor,
+        number: int | None = None,
+        posterior: Callable[[], Posterior] | None = None,
+    ) -> None:
+        self._predictor, self._posterior = predictor, posterior
+        self._found: Posterior | None = None
         self.spec = predictor.spec
         self.number = number
         """Of the version, where that is known."""
         self.shape = predictor.encoder.raw_shape
         """Of one input."""
-        self.outputs = predictor.family.outputs
+        self.outputs, self.size = predictor.family.outputs, predictor.size
         # installed once: handing weights over at every call would swap them in and out of a shared module
         predictor.body.load_state_dict(predictor.unflatten(w), strict=False)
         predictor.body.eval()
@@ -44,9 +54,11 @@ class LoadedModel:
             self._affine = weight[:, :-1].T.copy(), weight[:, -1].copy()
 
     @classmethod
-    def from_state(cls, state: State, number: int | None = None) -> LoadedModel:
+    def from_state(
+        cls, state: State, number: int | None = None, posterior: Callable[[], Posterior] | None = None
+    ) -> LoadedModel:
         """Of a version's state, whose predictor is used for nothing else from now on."""
-        return cls(state.predictor, state.w, number)
+        return cls(state.predictor, state.w, number, posterior)
 
     @classmethod
     def from_file(cls, path: str) -> LoadedModel:
@@ -64,6 +76,45 @@ class LoadedModel:
         if len(x) <= SLICE:
             return self._predict(x)
         return np.concatenate([self._predict(x[i : i + SLICE]) for i in range(0, len(x), SLICE)])
+
+    def assess(self, x: Numbers) -> tuple[Numbers, Uncertainty]:
+        """Means as `predict_means` has them, and how sure they are: standard deviations, and ends of intervals.
+
+        ValueError if nobody can say how sure this model is.
+        """
+        if self._posterior is None:
+            raise ValueError("its posterior was not loaded with it")
+        posterior = self._found = self._found or self._posterior()
+        x = x.reshape(len(x), *self.shape)
+        parts = [self._assess(posterior, x[i : i + SLICE]) for i in range(0, len(x), SLICE)]
+        if len(parts) == 1:
+            return parts[0]
+        std, low, high = (np.concatenate(each) for each in zip(*(found for _, found in parts), strict=True))
+        return np.concatenate([mean for mean, _ in parts]), Uncertainty(std, low, high)
+
+    def _assess(self, posterior: Posterior, x: Numbers) -> tuple[Numbers, Uncertainty]:
+        if self._affine is not None:
+            f, phi = x @ self._affine[0] + self._affine[1], np.concatenate([x, np.ones((len(x), 1), x.dtype)], 1)
+        else:
+            with torch.inference_mode():
+                f, phi = (tensor.double().numpy() for tensor in self._outputs(torch.from_numpy(x)))
+        mean = self._mean(torch.from_numpy(f).to(self._predictor.dtype))
+        return mean, posterior.assess(self._predictor.family.name, f, phi)
+
+    def assessing_work(self, rows: int) -> float:
+        """About how many multiplications `assess` takes: the first time, the posterior has to be found."""
+        if self._found is None:
+            return float(self.size) ** 3
+        return float(self._found.root.size * rows)
+
+    def _outputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """f (n, K), and the features (n, D) that it is linear in: of a network, what its last layer reads."""
+        predictor = self._predictor
+        if isinstance(predictor.body, Glm):
+            phi = predictor.features(x)
+            return phi @ predictor.body.weight.T, phi
+        phi = predictor.last_features(x)
+        return Hidden(predictor.body).last(phi[:, :-1]), phi
 
     def _predict(self, x: Numbers) -> Numbers:
         if self._affine is not None:

@@ -17,7 +17,7 @@ from core.kprior.curvature import Curvature
 from core.kprior.data.codec import Tensors, join_groups, take_group
 from core.kprior.model.predictor import Predictor
 
-SCALARS = ("exact", "reach", "peak", "smallest", "rounding", "mass")
+SCALARS = ("exact", "reach", "peak", "smallest", "rounding", "mass", "value")
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,15 @@ class Anchor:
     """What rounding can have done to the gradient, in units of the last place."""
     mass: float = 0.0
     """The trace of all that ever went into the curvature or came out of it: what its rounding grows with."""
+
+    value: float = math.nan
+    """sum_i l_i(w0), the loss of all rows; not known after some changes."""
+
+    def tangent_value(self, step: Tensor) -> float:
+        """The loss of all rows at w0 + step, as the sums have it: of numbers it is what it is."""
+        if self.curvature is None:
+            return math.nan
+        return self.value + float(self.gradient @ step) + float(step @ self.curvature.product(step)) / 2
 
     @property
     def finite(self) -> bool:

@@ -25,6 +25,7 @@ from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.model.spec import Regularizer, Spec
 from core.kprior.objective.surrogate import Surrogate, move_surrogate
+from core.kprior.passes.last_layer import LastLayer, last_size
 
 FORMAT = "amend.state"
 FORMAT_VERSION = 2
@@ -71,6 +72,8 @@ class State:
     count: int
     """How many examples the state stands for."""
     surrogate: Surrogate | None = None
+    last_layer: LastLayer | None = None
+    """Of a network, at its weights."""
 
     @property
     def spec(self) -> Spec:
@@ -118,6 +121,8 @@ class State:
         tensors |= join_groups({"anchor": anchored})
         if self.surrogate is not None:
             tensors |= {f"surrogate.{k}": v for k, v in vars(self.surrogate).items()}
+        if self.last_layer is not None:
+            tensors |= {f"last_layer.{k}": v for k, v in vars(self.last_layer).items()}
         tensors = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
         # one metadata entry only: safetensors does not keep the order of several
         envelope = {"header": self.header(), "sha256": hash_contents(self.header(), tensors)}
@@ -167,6 +172,11 @@ class State:
         surrogate = None
         if "surrogate.gram" in tensors:
             surrogate = Surrogate(**take_group(tensors, "surrogate"))
+        last_layer = None
+        if "last_layer.value" in tensors:
+            last_layer = LastLayer(**take_group(tensors, "last_layer"))
+            if last_layer.curvature.shape != (last_size(predictor),) * 2:
+                raise ValueError("the curvature of the last layer does not fit it")
         memory = Memory(
             tensors["memory.key"].cpu(),
             tensors["memory.weight"],
@@ -185,6 +195,7 @@ class State:
             memory,
             int(header["count"]),
             surrogate,
+            last_layer,
         )
 
 

@@ -43,6 +43,8 @@ class EvaluationFigures(TypedDict, total=False):
 
     confusion: list[list[int]] | None
     reliability: list[ReliabilityBin]
+    coverage: list[ReliabilityBin]
+    """Of numbers: how often they are within an interval of which so much is said."""
     frozen: dict[str, float]
     """Metrics of the first version on the same holdout."""
     candidates: list[CandidateFigures]

@@ -47,6 +47,8 @@ def of_predictions(version: Version, target: Target) -> dict[str, Figure]:
     drawn, made = version.evaluation or {}, {}
     if drawn.get("reliability"):
         made["reliability.png"] = reliability(version, drawn["reliability"], target["kind"])
+    if drawn.get("coverage"):
+        made["coverage.png"] = reliability(version, drawn["coverage"], target["kind"])
     if counts := drawn.get("confusion"):
         made["confusion.png"] = confusion(version, counts, target)
     return made
@@ -97,18 +99,23 @@ def cost(lineage: Lineage) -> Figure:
 
 
 def reliability(version: Version, bins: Sequence[ReliabilityBin], kind: str) -> Figure:
-    """How often the model is right when it says that it is sure."""
-    figure, axes = sheet(f"Version {version.number}: reliability on the holdout", (5.2, 5))
+    """How often the model is right when it says that it is sure; of numbers, how often they are within an interval."""
+    what = "coverage" if kind == "number" else "reliability"
+    figure, axes = sheet(f"Version {version.number}: {what} on the holdout", (5.2, 5))
     axes.plot([0, 1], [0, 1], "--", color="#8c8c8c", lw=1, label="perfectly calibrated")
     x, y = [b["confidence"] for b in bins], [b["accuracy"] for b in bins]
     largest = max(b["count"] for b in bins)
     axes.plot(x, y, "-", color=colour(version), lw=1)
     sizes = [20 + 180 * b["count"] / largest for b in bins]
     axes.scatter(x, y, s=sizes, color=colour(version), alpha=0.8, clip_on=False, label="holdout (area: how many)")
-    yes = kind == "binary"
+    words = {
+        "binary": ("predicted probability of 1", "share of 1"),
+        "number": ("level of the interval", "share within"),
+    }
+    xlabel, ylabel = words.get(kind, ("probability of the predicted class", "share that is right"))
     axes.set(
-        xlabel="predicted probability of 1" if yes else "probability of the predicted class",
-        ylabel="share of 1" if yes else "share that is right",
+        xlabel=xlabel,
+        ylabel=ylabel,
         xlim=(-0.02, 1.02),
         ylim=(-0.02, 1.02),
         xticks=np.linspace(0, 1, 6),

@@ -14,13 +14,15 @@ from torch import Tensor
 from core.kprior import Data, Examples, State
 from core.kprior.data.codec import Tensors
 from core.kprior.data.partitioned import accumulate
+from core.kprior.model.posterior import LEVEL
 from core.kprior.model.spec import gives_scores
 from core.kprior.passes.accumulator import Accumulator, Combined
 from core.kprior.passes.moments import LEAST, Moments
+from core.kprior.posterior import LatePosterior, NoPosterior
 from core.tables.figures import EvaluationFigures, ReliabilityBin
 from core.versions.scores import area_under_curve, explained, f1_score
 
-BINS = 10
+BINS, LEVELS = 10, 20
 MOST_CLASSES = 50
 """More cannot be read off a confusion matrix, and of thousands it would be hundreds of megabytes."""
 
@@ -99,6 +101,9 @@ class Evaluation(Accumulator):
         self._confusion = np.zeros((classes, classes), np.int64) if classes <= MOST_CLASSES else None
         self._bins = np.zeros((BINS, 4))
         """Of each bin: sums of confidences, of those that were right, of all, by their weights; how many there are."""
+        self._posterior = LatePosterior(state) if self.target == "number" else None
+        self._levels = np.zeros(LEVELS)
+        """Numbers by how wide an interval has to be to hold them, in twentieths of the posterior: their weights."""
 
     @property
     def count(self) -> int:
@@ -111,7 +116,28 @@ class Evaluation(Accumulator):
             return f, self.state.predictor.family.mean(f)
 
     def add(self, chunk: Examples) -> None:
-        self.add_predictions(*self.predict(chunk.x), chunk.y, weights_of(chunk))
+        f, mean = self.predict(chunk.x)
+        weight = weights_of(chunk)
+        self.add_predictions(f, mean, chunk.y, weight)
+        if self._posterior is not None:
+            self._add_levels(chunk, f, weight)
+
+    def _add_levels(self, chunk: Examples, f: Tensor, weight: Tensor) -> None:
+        assert self._posterior is not None
+        try:
+            posterior = self._posterior()
+        except NoPosterior:
+            self._posterior = None
+            return
+        with torch.inference_mode():
+            predictor = self.state.predictor
+            phi = predictor.features(chunk.x) if predictor.linear else predictor.last_features(chunk.x, self.state.w)
+        there = f.double().cpu().numpy()
+        std = torch.from_numpy(posterior.assess(predictor.family.name, there, phi.double().cpu().numpy()).std)
+        off = (chunk.y.double().cpu() - f.double().cpu()) / std
+        level = torch.erf(off.abs() / math.sqrt(2)).nan_to_num(1.0)[:, 0]
+        place = (level * LEVELS).long().clamp(max=LEVELS - 1)
+        self._levels += np.bincount(place.numpy(), weight.numpy(), minlength=LEVELS)
 
     def add_predictions(self, f: Tensor, mean: Tensor, y: Tensor, weight: Tensor) -> dict[str, Tensor]:
         """Take the predictions for a chunk of examples; what each example adds to the means among the metrics."""
@@ -159,6 +185,7 @@ class Evaluation(Accumulator):
         found = {"loss": self._loss.sums(), "square": self._square.sums(), "right": self._right.sums()}
         found |= {"bins": torch.from_numpy(self._bins), "classes": torch.from_numpy(self._classes)}
         found |= {"rows": self.rows(), "heaviest": torch.tensor(self._heaviest, dtype=torch.float64)}
+        found["levels"] = torch.from_numpy(self._levels)
         return found if self._confusion is None else {**found, "confusion": torch.from_numpy(self._confusion)}
 
     def merge(self, sums: Tensors) -> None:
@@ -166,6 +193,7 @@ class Evaluation(Accumulator):
         self._square.merge(sums["square"])
         self._right.merge(sums["right"])
         self._bins += sums["bins"].numpy()
+        self._levels += sums["levels"].numpy()
         self._classes += sums["classes"].numpy()
         self._rows.append(sums["rows"])
         self._heaviest = max(self._heaviest, float(sums["heaviest"]))
@@ -192,7 +220,7 @@ class Evaluation(Accumulator):
     @property
     def metrics(self) -> dict[str, float]:
         """accuracy, calibration and f1 of classes, auc of yes/no, rmse and r2 of numbers, and the loss: 0 for a model
-        that is certain and right.
+        that is certain and right. Of numbers, coverage is the share that is within the interval of 95 %.
 
         The loss is that of the model: the log loss of classes, half the squared error of numbers, half the deviance of
         counts, or the squared hinge, which has no calibration, or Huber's;
@@ -218,13 +246,26 @@ class Evaluation(Accumulator):
         else:
             root = math.sqrt(self._square.value)
             found |= {"rmse": root, "rmse_se": self._square.error / (2 * root) if root else 0.0}
+            if self._levels.any():
+                found["coverage"] = float(self._covered()[round(LEVEL * LEVELS) - 1])
         if self.target != "classes":
             mean, y, weight = np.nan_to_num(self.rows().numpy()).T
             found |= area_under_curve(mean, y > 0.5) if self.classifies else explained(mean, y, weight)
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
+    def _covered(self) -> NDArray[Any]:
+        """The share of numbers within intervals of each level, the narrowest first."""
+        shares: NDArray[Any] = np.cumsum(self._levels) / self._levels.sum()
+        return shares
+
     def chart_data(self) -> EvaluationFigures:
-        """What a picture of the predictions needs: confusion by class, in rows; reliability by confidence."""
+        """What a picture of the predictions needs: confusion by class, in rows; reliability by confidence, or coverage
+        by the level of an interval.
+        """
+        if not self.classifies and self._levels.any():
+            levels = np.arange(1, LEVELS) / LEVELS
+            shares = zip(levels.tolist(), self._covered().tolist(), strict=False)
+            return {"coverage": [{"confidence": u, "accuracy": c, "count": self.count} for u, c in shares]}
         if not self.classifies or self.count == 0:
             return {}
         sums = self._bins[self._bins[:, 2] > 0]

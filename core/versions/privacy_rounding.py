@@ -21,7 +21,7 @@ Side = Literal["loss", "accuracy", "auc", "f1", "calibration", "rmse"]
 SIDES: tuple[Side, ...] = ("loss", "accuracy", "auc", "f1", "calibration", "rmse")
 """Figures of a comparison that both versions have."""
 TINY = 1e-12
-SHARES = ("accuracy", "baseline_accuracy", "calibration", "disagreement")
+SHARES = ("accuracy", "baseline_accuracy", "calibration", "coverage", "disagreement")
 """Figures to which a row can add 1 / rows at the most."""
 
 

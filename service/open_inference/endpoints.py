@@ -34,7 +34,7 @@ from service.open_inference.schemas import (
     ServerAnswer,
     TensorMetadata,
 )
-from service.predictions.predict import check, predict_means
+from service.predictions.predict import assess, check, predict_means
 from service.predictions.version_cache import CachedVersion
 from service.threads import work_on
 from service.versions.downloads import Number
@@ -164,7 +164,10 @@ def answer(name: str, loaded: CachedVersion, body: bytes, head_bytes: str | None
     given = loaded.model.spec["input"]
     check(loaded, tensors.count_rows(asked.inputs, given), most)
     x = tensors.read_rows(asked.inputs, tail, given, loaded.inputs)
-    made = tensors.tensors_of(loaded.model.spec, predict_means(name, loaded, x, tensors.WHERE))
+    if tensors.wants_uncertainty(asked.outputs):
+        made = tensors.tensors_of(loaded.model.spec, *assess(name, loaded, x, tensors.WHERE))
+    else:
+        made = tensors.tensors_of(loaded.model.spec, predict_means(name, loaded, x, tensors.WHERE))
     everywhere = asked.parameters.get("binary_data_output") is True
     outputs: list[dict[str, Any]] = []
     chunks = [b""]

@@ -68,7 +68,10 @@ class OutputTensor(TensorMetadata):
 
 
 class InferenceAnswer(BaseModel):
-    """Predictions: `mean` for yes/no, numbers and counts; `class` and `probabilities` where there are classes."""
+    """Predictions: `mean` for yes/no, numbers and counts; `class` and `probabilities` where there are classes.
+
+    If they are named among the outputs: `std`, and `interval`, its two ends for each number of the prediction.
+    """
 
     model_name: str
     model_version: str

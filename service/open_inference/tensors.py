@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from core.errors import Invalid
 from core.inference.predictions import to_predictions
+from core.kprior.model.posterior import Uncertainty
 from core.kprior.model.spec import Column, Input, PredictorSpec, gives_scores, shape_of
 from service.examples.objects import decode_or_refuse
 from service.parsing.inputs import Inputs
@@ -35,6 +36,10 @@ NUMPY = {
 }
 """The tensor data types with their NumPy types; BYTES, which are texts, have none."""
 Parameters = dict[str, str | int | float | bool | None]
+
+
+UNCERTAIN = ("std", "interval")
+"""Outputs that say how sure the others are."""
 
 
 class TensorIn(msgspec.Struct):
@@ -252,7 +257,12 @@ def values_of_bytes(tensor: TensorIn, data: bytes, i: int) -> NDArray[Any] | lis
     return texts
 
 
-def tensors_of(spec: PredictorSpec, mean: NDArray[Any]) -> list[TensorOut]:
+def wants_uncertainty(wanted: Sequence[OutputWanted]) -> bool:
+    """Whether an output is named that says how sure the others are: those come only if they are."""
+    return any(one.name in UNCERTAIN for one in wanted)
+
+
+def tensors_of(spec: PredictorSpec, mean: NDArray[Any], unsure: Uncertainty | None = None) -> list[TensorOut]:
     """Predicted means (n, K) as output tensors, with the values that all our answers have."""
     made, target = [], spec["target"]
     predictions = to_predictions(spec, mean)
@@ -266,6 +276,10 @@ def tensors_of(spec: PredictorSpec, mean: NDArray[Any]) -> list[TensorOut]:
             values = [prediction[name] for prediction in predictions]  # type: ignore[literal-required]
             values = list(map(str, values)) if datatype == "BYTES" else values
         made.append(TensorOut(name, datatype, width, values, parameters))  # type: ignore[arg-type]
+    if unsure is not None:
+        ends, size = np.stack([unsure.low, unsure.high], 2), mean.shape[1]
+        made.append(TensorOut("std", "FP64", size, unsure.std.ravel().tolist(), {}))
+        made.append(TensorOut("interval", "FP64", 2 * size, ends.ravel().tolist(), {}))
     return made
 
 

@@ -27,7 +27,12 @@ BODY = describe_body(
             "minimum": 1,
             "maximum": 2**31 - 1,
             "description": "Missing: the champion.",
-        }
+        },
+        "uncertainty": {
+            "type": "boolean",
+            "default": False,
+            "description": "Whether `std` and `interval` are told, too.",
+        },
     },
 )
 
@@ -39,6 +44,10 @@ class OutputAnswer(BaseModel):
     score: float | None = Field(None, description="In place of `mean` where the loss is a squared hinge: above 0, 1.")
     class_: int | str | None = Field(None, alias="class")
     probabilities: dict[str, float] | None = None
+    std: float | dict[str, float] | None = Field(None, description="If asked: the standard deviation, or each class's.")
+    interval: list[float] | dict[str, list[float]] | None = Field(
+        None, description="If asked: the ends of an interval that holds 95 %, or each class's."
+    )
 
 
 class PredictionsAnswer(BaseModel):

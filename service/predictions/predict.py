@@ -14,6 +14,8 @@ from starlette.concurrency import run_in_threadpool
 
 from core.errors import Invalid
 from core.inference.predictions import to_predictions
+from core.kprior.model.posterior import Uncertainty
+from core.kprior.posterior import NoPosterior
 from service import metrics
 from service.context import Context
 from service.examples.objects import decode_or_refuse
@@ -28,14 +30,17 @@ SMALL = 200_000
 """Bytes of a body, or numbers in and out, that are dealt with at once; with more, others would have to wait."""
 SHORT = 4096
 """Bytes of a body with a few inputs."""
+AT_ONCE = 10**8
+"""Multiplications that nobody minds waiting for: some milliseconds."""
 MOST_NUMBERS = 2_000_000
 """Probabilities in one answer."""
 
 
 class Head(msgspec.Struct):
-    """The part of a body that says which version reads the rest."""
+    """The part of a body that says which version reads the rest, and what of it is wanted."""
 
     version: int | None = None
+    uncertainty: bool = False
 
 
 heads = msgspec.json.Decoder(Head)
@@ -44,24 +49,27 @@ heads = msgspec.json.Decoder(Head)
 @lru_cache(maxsize=256)
 def decoder(x: Any) -> msgspec.json.Decoder[Any]:
     """The decoder of a body whose inputs are decoded to `x`."""
-    fields: list[Any] = [("inputs", list[x]), ("version", int | None, None)]
+    fields: list[Any] = [("inputs", list[x]), ("version", int | None, None), ("uncertainty", bool, False)]
     return msgspec.json.Decoder(msgspec.defstruct("Body", fields, forbid_unknown_fields=True))
 
 
 async def predict(body: bytes, name: str, caller: Caller, context: Context, champions: VersionCache) -> bytes:
     """The JSON of the predictions that a body asks for."""
     # a named version is looked for only where one may be named
-    version = decode_or_refuse(lambda: heads.decode(body)).version if b"version" in body or b"\\u" in body else None
+    asks = b"version" in body or b"uncertainty" in body or b"\\u" in body
+    head = decode_or_refuse(lambda: heads.decode(body)) if asks else Head()
+    version, unsure = head.version, head.uncertainty
     if version is not None and not 0 < version < 2**31:
         raise Invalid.at(("version",), "request_invalid", "must be the number of a version")
     loaded = await champions.get(name, version, caller)
     most = context.settings.max_batch
     if len(body) > SMALL:
-        return await work_on(body, lambda: predict_with(name, loaded, read(loaded, body, most)))
+        return await work_on(body, lambda: predict_with(name, loaded, read(loaded, body, most), unsure))
     x = read(loaded, body, most)
-    if x.size + len(x) * loaded.model.outputs > SMALL:
-        return await run_in_threadpool(predict_with, name, loaded, x)
-    return predict_with(name, loaded, x)
+    slow = unsure and loaded.model.assessing_work(len(x)) > AT_ONCE
+    if slow or x.size + len(x) * loaded.model.outputs > SMALL:
+        return await run_in_threadpool(predict_with, name, loaded, x, unsure)
+    return predict_with(name, loaded, x, unsure)
 
 
 def read(loaded: CachedVersion, body: bytes, most: int) -> NDArray[Any]:
@@ -101,17 +109,40 @@ def read_some(loaded: CachedVersion, body: bytes, check: Callable[[int], None]) 
     return loaded.inputs.read(decode, lambda one: one, WHERE, few=len(body) < SHORT)[1]
 
 
-def predict_with(name: str, loaded: CachedVersion, x: NDArray[Any]) -> bytes:
-    outputs = to_predictions(loaded.model.spec, predict_means(name, loaded, x))
+def predict_with(name: str, loaded: CachedVersion, x: NDArray[Any], unsure: bool = False) -> bytes:
+    mean, uncertainties = assess(name, loaded, x) if unsure else (predict_means(name, loaded, x), None)
+    outputs = to_predictions(loaded.model.spec, mean, uncertainties)
     return msgspec.json.encode({"version": loaded.model.number, "outputs": outputs})
+
+
+def assess(name: str, loaded: CachedVersion, x: NDArray[Any], where: str = WHERE) -> tuple[NDArray[Any], Uncertainty]:
+    """The predicted means (n, K), which are finite and counted, and how sure they are."""
+    try:
+        mean, found = loaded.model.assess(x)
+    except NoPosterior as error:
+        message = f"how sure this model is cannot be said: {error}"
+        raise Invalid.at(("uncertainty",), "uncertainty_unsupported", message) from error
+    require_finite(np.concatenate([mean, *found], 1), where)
+    count(name, loaded, x)
+    return mean, found
 
 
 def predict_means(name: str, loaded: CachedVersion, x: NDArray[Any], where: str = WHERE) -> NDArray[Any]:
     """The predicted means (n, K), which are finite and counted."""
     mean = loaded.model.predict_means(x)
+    require_finite(mean, where)
+    count(name, loaded, x)
+    return mean
+
+
+def require_finite(mean: NDArray[Any], where: str) -> None:
+    """Invalid, if the numbers of an input are not all finite."""
     if not math.isfinite(mean.sum()) and not (finite := np.isfinite(mean)).all():
         i = int((~finite).any(1).argmax())
         raise Invalid.at((where, i), "number_not_finite", "the model's output for it is not a finite number")
+
+
+def count(name: str, loaded: CachedVersion, x: NDArray[Any]) -> None:
+    """Count predictions, and categories that nobody has seen."""
     metrics.PREDICTIONS.inc(len(x))
     metrics.count_unseen(name, loaded.inputs.count_other(x))
-    return mean

@@ -17,6 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from core.errors import Conflict
 from core.inference.loaded_model import LoadedModel
 from core.kprior import State
+from core.kprior.posterior import LatePosterior
 from core.models import catalog
 from core.versions import history
 from core.versions.queries import find_version
@@ -85,7 +86,8 @@ class VersionCache:
         return loaded
 
     def load(self, number: int, file: str, sha256: str) -> CachedVersion:
-        model = LoadedModel.from_state(State.from_bytes(self.context.file(file, sha256)), number)
+        state = State.from_bytes(self.context.file(file, sha256))
+        model = LoadedModel.from_state(state, number, LatePosterior(state))
         return CachedVersion(model, inputs_of(model.spec), time.monotonic())
 
     async def keep_evicting(self) -> None:

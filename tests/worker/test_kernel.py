@@ -39,8 +39,18 @@ def test_a_kernel_model_is_adapted_certified_erased_and_left(deployment: Deploym
         assert certificate["relative"] <= 0.01
         truth = fit("binary", phi[rows], y[rows], 1.0).reshape(-1)
         assert np.linalg.norm(deployment.weights(name) - truth) <= certificate["bound"] + 1e-4
+        assess(deployment, name, x[:3])
         if rows is left:
             assert wait_for_end(deployment, ask(deployment, PERSON))["state"] == "completed"
     deployment.post(f"/v1/models/{name}/changes", {"architecture": {"kind": "mlp", "hidden": [8]}})
     deployment.adapted(name)
     assert deployment.champion(name)["spec"]["architecture"]["kind"] == "mlp"
+    assess(deployment, name, x[:3])
+
+
+def assess(deployment: Deployment, name: str, x: np.ndarray) -> None:
+    """Whatever made the champion, it says how sure it is."""
+    body = {"inputs": x.tolist(), "uncertainty": True}
+    for output in deployment.post(f"/v1/models/{name}/predictions", body)["outputs"]:
+        assert 0 < output["interval"][0] < output["mean"] < output["interval"][1] < 1
+        assert output["std"] > 0

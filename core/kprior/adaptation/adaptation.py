@@ -31,6 +31,7 @@ from core.kprior.objective.methods import OURS, Method
 from core.kprior.objective.surrogate import Surrogate
 from core.kprior.objective.tasks import Change, ChangeInput, ChangeLoss, ChangeTarget, Task
 from core.kprior.objective.transfer import new_predictor
+from core.kprior.passes.last_layer import estimate_last_layer
 from core.kprior.result import Result
 from core.kprior.solvers import Progress, Training, Watch, solve
 from core.kprior.state import State, align
@@ -219,7 +220,8 @@ def next_state(
     selection = MemorySelection(policy, size, predictor, w, H, seed)
     memory, rows = select_again(selection, problem.kept, problem.importance, problem.change.added, generation)
     spec = problem.change.regularizer or state.regularizer_spec
-    new_state = State(predictor, problem.regularizer, spec, w, anchor, memory, problem.count, surrogate)
+    last_layer = estimate_last_layer(predictor, w, [(rows, problem.count)])
+    new_state = State(predictor, problem.regularizer, spec, w, anchor, memory, problem.count, surrogate, last_layer)
     return new_state, rows
 
 

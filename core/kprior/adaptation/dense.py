@@ -205,7 +205,9 @@ def recentre(state: State, memory: Examples) -> State:
         G -= rows.hessian(predictor.family, rows.f0)
     curvature = Full(G)
     curvature.clip()
-    return move_anchor(state, Anchor(state.w, gradient - state.regularizer.gradient(state.w), curvature), here.rows)
+    value = anchor.tangent_value(state.w - anchor.w)
+    moved = Anchor(state.w, gradient - state.regularizer.gradient(state.w), curvature, value=value)
+    return move_anchor(state, moved, here.rows)
 
 
 def recentre_roughly(state: State, memory: Examples) -> State:

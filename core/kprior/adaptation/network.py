@@ -27,6 +27,7 @@ from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.memory.selection import MemorySelection, select_again
 from core.kprior.objective.forgetting import push_away
 from core.kprior.objective.transfer import transplant
+from core.kprior.passes.last_layer import estimate_last_layer, has_last_layer
 from core.kprior.passes.row_losses import audit_rows
 from core.kprior.result import Result
 from core.kprior.solvers import Progress, Watch
@@ -40,6 +41,8 @@ SOFT, TEMPERATURE = 0.2, 4.0
 architecture, which begins elsewhere, learns from true labels alone."""
 PUSH, PUSHED = 0.5, 32
 """The weight of a removed row against a retained one, and how many there are in a minibatch at the most."""
+LAST_ROWS = 4_000
+"""Rows that the curvature of a last layer is estimated from."""
 
 
 def adapt_network(
@@ -92,7 +95,11 @@ def next_network(survey: Survey, memory: Examples, policy: MemoryPolicy, w: Tens
     remembered, rows = select_again(selection, kept, importance, survey.change.added, generation)
     anchor = Anchor(w, -regularizer.gradient(w), None)
     spec = survey.change.regularizer or state.regularizer_spec
-    return State(predictor, regularizer, spec, w, anchor, remembered, survey.count), rows
+    # sums over the past are not carried: a few rows of what stays tell how sure the last layer is
+    drawn = survey.draw(LAST_ROWS, survey.seed) if has_last_layer(predictor) else None
+    last_layer = estimate_last_layer(predictor, w, [(drawn, survey.retained_count), (survey.added, survey.added_count)])
+    state = State(predictor, regularizer, spec, w, anchor, remembered, survey.count, last_layer=last_layer)
+    return state, rows
 
 
 def descend_in_stages(

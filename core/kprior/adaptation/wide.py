@@ -37,7 +37,7 @@ def adapt_wide(
     predictor, anchor = state.predictor, state.anchor
     regularizer = new_regularizer(state, change, predictor)
     curvature = None if anchor.curvature is None else anchor.curvature.copy(predictor)
-    gradient, rounding = anchor.gradient.clone(), anchor.rounding
+    gradient, rounding, value = anchor.gradient.clone(), anchor.rounding, anchor.value
     none = torch.zeros(0, dtype=torch.long)
     keys = {-1.0: [none], 1.0: [none]}
     for sign, moved in ((-1.0, change.removed), (1.0, change.added)):
@@ -46,6 +46,7 @@ def adapt_wide(
             terms.add(chunk)
             gradient += sign * terms.gradient.reshape(-1)
             rounding += terms.rounding
+            value += sign * terms.value
             cost.backward_passes += len(chunk)
             keys[sign].append(chunk.key.cpu())
             if isinstance(curvature, Blocks):
@@ -72,7 +73,7 @@ def adapt_wide(
         w = anchor.w - step * step_length(predictor, step, [rows, *chunks_of(change.added)])
         if not bool(w.isfinite().all()):
             raise SolverError("the weights are not finite any more: check the examples for extreme values")
-    moved_anchor = Anchor(anchor.w, gradient, curvature, anchor.exact, rounding=rounding)
+    moved_anchor = Anchor(anchor.w, gradient, curvature, anchor.exact, rounding=rounding, value=value)
     spec = change.regularizer or state.regularizer_spec
     removed, added = chunks_of(change.removed), chunks_of(change.added)
     surrogate = change_surrogate(state.surrogate, predictor, anchor.w, removed, added)

@@ -61,7 +61,8 @@ def refine_wide(
             break
     measured = objective.measure(descent)
     gradient = measured.seen.gradient.reshape(-1)
-    moved = Anchor(measured.w, gradient, curvature, exact=True, rounding=measured.seen.rounding)
+    seen = measured.seen
+    moved = Anchor(measured.w, gradient, curvature, exact=True, rounding=seen.rounding, value=seen.value)
     return replace(move_anchor(state, moved, align(state, memory)), w=measured.w), measured
 
 

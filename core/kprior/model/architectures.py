@@ -190,6 +190,31 @@ class Convolutional(nn.Module):
         return out
 
 
+class Hidden(nn.Module):
+    """All layers of a network but its last, which is linear: encoded inputs (n, ...) -> what that reads, (n, D)."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+        self.layers = layers_of(body)
+        last = self.layers[-1] if self.layers else None
+        if not isinstance(last, nn.Linear):
+            raise ValueError("its last layer is not known")
+        self.last = last
+
+    def forward(self, z: Tensor) -> Tensor:
+        for layer in self.layers[:-1]:
+            z = layer(z)
+        return z
+
+
+def layers_of(body: nn.Module) -> list[nn.Module]:
+    """What a network does one after the other; nothing where that is not known."""
+    if isinstance(body, Convolutional):
+        return [body.convolutions, *body.head]
+    return list(body) if isinstance(body, nn.Sequential) else []
+
+
 def cifarnet(shape: tuple[int, ...], outputs: int) -> nn.Module:
     """The CifarNet of Zenke et al. (2017): two blocks of two convolutions, one hidden layer of 512, dropout."""
     layers: list[nn.Module] = []

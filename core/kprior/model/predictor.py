@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
-from .architectures import Glm, architecture_of
+from .architectures import Glm, Hidden, architecture_of
 from .encoders import encoder_of
 from .losses import family_of
 from .spec import PredictorSpec, class_weights
@@ -151,6 +151,22 @@ class Predictor:
         if not isinstance(self.body, Glm):
             raise TypeError("only linear predictors have features")
         return self.body.features(self.encode(x))
+
+    def last_features(self, x: Tensor, w: Tensor | None = None) -> Tensor:
+        """What the last layer of a network reads at the weights w, or at those of the body: (n, D), the last column 1.
+
+        Raises
+        ------
+        ValueError
+            If it is not known which layer that is, or it has no bias.
+        """
+        hidden = Hidden(self.body)
+        if hidden.last.bias is None:
+            raise ValueError("its last layer has no bias")
+        weights = {} if w is None else {f"body.{name}": values for name, values in self.unflatten(w).items()}
+        self.body.train(False)
+        made: Tensor = functional_call(hidden, weights, (self.encode(x),))
+        return torch.cat([made, torch.ones_like(made[:, :1])], 1)
 
     def outputs(self, w: Tensor, x: Tensor, training: bool = False) -> Tensor:
         """f(w, x), natural parameters of the family: (P,), (n, ...) -> (n, K). `training` switches dropout on."""

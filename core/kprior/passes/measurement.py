@@ -23,6 +23,7 @@ from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.objective.surrogate import Surrogate
 from core.kprior.passes.accumulator import Combined
+from core.kprior.passes.last_layer import LastLayer, LastLayerSum, has_last_layer
 from core.kprior.passes.leverage import largest_ratio, whitener
 from core.kprior.passes.loss import Loss
 from core.kprior.passes.rounding_error import matrix_rounding
@@ -42,6 +43,7 @@ class PassResult:
     rows: Examples
     """Those that the memory refers to."""
     surrogate: Surrogate | None
+    last_layer: LastLayer | None
     count: int
     value: float
     """The loss of all rows, without the regularizer."""
@@ -95,11 +97,12 @@ def measure(
     linear = predictor.linear
     loss, surrogate = Loss(predictor, w, with_hessian=dense, careful=linear), SurrogateSum(predictor, w)
     curved = None if kind is None or dense else CurvatureSum(predictor, w, kind)
-    accumulate(data, Combined(*(total for total in (loss, curved, surrogate, first) if total is not None)))
+    last = LastLayerSum(predictor, w) if has_last_layer(predictor) else None
+    accumulate(data, Combined(*(total for total in (loss, curved, surrogate, last, first) if total is not None)))
     cost.backward_passes += loss.count
     cost.data_passes += 1
     curvature = Full(loss.hessian) if dense else None if curved is None else curved.curvature
-    anchor = Anchor(w, loss.gradient, curvature, exact=linear, rounding=loss.rounding)
+    anchor = Anchor(w, loss.gradient, curvature, exact=linear, rounding=loss.rounding, value=loss.value)
     H = None
     if dense and bool(loss.hessian.isfinite().all()):
         H = fill_gauge(loss.hessian + torch.diag(regularizer.delta), shifts)
@@ -121,7 +124,8 @@ def measure(
             mass=float(loss.hessian.diagonal().sum()),
         )
     memory, rows = selected.take(generation, data.rows if isinstance(data, PartitionedData) else None)
-    return PassResult(anchor, memory, rows, surrogate.surrogate, loss.count, loss.value)
+    last_layer = None if last is None else last.take()
+    return PassResult(anchor, memory, rows, surrogate.surrogate, last_layer, loss.count, loss.value)
 
 
 def smallest_eigenvalue(H: Tensor, space: InformedSpace) -> float:

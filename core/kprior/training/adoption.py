@@ -99,7 +99,7 @@ def adopt(
             raise ValueError("there is nothing that the weights could be measured on: no examples")
         if not measured.anchor.finite:
             raise SolverError("the examples have no finite loss at these weights: are they this model's?")
-        found = (measured.anchor, measured.memory, measured.count, measured.surrogate)
+        found = (measured.anchor, measured.memory, measured.count, measured.surrogate, measured.last_layer)
         state = State(predictor, regularizer, spec["regularizer"].copy(), w, *found)
         bounded = is_dense(state) and measured.anchor.smallest > 0
         certificate = certify_anchored(state, measured.rows) if bounded else None

@@ -149,7 +149,7 @@ def train(
             seed=training.seed,
             near=solution.hessian,
         )
-        found = (measured.anchor, measured.memory, count, measured.surrogate)
+        found = (measured.anchor, measured.memory, count, measured.surrogate, measured.last_layer)
         state = State(predictor, regularizer, spec["regularizer"].copy(), solution.w, *found)
         certificate = certify_anchored(state, measured.rows) if is_dense(state) else None
     return Result(state, measured.rows, cost, solution.converged, certificate)
@@ -209,5 +209,11 @@ def reselect(state: State, data: Data, policy: MemoryPolicy, seed: int = 0) -> R
             generation=generation,
             near=near,
         )
-        state = replace(state, anchor=measured.anchor, memory=measured.memory, surrogate=measured.surrogate)
+        state = replace(
+            state,
+            anchor=measured.anchor,
+            memory=measured.memory,
+            surrogate=measured.surrogate,
+            last_layer=measured.last_layer,
+        )
     return Result(state, measured.rows, cost, True)

@@ -62,7 +62,7 @@ def train_by_gradients(
     if is_wide(predictor):
         memory, rows, surrogate = choose_memory(predictor, found.w, data, size, policy, cost, seed=training.seed)
         gradient = found.seen.gradient.reshape(-1)
-        anchor = Anchor(found.w, gradient, curvature, exact=True, rounding=found.seen.rounding)
+        anchor = Anchor(found.w, gradient, curvature, exact=True, rounding=found.seen.rounding, value=found.seen.value)
         state = State(predictor, regularizer, regularizer_spec, found.w, anchor, memory, count, surrogate)
         bound = (found.gradient_norm, 0, found.bound, found.relative)
         return Result(state, rows, cost, found.relative <= TOLERANCE, Certificate("bound", *bound))

@@ -176,6 +176,13 @@ def test_predict_with_a_version(stand_in: StandIn) -> None:
     assert stand_in.asked[0].json() == {"inputs": [[1]], "version": 3}
 
 
+def test_predict_says_how_sure_it_is(stand_in: StandIn) -> None:
+    stand_in.answer({"version": 3, "outputs": [{"mean": 0.5, "std": 0.125, "interval": [0.25, 0.75]}]})
+    shown = stand_in.run("predict", "churn", "[[1]]", "--uncertainty").stdout
+    assert stand_in.asked[0].json() == {"inputs": [[1]], "uncertainty": True}
+    assert all(words in shown for words in ("std", "0.125", "interval", "0.25", "0.75"))
+
+
 def test_promotions_are_listed(stand_in: StandIn) -> None:
     stand_in.answer({"items": [{"version": 2, "previous": 1, "by": "policy", "created_at": AT}], "next": None})
     shown = stand_in.run("versions", "promotions", "churn")

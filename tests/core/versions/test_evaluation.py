@@ -23,7 +23,11 @@ from sklearn.metrics import (
     root_mean_squared_error,
 )
 
+from core.inference.loaded_model import LoadedModel
 from core.kprior import Examples, State, train
+from core.kprior.posterior import LatePosterior
+from core.tables.versions import Version, VersionKind
+from core.tracking.charts import of_predictions
 from core.versions import scores
 from core.versions.evaluation import BINS, MOST_CLASSES, Mean, evaluate
 from core.versions.privacy_rounding import coarse
@@ -108,7 +112,7 @@ def test_metrics_are_those_of_scikit_learn(kind: str, weighted: bool) -> None:
     assert {name: found.metrics[name] for name in expected} == pytest.approx(expected)
     errors = {f"{name}_se" for name in expected.keys() - {"r2", "baseline_accuracy"}}
     heaviest = {"heaviest"} if weighted else set()
-    assert set(found.metrics) - set(expected) - {"calibration"} == {"rows"} | heaviest | errors
+    assert set(found.metrics) - set(expected) - {"calibration", "coverage"} == {"rows"} | heaviest | errors
 
 
 def test_standard_errors_are_what_chance_makes_of_the_figures(kind: str) -> None:
@@ -161,6 +165,21 @@ def test_calibration_is_the_mean_distance_of_confidence_and_accuracy_by_bins(kin
     drawn = found.chart_data()["reliability"]
     assert sum(point["count"] for point in drawn) == len(holdout)
     assert sum(p["count"] * abs(p["confidence"] - p["accuracy"]) for p in drawn) / len(holdout) == pytest.approx(error)
+
+
+def test_coverage_is_the_share_of_numbers_within_their_intervals() -> None:
+    state, holdout = trained("number", problem("number")), problem("number", seed=1)
+    [found] = evaluate([state], halves(holdout))
+    mean, unsure = LoadedModel.from_state(state, posterior=LatePosterior(state)).assess(holdout.x.numpy())
+    y = holdout.y[:, 0].numpy()
+    within = (unsure.low[:, 0] <= y) & (y <= unsure.high[:, 0])
+    assert found.metrics["coverage"] == pytest.approx(within.mean())
+    drawn = found.chart_data()["coverage"]
+    assert [point["confidence"] for point in drawn] == pytest.approx(np.arange(1, 20) / 20)
+    half = np.abs(y - mean[:, 0]) <= 0.67449 * unsure.std[:, 0]
+    assert drawn[9]["accuracy"] == pytest.approx(half.mean())
+    version = Version(number=3, kind=VersionKind.TRAINED, evaluation=found.chart_data())
+    assert set(of_predictions(version, {"kind": "number"})) == {"coverage.png"}
 
 
 def test_a_certain_and_right_model_costs_nothing(kind: str) -> None:

@@ -67,7 +67,8 @@ def change_input(
     step = (w0.view(K, -1) @ M).reshape(-1) - anchor.w  # as the old features would have it
     gradient = (anchor.gradient + anchor.curvature.product(step)).view(K, -1) @ M.T
     G = torch.einsum("ad,kdle,be->kalb", M, anchor.curvature.matrix.view(K, M.shape[1], K, -1), M)
-    moved = Anchor(w0, gradient.reshape(-1), Full(G.reshape(new.size, new.size)))
+    value = anchor.tangent_value(step)
+    moved = Anchor(w0, gradient.reshape(-1), Full(G.reshape(new.size, new.size)), value=value)
     kept = align(state, memory)
     rows = convert_rows(kept, task.conversion)
     if follows or isinstance(old.family, Gaussian):

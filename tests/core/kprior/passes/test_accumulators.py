@@ -20,6 +20,7 @@ from core.kprior.passes.accumulator import (
     leave_out_repeated,
 )
 from core.kprior.passes.gradient import Gradient
+from core.kprior.passes.last_layer import LastLayerSum
 from core.kprior.passes.loss import Loss
 from core.kprior.passes.moments import Moments
 from core.kprior.passes.row_count import Count
@@ -53,6 +54,7 @@ def accumulators(kind: str) -> list[Accumulator]:
         PredictionChange(linear, w, 0.1, 0.01 * w, H),
         PredictionChange(linear, w, 0.1),
         RowLosses(network, v, double=True),
+        LastLayerSum(network, v),
         Count(linear, w),
         Moments([0, 2]),
         Evaluation(state_of(kind)),
@@ -72,7 +74,7 @@ def assert_same(one: Tensors, other: Tensors, exact: bool) -> None:
         torch.testing.assert_close(other[name], tensor, equal_nan=True, **tolerance)
 
 
-@pytest.mark.parametrize("number", range(14))
+@pytest.mark.parametrize("number", range(15))
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_strangers_who_know_bytes_alone_add_up_the_same_bits(kind: str, number: int) -> None:
     total, data = accumulators(kind)[number], examples_of(kind, 60, 3)
@@ -83,7 +85,7 @@ def test_strangers_who_know_bytes_alone_add_up_the_same_bits(kind: str, number: 
     assert_same(add_shards(shards(data), total).sums(), merged.sums(), exact=True)
 
 
-@pytest.mark.parametrize("number", range(14))
+@pytest.mark.parametrize("number", range(15))
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_shards_give_the_sums_of_the_whole(kind: str, number: int) -> None:
     total, data = accumulators(kind)[number], examples_of(kind, 60, 3)

@@ -1,0 +1,98 @@
+"""The curvature of a network's last layer: how sure it is, as far as that layer can say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from core.kprior.curvature import glm_hessian
+from core.kprior.data.codec import Tensors
+from core.kprior.data.examples import Examples
+from core.kprior.model.architectures import layers_of
+from core.kprior.model.predictor import Predictor
+from core.kprior.passes.accumulator import ModelAccumulator
+
+LAST_LIMIT = 2_000
+"""Weights of a last layer whose curvature is kept."""
+
+
+@dataclass(frozen=True)
+class LastLayer:
+    """Sums over all rows that a network stands for, or an estimate of them."""
+
+    curvature: Tensor
+    """(K D, K D) float32: sum_i v_i phi_i h'(f_i) phi_i', phi being what the last layer reads, and 1."""
+    value: Tensor
+    """() their loss."""
+
+
+class LastLayerSum(ModelAccumulator):
+    """Curvature of the last layer, for networks that have one (`has_last_layer`)."""
+
+    kind = "last_layer"
+
+    def __init__(self, predictor: Predictor, w: Tensor) -> None:
+        super().__init__(predictor, w)
+        size = last_size(predictor)
+        self.work = 2.0 * predictor.size + size**2 / 2
+        self.curvature = torch.zeros(size, size, dtype=torch.float64, device=w.device)
+        self.value = torch.zeros((), dtype=torch.float64, device=w.device)
+
+    def add(self, chunk: Examples) -> None:
+        weight = self.predictor.weigh(chunk)
+        self.add_weighted(chunk, weight)
+
+    def add_weighted(self, chunk: Examples, weight: Tensor | None) -> None:
+        """Add rows that count so much."""
+        phi = self.predictor.last_features(chunk.x, self.w).double()
+        K = self.predictor.family.outputs
+        ours = self.w[-K * phi.shape[1] :].double()
+        f = phi[:, :-1] @ ours[:-K].view(K, -1).T + ours[-K:]
+        loss = self.predictor.family.loss(chunk.y.to(f), f)
+        v = None if weight is None else weight.to(f)
+        self.value += (loss if v is None else loss * v).sum()
+        self.curvature += glm_hessian(phi, self.predictor.family, f, v)
+
+    def sums(self) -> Tensors:
+        return {"curvature": self.curvature, "value": self.value}
+
+    def merge(self, sums: Tensors) -> None:
+        self.curvature += sums["curvature"].to(self.curvature)
+        self.value += sums["value"].to(self.value)
+
+    def take(self, share: float = 1.0) -> LastLayer:
+        """What was added up, times so much."""
+        return LastLayer((share * self.curvature).float().cpu(), (share * self.value).cpu())
+
+
+def last_size(predictor: Predictor) -> int:
+    """How many weights the last layer of a network has; 0 where it is not known, or has no bias."""
+    layers = layers_of(predictor.body)
+    last = layers[-1] if layers else None
+    if not isinstance(last, nn.Linear) or last.bias is None:
+        return 0
+    return last.weight.numel() + last.bias.numel()
+
+
+def has_last_layer(predictor: Predictor) -> bool:
+    """Whether a model is a network whose last layer's curvature can be kept."""
+    return not predictor.linear and 0 < last_size(predictor) <= LAST_LIMIT
+
+
+def estimate_last_layer(
+    predictor: Predictor, w: Tensor, groups: Iterable[tuple[Examples | None, int]]
+) -> LastLayer | None:
+    """From random rows of each group, which stand for so many; None for models that have none."""
+    if not has_last_layer(predictor):
+        return None
+    total = LastLayerSum(predictor, w)
+    for rows, count in groups:
+        if rows is None or len(rows) == 0:
+            continue
+        own, share = predictor.weigh(rows), count / len(rows)
+        weight = torch.full((len(rows),), share, dtype=torch.float64, device=w.device)
+        total.add_weighted(rows, weight if own is None else weight * own)
+    return total.take()

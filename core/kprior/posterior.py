@@ -1,0 +1,160 @@
+"""The Gaussian posterior of a model: Laplace's, from the curvature that its state carries anyway.
+
+    p(w | data) ~ N(w, (G + delta)^-1),     G = sum_i v_i phi_i h'(f_i) phi_i' at the anchor
+
+A penalty of delta/2 |w|^2 is a Gaussian prior of variance 1/delta, and losses are negative log-likelihoods. Those of
+numbers are so with a noise of variance one; what it truly is, s^2, is found from the residuals, and both noise and
+prior are in its units: N(w, s^2 (G + delta)^-1), which is the exact posterior then (as BayesianRidge has it).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from core.kprior.adaptation.dense import hessian_of
+from core.kprior.curvature import Blocks, Full
+from core.kprior.model.posterior import Posterior
+from core.kprior.passes.last_layer import last_size
+from core.kprior.state import State
+
+LIKELIHOODS = ("bernoulli", "categorical", "gaussian", "poisson")
+"""Families whose loss is one's negative logarithm."""
+
+
+class NoPosterior(ValueError):
+    """A model of which nobody can say how sure it is, and why."""
+
+
+def laplace(state: State) -> Posterior:
+    """Laplace's posterior of a model.
+
+    Parameters
+    ----------
+    state
+        A GLM that carries its whole curvature, one of one output that carries an estimate of it, or a network: of that
+        the last layer alone is uncertain.
+
+    Raises
+    ------
+    NoPosterior
+        If there is none: with a sentence that says why.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from core.kprior import Examples, train
+    >>> spec = {"input": {"kind": "vector", "dim": 1}, "target": {"kind": "number"}}
+    >>> spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
+    >>> x = torch.arange(6.0)[:, None]
+    >>> state = train(spec, [Examples(torch.arange(6), x, 3 * x + torch.sin(5 * x))]).state
+    >>> x = torch.tensor([[2.5], [99.0]])
+    >>> f, phi = state.predictor.outputs(state.w, x), state.predictor.features(x)
+    >>> near, far = laplace(state).assess("gaussian", f.numpy(), phi.numpy()).std
+    >>> bool(near < far)  # from all examples
+    True
+    """
+    check_posterior(state)
+    family, delta = state.predictor.family, state.regularizer.delta
+    value, shrink = state.anchor.tangent_value(state.w - state.anchor.w), 1.0
+    if state.last_layer is not None:
+        G, value = state.last_layer.curvature.double(), float(state.last_layer.value)
+        delta = last_delta(state)
+        H = G + torch.diag(delta)
+        if family.outputs > 1 and not bool(delta.view(family.outputs, -1)[:, -1].any()):
+            H += torch.kron(torch.ones(family.outputs, family.outputs), last_place(H, family.outputs))
+    elif isinstance(state.curvature, Blocks):
+        G, shrink = state.curvature.matrices[0].double(), sampling_bias(state.curvature, delta, state.count)
+        H = G + torch.diag(delta)
+    else:
+        assert isinstance(state.curvature, Full)
+        G = state.curvature.matrix
+        H = hessian_of(state.predictor, state.regularizer, state.anchor)
+    factor, failed = torch.linalg.cholesky_ex(H)
+    if int(failed):
+        raise NoPosterior("its examples do not determine all of its weights, and no penalty does")
+    noise = residual_variance(value, delta, G, factor) if family.name == "gaussian" else None
+    return Posterior.of(factor, family.outputs, noise, shrink)
+
+
+class LatePosterior:
+    """A model's posterior, found when somebody asks for it. Of a model that has none, nothing is kept but why."""
+
+    def __init__(self, state: State) -> None:
+        self._state: State | None = state
+        self._found: Posterior | None = None
+        self._why = ""
+        try:
+            check_posterior(state)
+        except NoPosterior as error:
+            self._state, self._why = None, str(error)
+
+    def __call__(self) -> Posterior:
+        """NoPosterior, if there is none. Several threads may ask at once."""
+        state = self._state
+        if self._found is None and state is not None:
+            try:
+                self._found = laplace(state)
+            except NoPosterior as error:
+                self._why = str(error)
+            self._state = None
+        if self._found is None:
+            raise NoPosterior(self._why)
+        return self._found
+
+
+def check_posterior(state: State) -> None:
+    """NoPosterior, if a model has none; without any computing."""
+    family = state.predictor.family
+    if family.name not in LIKELIHOODS:
+        raise NoPosterior("its loss is no likelihood, so nothing says how probable its weights are")
+    if not state.predictor.linear:
+        if state.last_layer is None:
+            raise NoPosterior("it is a network whose last layer is not known, or has too many weights")
+        return
+    if isinstance(state.curvature, Full):
+        return
+    if not isinstance(state.curvature, Blocks) or family.outputs > 1:
+        raise NoPosterior("a model of so many weights does not carry the curvature that would say")
+
+
+def sampling_bias(blocks: Blocks, delta: Tensor, count: int) -> float:
+    """What the inverse of an estimate from m drawn rows is too large by, as a factor to take it back.
+
+    As of a Wishart matrix: 1 - d/m, d being the weights that the rows and not the penalty decide. Where nearly all rows
+    are drawn, nothing is left to chance.
+    """
+    drawn = blocks.drawn[0][blocks.drawn[0] >= 0]
+    G = blocks.matrices[0].double()
+    values = torch.linalg.eigvalsh(G).clamp(min=0)
+    penalty = float(delta[delta > 0].min()) if bool(delta.any()) else 1e-12
+    decided = float((values / (values + penalty)).sum())
+    chance = max(0.0, 1 - len(drawn.unique()) / max(1, count))
+    return max(0.05, 1 - chance * decided / max(1, len(drawn)))
+
+
+def last_delta(state: State) -> Tensor:
+    """The penalty of a network's last layer, with its bias after the weights of each output."""
+    K, size = state.predictor.family.outputs, last_size(state.predictor)
+    ours = state.regularizer.delta[-size:].double()
+    return torch.cat([ours[:-K].view(K, -1), ours[-K:, None]], 1).reshape(-1)
+
+
+def last_place(H: Tensor, outputs: int) -> Tensor:
+    """(D, D) with nothing but a number in the last place: a constant in all classes' biases, which means nothing."""
+    place = torch.zeros(len(H) // outputs, len(H) // outputs, dtype=H.dtype)
+    place[-1, -1] = H.diagonal().mean()
+    return place
+
+
+def residual_variance(value: float, delta: Tensor, G: Tensor, factor: Tensor) -> float:
+    """The variance of numbers around their predictions: squares of residuals, over rows less weights they decide.
+
+    `value` is sum_i v_i r_i^2 / 2, and G's last number sum_i v_i.
+    """
+    free = float(torch.cholesky_inverse(factor).diagonal() @ delta)
+    rows = float(G[-1, -1])
+    left = rows - (len(G) - free)
+    if not value >= 0 or not left > 0:
+        raise NoPosterior("what noise its numbers have is not known: too few examples, or none read since it changed")
+    return 2 * value / left

@@ -1,0 +1,285 @@
+"""How sure a model is, against closed forms, scikit-learn, and a long walk through the true posterior."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit, softmax
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from sklearn.linear_model import BayesianRidge
+from torch import nn
+
+from core.inference.loaded_model import LoadedModel
+from core.kprior import AddData, ChangeRegularizer, Examples, RemoveData, State, adapt, draw_from, train
+from core.kprior.model.posterior import WIDTH, Uncertainty
+from core.kprior.posterior import LatePosterior, NoPosterior, laplace
+from core.kprior.solvers import Training
+from core.kprior.variational import adapt_variational
+from tests.core.kprior.oracles import deltas_of, derivatives, design_matrix
+from tests.core.kprior.problems import (
+    EVERYTHING,
+    FAMILIES,
+    LINEAR,
+    examples_of,
+    l2,
+    outputs_of,
+    rows,
+    spec_of,
+    with_weights,
+    without,
+)
+
+KERNEL: dict[str, Any] = {"kind": "kernel", "kernel": "rbf", "features": 30, "lengthscale": 2.0}
+WIDE: dict[str, Any] = {"kind": "kernel", "kernel": "rbf", "features": 1024, "lengthscale": 2.0}
+
+
+def assess(state: State, x: torch.Tensor) -> Uncertainty:
+    predictor = state.predictor
+    f, phi = predictor.outputs(state.w, x).numpy(), predictor.features(x).numpy()
+    return laplace(state).assess(predictor.family.name, f, phi)
+
+
+def exact_covariance(spec: dict[str, Any], data: Examples, w: np.ndarray, unseen: torch.Tensor) -> np.ndarray:
+    """Of the outputs for unseen inputs: the Hessian of the objective at w by other code, (n, K, K)."""
+    phi, y = design_matrix(data.x, spec["architecture"]), data.y.double().numpy()
+    K, D = y.shape[1], phi.shape[1]
+    weight = None if data.weight is None else data.weight.numpy()
+    _, H = derivatives(spec["target"]["kind"], phi, y, deltas_of(spec, K, D), w, weight=weight)
+    inverse = np.linalg.pinv(H.astype(float)).reshape(K, D, K, D)
+    new = design_matrix(unseen, spec["architecture"])
+    return np.einsum("nd,kdle,ne->nkl", new, inverse, new)
+
+
+@settings(max_examples=30)
+@given(
+    kind=st.sampled_from(FAMILIES),
+    architecture=st.sampled_from([LINEAR, KERNEL]),
+    seed=st.integers(0, 1000),
+    weighted=st.booleans(),
+)
+def test_outputs_vary_as_the_inverse_of_the_curvature(
+    kind: str, architecture: dict[str, Any], seed: int, weighted: bool
+) -> None:
+    """After examples came and went and the penalty changed, without a pass: the sums are those of what is left."""
+    data = examples_of(kind, 260, 3, seed)
+    data = with_weights(data, seed) if weighted else data
+    spec = spec_of(kind, 3, architecture, l2(0.5, penalize_bias=True))
+    base = train({**spec, "regularizer": l2(1.0, penalize_bias=True)}, rows(data, 0, 230).chunks(100))  # type: ignore[arg-type]
+    gone = rows(data, 0, 20)
+    tasks = [RemoveData([gone]), AddData([rows(data, 230, 260)]), ChangeRegularizer(spec["regularizer"])]
+    state = adapt(base.state, base.memory, tasks).state  # type: ignore[arg-type]
+    unseen, left = examples_of(kind, 20, 3, seed + 1).x, without(data, gone)
+    posterior = laplace(state)
+    found = posterior.covariance(state.predictor.features(unseen).numpy())
+    truth = exact_covariance(spec, left, state.anchor.w.numpy(), unseen)
+    if kind == "number":
+        phi, w = design_matrix(left.x, architecture), state.w.numpy()
+        v = np.ones(len(phi)) if left.weight is None else left.weight.numpy()
+        G = (phi * v[:, None]).T @ phi
+        decided = np.trace(np.linalg.solve(G + 0.5 * np.eye(len(G)), G))
+        noise = (v * (left.y[:, 0].numpy() - phi @ w) ** 2).sum() / (v.sum() - decided)
+        assert posterior.noise == pytest.approx(noise, rel=1e-4)
+        truth = truth * noise
+    assert np.allclose(found, truth, rtol=1e-3, atol=1e-5 * np.abs(truth).max())
+
+
+def test_numbers_are_as_sure_as_bayesian_ridge_says() -> None:
+    data, unseen = examples_of("number", 200, 3, 1), examples_of("number", 30, 3, 2)
+    exact = BayesianRidge(fit_intercept=False, max_iter=1000, tol=1e-10)
+    exact.fit(design_matrix(data.x, LINEAR), data.y[:, 0].numpy())
+    spec = spec_of("number", 3, LINEAR, l2(exact.lambda_ / exact.alpha_, penalize_bias=True))
+    found = assess(train(spec, [data]).state, unseen.x)  # type: ignore[arg-type]
+    mean, std = exact.predict(design_matrix(unseen.x, LINEAR), return_std=True)
+    assert np.allclose(found.std[:, 0], std, rtol=0.01)
+    ends = np.hstack([found.low, found.high])
+    assert np.allclose(ends, np.stack([mean - WIDTH * std, mean + WIDTH * std], 1), rtol=0.01, atol=0.01)
+
+
+def test_a_kernel_is_as_unsure_as_the_exact_gaussian_process() -> None:
+    """Where there are examples and where there are none; both with the noise that was found."""
+    data = examples_of("number", 150, 1, 3)
+    spec = spec_of("number", 1, {**KERNEL, "features": 600}, l2(0.5, penalize_bias=True))
+    state = train(spec, [data]).state  # type: ignore[arg-type]
+    unseen = torch.linspace(-9, 9, 25, dtype=torch.float64)[:, None]
+    found, noise = assess(state, unseen), laplace(state).noise
+    kernel = ConstantKernel(noise / 0.5) * (RBF(2.0) + ConstantKernel(1.0))
+    exact = GaussianProcessRegressor(kernel, alpha=noise, optimizer=None).fit(data.x.numpy(), data.y[:, 0].numpy())
+    std = np.hypot(exact.predict(unseen.numpy(), return_std=True)[1], np.sqrt(noise))
+    assert np.allclose(found.std[:, 0], std, rtol=0.05)
+    assert found.std[0] > 1.2 * found.std[12]
+
+
+def walk(phi: np.ndarray, y: np.ndarray, delta: float, start: np.ndarray, root: np.ndarray, steps: int) -> np.ndarray:
+    """Weights of the true posterior of a logistic regression, by random-walk Metropolis along `root`."""
+    rng, w, out = np.random.default_rng(0), start.copy(), []
+
+    def value(w: np.ndarray) -> float:
+        f = phi @ w
+        return float(np.logaddexp(0, f).sum() - y @ f + delta / 2 * w @ w)
+
+    here, scale = value(w), 2.4 / np.sqrt(len(w))
+    for _ in range(steps):
+        there = w + scale * root @ rng.standard_normal(len(w))
+        new = value(there)
+        if np.log(rng.random()) < here - new:
+            w, here = there, new
+        out.append(w)
+    return np.array(out[steps // 10 :])
+
+
+def test_yes_or_no_is_as_sure_as_a_long_walk_through_the_posterior() -> None:
+    data, unseen = examples_of("binary", 150, 3, 4), examples_of("binary", 25, 3, 5).x
+    spec = spec_of("binary", 3, LINEAR, l2(1.0, penalize_bias=True))
+    state = train(spec, [data]).state  # type: ignore[arg-type]
+    phi, y = design_matrix(data.x, LINEAR), data.y[:, 0].numpy()
+    p = expit(phi @ state.w.numpy())
+    H = (phi * (p * (1 - p))[:, None]).T @ phi + np.eye(4)
+    walked = walk(phi, y, 1.0, state.w.numpy(), np.linalg.cholesky(np.linalg.inv(H)), 40_000)
+    drawn = expit(walked @ design_matrix(unseen, LINEAR).T)
+    found = assess(state, unseen)
+    assert np.allclose(found.std[:, 0], drawn.std(0), rtol=0.15, atol=0.005)
+    ends = np.quantile(drawn, [0.025, 0.975], axis=0)
+    assert np.abs(found.low[:, 0] - ends[0]).max() <= 0.05
+    assert np.abs(found.high[:, 0] - ends[1]).max() <= 0.05
+
+
+def test_classes_and_counts_are_as_sure_as_draws_of_their_weights() -> None:
+    for kind, h in (("classes", lambda f: softmax(f, 2)), ("count", np.exp)):
+        data, unseen = examples_of(kind, 300, 3, 6), examples_of(kind, 20, 3, 7).x
+        state = train(spec_of(kind, 3, LINEAR, l2(1.0, penalize_bias=True)), [data]).state  # type: ignore[arg-type]
+        root = laplace(state).root.astype(float)
+        drawn = state.w.numpy() + np.random.default_rng(0).standard_normal((20_000, len(root))) @ root
+        f = np.einsum("nd,skd->nsk", design_matrix(unseen, LINEAR), drawn.reshape(20_000, outputs_of(kind), -1))
+        means, found = h(f), assess(state, unseen)
+        assert np.allclose(found.std, means.std(1), rtol=0.1, atol=0.003)
+        assert np.allclose(found.low, np.quantile(means, 0.025, 1), rtol=0.05, atol=0.02)
+        assert np.allclose(found.high, np.quantile(means, 0.975, 1), rtol=0.05, atol=0.02)
+
+
+def test_a_wide_model_is_about_as_sure_as_its_whole_curvature_says() -> None:
+    data, unseen = examples_of("binary", 6_000, 4, 8), examples_of("binary", 100, 4, 9).x
+    state = train(spec_of("binary", 4, WIDE, l2(1.0, penalize_bias=True)), data.chunks(2_000)).state  # type: ignore[arg-type]
+    phi, new = state.predictor.features(data.x), state.predictor.features(unseen)
+    p = torch.sigmoid(phi @ state.w)
+    H = (phi * (p * (1 - p))[:, None]).T @ phi + torch.eye(len(state.w))
+    truth = (new * torch.linalg.solve(H, new.T).T).sum(1).sqrt()
+    ratio = np.sqrt(laplace(state).covariance(new.numpy())[:, 0, 0]) / truth.numpy()
+    assert float(ratio.mean()) == pytest.approx(1, abs=0.03)
+    assert np.abs(ratio - 1).max() <= 0.2
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_network_is_as_sure_as_a_linear_model_on_what_its_last_layer_reads(kind: str) -> None:
+    data, unseen = examples_of(kind, 300, 3, 1), examples_of(kind, 20, 3, 2).x
+    spec = spec_of(kind, 3, {"kind": "mlp", "hidden": [6, 5]}, l2(0.5, penalize_bias=kind != "classes"))
+    trained = train(spec, data.chunks(70), training=Training(max_epochs=20))  # type: ignore[arg-type]
+    again = State.from_bytes(trained.state.to_bytes())
+    removed = adapt(
+        trained.state, trained.memory, [RemoveData([rows(data, 0, 60)])], draw=draw_from(rows(data, 60, 300))
+    )
+    for state, left in ((again, data), (removed.state, rows(data, 60, 300))):
+        model = LoadedModel.from_state(state, posterior=LatePosterior(state))
+        mean, found = model.assess(unseen.float().numpy())
+        assert np.allclose(mean, model.predict_means(unseen.float().numpy()), rtol=1e-5, atol=1e-6)
+        layers = [layer for layer in state.predictor.body if isinstance(layer, nn.Linear)]  # type: ignore[attr-defined]
+
+        def read(x: torch.Tensor, layers: list[nn.Linear] = layers) -> Examples:
+            with torch.no_grad():
+                z = torch.relu(layers[1](torch.relu(layers[0](x.float())))).double()
+            return Examples(torch.arange(len(z)), z, torch.zeros(len(z), 1))
+
+        last = {**spec, "architecture": LINEAR}
+        hidden = Examples(left.key, read(left.x).x, left.y)
+        w = torch.cat([layers[2].weight, layers[2].bias[:, None]], 1).detach().double().reshape(-1).numpy()
+        covariance = exact_covariance(last, hidden, w, read(unseen).x)
+        new, K = design_matrix(read(unseen).x, LINEAR), outputs_of(kind)
+        f = torch.from_numpy(new @ w.reshape(K, -1).T)
+        if kind == "number":
+            phi = design_matrix(hidden.x, LINEAR)
+            decided = np.trace(np.linalg.solve(phi.T @ phi + 0.5 * np.eye(6), phi.T @ phi))
+            noise = ((left.y[:, 0].numpy() - phi @ w) ** 2).sum() / (len(left) - decided)
+            assert laplace(state).noise == pytest.approx(noise, rel=1e-3)
+            truth = np.sqrt(covariance[:, :, 0] * noise + noise)
+        elif kind == "classes":
+            p = softmax(f.numpy(), 1)
+            J = np.einsum("nk,kl->nkl", p, np.eye(K)) - np.einsum("nk,nl->nkl", p, p)
+            truth = np.sqrt(np.einsum("nkl,nlm,nkm->nk", J, covariance, J))
+        else:
+            low = state.predictor.family.mean(f - WIDTH * torch.from_numpy(covariance[:, :, 0]).sqrt())
+            assert np.allclose(found.low, low, rtol=0.01, atol=1e-4)
+            continue
+        assert np.allclose(found.std, truth, rtol=0.01, atol=1e-3)
+
+
+def test_where_nobody_can_say_there_is_a_sentence() -> None:
+    data = examples_of("binary", 60, 3, 1)
+    mlp = spec_of("binary", 3, {"kind": "mlp", "hidden": [3000]})
+    network = train(mlp, [data], training=Training(max_epochs=1)).state  # type: ignore[arg-type]
+    wide = train(spec_of("classes", 3, {**WIDE, "features": 400}), [examples_of("classes", 60, 3, 1)]).state  # type: ignore[arg-type]
+    for state, words in ((network, "last layer"), (wide, "so many weights")):
+        with pytest.raises(NoPosterior, match=words):
+            LatePosterior(state)()
+    few = Examples(torch.arange(2), torch.zeros(2, 3).double(), torch.zeros(2, 1).double())
+    free = train(spec_of("number", 3, LINEAR, l2(1e-9)), [few]).state  # type: ignore[arg-type]
+    found = LatePosterior(free)
+    assert found() is found()
+
+
+def batch_posterior(kind: str, phi: np.ndarray, y: np.ndarray, delta: float) -> tuple[np.ndarray, np.ndarray]:
+    """The variational posterior of all rows, by its own fixed point in NumPy: mean, and precision."""
+    nodes, shares = np.polynomial.hermite_e.hermegauss(60)
+    shares = shares / shares.sum()
+    m, S = np.zeros(phi.shape[1]), np.eye(phi.shape[1])
+    for _ in range(400):
+        v = np.einsum("nd,de,ne->n", phi, np.linalg.inv(S), phi)
+        f = (phi @ m)[:, None] + np.sqrt(v)[:, None] * nodes
+        h = {"binary": expit, "number": lambda f: f, "count": np.exp}[kind](f)
+        slope = {"binary": h * (1 - h), "number": np.ones_like(h), "count": h}[kind] @ shares
+        H = (phi * slope[:, None]).T @ phi + delta * np.eye(len(m))
+        S = S + 0.5 * (H - S)
+        m = m - 0.5 * np.linalg.solve(S, phi.T @ (h @ shares - y) + delta * m)
+    return m, S
+
+
+@pytest.mark.parametrize("architecture", [LINEAR, KERNEL], ids=["linear", "kernel"])
+@pytest.mark.parametrize("kind", ["binary", "number", "count"])
+def test_with_all_in_memory_the_adapted_posterior_is_that_of_all_rows(kind: str, architecture: dict[str, Any]) -> None:
+    """Eq. 18: the K-prior as the prior, whatever comes or goes; and of numbers it is Laplace's."""
+    data = examples_of(kind, 90, 2, 3)
+    spec = spec_of(kind, 2, architecture, l2(1.0, penalize_bias=True))
+    base = train(spec, [rows(data, 0, 70)], policy=EVERYTHING)  # type: ignore[arg-type]
+    gone = rows(data, 0, 10)
+    tasks = [AddData([rows(data, 70, 90)]), RemoveData([gone]), ChangeRegularizer(l2(2.0, penalize_bias=True))]
+    found = adapt_variational(base.state, base.memory, tasks)  # type: ignore[arg-type]
+    left = without(data, gone)
+    m, S = batch_posterior(kind, design_matrix(left.x, architecture), left.y[:, 0].numpy(), 2.0)
+    assert np.allclose(found.mean, m, rtol=1e-4, atol=1e-5)
+    assert np.allclose(found.precision, S, rtol=1e-4, atol=1e-4)
+    if kind == "number":
+        state = adapt(base.state, base.memory, tasks).state  # type: ignore[arg-type]
+        assert torch.allclose(found.mean, state.w, atol=1e-6)
+        whole = laplace(state)
+        Sigma = torch.linalg.inv(found.precision)
+        assert np.allclose(whole.root.T @ whole.root / whole.noise, Sigma, rtol=1e-3, atol=1e-5)
+
+
+def test_the_variational_posterior_is_nearer_to_the_true_one_than_laplace_where_that_is_skewed() -> None:
+    data = examples_of("binary", 25, 2, 9)
+    spec = spec_of("binary", 2, LINEAR, l2(0.2, penalize_bias=True))
+    base = train(spec, [data], policy=EVERYTHING)  # type: ignore[arg-type]
+    found = adapt_variational(base.state, base.memory)
+    phi, y = design_matrix(data.x, LINEAR), data.y[:, 0].numpy()
+    root = np.linalg.cholesky(np.linalg.inv(found.precision.numpy()))
+    walked = walk(phi, y, 0.2, found.mean.numpy(), root, 60_000)
+    truth = walked.mean(0)
+    assert np.linalg.norm(found.mean.numpy() - truth) < 0.5 * np.linalg.norm(base.state.w.numpy() - truth)
+    assert np.allclose(np.diag(root @ root.T) ** 0.5, walked.std(0), rtol=0.2)
+    classes = train(spec_of("classes", 2), [examples_of("classes", 30, 2)], policy=EVERYTHING)  # type: ignore[arg-type]
+    with pytest.raises(NoPosterior, match="one output"):
+        adapt_variational(classes.state, classes.memory)
