@@ -14,13 +14,14 @@ from torch import Tensor
 from bench.paper.limit import rows_of
 from bench.problems import Problem
 from core.kprior import AddData, Examples, Method, State
-from core.kprior.curvature import Curvature, Full
+from core.kprior.curvature import Full, cholesky
+from core.kprior.curvature.diagonal import Diagonal
 from core.kprior.model.predictor import Predictor
 
 L2_PRIOR = Method(memory=False, curvature=False, gradient=False)
 """delta/2 |w - w*|^2, and nothing else of the past."""
-RANK = 1e-9
-"""Eigenvalues of a kernel below so little of the largest are none."""
+RANK = 1e-5
+"""Singular values below so little of the largest are none."""
 HALVINGS = 8
 """How closely the least weight of the memory is looked for that keeps GEM's promise."""
 
@@ -44,7 +45,7 @@ class Additions:
         return torch.stack(losses).sum()
 
 
-def fromp(base: State, problem: Problem, memory: Examples, G: Curvature) -> tuple[Tensor, int]:
+def fromp(base: State, problem: Problem, memory: Examples, G: Full | Diagonal) -> tuple[Tensor, int]:
     """FROMP (Pan et al. 2020), as the paper has it: 1/2 d' K^-1 d with d = h(f) - h(f*) on the memory, and
 
         K = L* J* (G + delta)^-1 J*' L*,  L = diag h',
@@ -62,11 +63,10 @@ def fromp(base: State, problem: Problem, memory: Examples, G: Curvature) -> tupl
     added, z = Additions(predictor, problem), predictor.encode(memory.x)
     f = predictor.outputs_of_encoded(base.w, z)
     A = family.variance(f) * predictor.jacobian(base.w, memory.x)[:, 0]
-    K = A @ solve_columns(G, delta, A.T)
-    values, vectors = torch.linalg.eigh(((K + K.T) / 2).double())
-    known = values > RANK * values[-1]
-    root = (vectors[:, known] / values[known].sqrt()).T.to(A)
-    span = torch.linalg.svd((vectors[:, known].T.to(A)) @ A, full_matrices=False)[2]
+    U, s, _ = torch.linalg.svd(whiten_rows(A, G, delta).double(), full_matrices=False)  # K = U s^2 U'
+    known = s > RANK * s[0]
+    root = (U[:, known] / s[known]).T.to(A)
+    span = torch.linalg.svd(U[:, known].T.to(A) @ A, full_matrices=False)[2]
     old = family.mean(f)[:, 0]
 
     def value(w: Tensor) -> Tensor:
@@ -79,12 +79,11 @@ def fromp(base: State, problem: Problem, memory: Examples, G: Curvature) -> tupl
     return w, steps * (len(memory) + sum(len(y) for _, y in added.rows))
 
 
-def solve_columns(G: Curvature, delta: Tensor, right: Tensor) -> Tensor:
-    """(G + delta)^-1 of a matrix."""
-    if isinstance(G, Full):
-        return torch.linalg.solve(G.matrix + torch.diag(delta), right)
-    solve = G.inverse(delta)
-    return torch.stack([solve(column) for column in right.T], 1)
+def whiten_rows(A: Tensor, G: Full | Diagonal, delta: Tensor) -> Tensor:
+    """R with R R' = A (G + delta)^-1 A'."""
+    if isinstance(G, Diagonal):
+        return A / (G.diagonal + delta).sqrt()
+    return torch.linalg.solve_triangular(cholesky(G.matrix + torch.diag(delta)), A.T, upper=False).T
 
 
 def gem(base: State, problem: Problem, memory: Examples) -> tuple[Tensor, int]:
