@@ -15,6 +15,7 @@ from bench.paper.methods import TEMPERATURE, TOP, Figure, Reporter, choose, run_
 from bench.paper.rivals import L2_PRIOR, fromp, gem
 from bench.problems import FRACTIONS, Problem
 from core.kprior import OURS, PAPER, REPLAY, WEIGHT_PRIOR, Cost, Result, Select, State, refine, train
+from core.kprior.curvature import Full
 
 REFIT = 0.01
 """The relative distance to the full retrain with which scikit-learn's refit is content."""
@@ -59,7 +60,7 @@ def compare_rivals(
         ways["directions"] = lambda: (directions_prior(pieces, size, pieces.old), 0)
     if problem.task == "add":
         memory, G = choose(base, problem.past.chunks(1024), fraction, TOP, 0, True).memory, base.curvature
-        assert G is not None
+        assert isinstance(G, Full)
         ways["FROMP"] = lambda: fromp(base, problem, memory, G)
         ways["GEM-like"] = lambda: gem(base, problem, memory)
     for name, way in ways.items():

@@ -31,7 +31,6 @@ from core.kprior import (
     reselect,
     train,
 )
-from core.kprior.curvature import Curvature
 from core.kprior.curvature.diagonal import Diagonal
 from core.kprior.data.drawing import draw_from
 from core.kprior.model.spec import Spec
@@ -134,7 +133,7 @@ def weight_prior(base: State, problem: Problem, seed: int) -> Result:
     return adapt(state, past.rows, problem.tasks, method=WEIGHT_PRIOR, training=training, policy=policy)
 
 
-def diagonal(base: State, problem: Problem) -> Curvature:
+def diagonal(base: State, problem: Problem) -> Diagonal:
     """The diagonal of the GGN of all past rows: FROMP's own choice for networks."""
     G = Diagonal.zeros(base.predictor)
     for chunk in problem.past.chunks(512):

@@ -14,13 +14,16 @@ from torch import Tensor
 from bench.paper.limit import rows_of
 from bench.problems import Problem
 from core.kprior import AddData, Examples, Method, State
-from core.kprior.curvature import Curvature, Full
+from core.kprior.curvature import Full, cholesky
+from core.kprior.curvature.diagonal import Diagonal
 from core.kprior.model.predictor import Predictor
 
 L2_PRIOR = Method(memory=False, curvature=False, gradient=False)
 """delta/2 |w - w*|^2, and nothing else of the past."""
-RANK = 1e-9
-"""Eigenvalues of a kernel below so little of the largest are none."""
+RANK = 1e-5
+"""Singular values below so little of the largest are none."""
+RIDGE = 1e-4
+"""Of delta, added to G so that it can be inverted."""
 HALVINGS = 8
 """How closely the least weight of the memory is looked for that keeps GEM's promise."""
 
@@ -44,12 +47,13 @@ class Additions:
         return torch.stack(losses).sum()
 
 
-def fromp(base: State, problem: Problem, memory: Examples, G: Curvature) -> tuple[Tensor, int]:
-    """FROMP (Pan et al. 2020), as the paper has it: 1/2 d' K^-1 d with d = h(f) - h(f*) on the memory, and
+def fromp(base: State, problem: Problem, memory: Examples, G: Full | Diagonal) -> tuple[Tensor, int]:
+    """FROMP's B (Pan et al. 2020; paper, Eq. 14) in a K-prior: 1/2 d' K^-1 d with d = h(f) - h(f*) on the memory,
 
-        K = L* J* (G + delta)^-1 J*' L*,  L = diag h',
+        K = L* J* G^-1 J*' L*,  L = diag h',
 
-    so that grad = J' B d with B = L(w) K^-1. What no row of the memory speaks of is left to delta.
+    so that its gradient is J' B d with B = L(w) K^-1, and delta/2 |w - w*|^2. The paper prints delta in G, and FROMP
+    has no weight-space term: then nothing holds the weights where probabilities are near 0 or 1 and say no more.
 
     Returns
     -------
@@ -62,29 +66,24 @@ def fromp(base: State, problem: Problem, memory: Examples, G: Curvature) -> tupl
     added, z = Additions(predictor, problem), predictor.encode(memory.x)
     f = predictor.outputs_of_encoded(base.w, z)
     A = family.variance(f) * predictor.jacobian(base.w, memory.x)[:, 0]
-    K = A @ solve_columns(G, delta, A.T)
-    values, vectors = torch.linalg.eigh(((K + K.T) / 2).double())
-    known = values > RANK * values[-1]
-    root = (vectors[:, known] / values[known].sqrt()).T.to(A)
-    span = torch.linalg.svd((vectors[:, known].T.to(A)) @ A, full_matrices=False)[2]
+    U, s, _ = torch.linalg.svd(whiten_rows(A, G, RIDGE * delta).double(), full_matrices=False)  # K = U s^2 U'
+    known = s > RANK * s[0]
+    root = (U[:, known] / s[known]).T.to(A)
     old = family.mean(f)[:, 0]
 
     def value(w: Tensor) -> Tensor:
         d = family.mean(predictor.outputs_of_encoded(w, z))[:, 0] - old
-        rest = w - base.w
-        rest = rest - span.T @ (span @ rest)
-        return added(w) + 0.5 * ((root @ d) ** 2).sum() + 0.5 * (delta * rest * rest).sum()
+        return added(w) + 0.5 * ((root @ d) ** 2).sum() + 0.5 * (delta * (w - base.w) ** 2).sum()
 
     w, steps = minimise(value, base.w, predictor.linear)
     return w, steps * (len(memory) + sum(len(y) for _, y in added.rows))
 
 
-def solve_columns(G: Curvature, delta: Tensor, right: Tensor) -> Tensor:
-    """(G + delta)^-1 of a matrix."""
-    if isinstance(G, Full):
-        return torch.linalg.solve(G.matrix + torch.diag(delta), right)
-    solve = G.inverse(delta)
-    return torch.stack([solve(column) for column in right.T], 1)
+def whiten_rows(A: Tensor, G: Full | Diagonal, delta: Tensor) -> Tensor:
+    """R with R R' = A (G + delta)^-1 A'."""
+    if isinstance(G, Diagonal):
+        return A / (G.diagonal + delta).sqrt()
+    return torch.linalg.solve_triangular(cholesky(G.matrix + torch.diag(delta)), A.T, upper=False).T
 
 
 def gem(base: State, problem: Problem, memory: Examples) -> tuple[Tensor, int]:
@@ -139,7 +138,7 @@ def gem(base: State, problem: Problem, memory: Examples) -> tuple[Tensor, int]:
 def minimise(value: Value, start: Tensor, linear: bool) -> tuple[Tensor, int]:
     """From the old weights: L-BFGS for a linear model, for a network the paper's Adam; weights, evaluations."""
     w, count = start.detach().clone().requires_grad_(), 0
-    options = {"max_iter": 2000, "tolerance_grad": 1e-8, "tolerance_change": 1e-12, "history_size": 30}
+    options = {"max_iter": 1000, "tolerance_grad": 1e-8, "tolerance_change": 1e-12, "history_size": 30}
     lbfgs = torch.optim.LBFGS([w], line_search_fn="strong_wolfe", **options)  # type: ignore[arg-type]
     optimizer: torch.optim.Optimizer = lbfgs if linear else torch.optim.Adam([w], lr=RATE)
 

@@ -9,6 +9,7 @@ from bench.paper.limit import Pieces, directions_prior, optimal_prior
 from bench.paper.rivals import fromp, gem
 from bench.problems import Problem
 from core.kprior import AddData, ChangeRegularizer, Examples, RemoveData, Result, Task, train
+from core.kprior.curvature import Full
 from core.kprior.model.spec import Spec
 
 ROWS, COLUMNS = 120, 4
@@ -68,7 +69,7 @@ def test_fromp_has_the_past_to_second_order_and_is_exact_for_numbers() -> None:
     for kind, share in (("number", 1e-4), ("binary", 0.5)):
         base, problem, batch = problem_of("add", kind)
         curvature = base.state.curvature
-        assert curvature is not None
+        assert isinstance(curvature, Full)
         memory = problem.base.take(torch.arange(0, len(problem.base), 4))  # more rows than weights
         w, spent = fromp(base.state, problem, memory, curvature)
         assert spent > 0
