@@ -95,20 +95,6 @@ def turnaround(
 
 
 @app.command()
-def sharing(
-    rows: Annotated[int, typer.Option(help="examples of the model")] = 1_000_000,
-    workers: Annotated[int, typer.Option(help="workers at the most, one process each")] = 2,
-    removals: Annotated[int, typer.Option(help="how many to measure with each number of workers")] = 5,
-    postgresql: Annotated[bool, typer.Option(help="PostgreSQL instead of SQLite")] = False,
-    json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
-) -> None:
-    """A certificate's pass and a full retrain, alone and shared with other workers."""
-    from bench.sharing import run
-
-    run(rows, workers, removals, postgresql, json)
-
-
-@app.command()
 def erasure(
     rows: Annotated[int, typer.Option(help="examples of the model")] = 100_000,
     erasures: Annotated[int, typer.Option(help="how many to measure, one after the other")] = 10,

@@ -57,12 +57,6 @@ def turnaround(context: typer.Context) -> None:
 
 
 @bench.command(context_settings=PASS_THROUGH)
-def sharing(context: typer.Context) -> None:
-    """Time a certificate's pass and a retrain, alone and shared with other workers."""
-    run_module("bench", "sharing", *context.args)
-
-
-@bench.command(context_settings=PASS_THROUGH)
 def erasure(context: typer.Context) -> None:
     """Time erasures from the request to the receipt."""
     run_module("bench", "erasure", *context.args)

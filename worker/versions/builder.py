@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from functools import partial
 
 import structlog
 import torch
@@ -29,8 +30,7 @@ from core.versions.evaluation import evaluate
 from core.versions.history import VersionDraft
 from core.versions.imports import Imported
 from worker.attempt import JobAttempt, Progress
-from worker.passes.shared import Reading, RowCache
-from worker.training.group import solver_of
+from worker.reading import Reading
 from worker.versions.certificates import (
     certificate_json,
     certify_version,
@@ -129,13 +129,12 @@ def train_draft(
             device=snapshot.context.device,
             progress=inside,
             watch=snapshot.watch(inside),
-            solver=solver_of(snapshot),
+            solver=partial(snapshot.context.executor.train, snapshot),
         )
     except NUMERICAL as error:
         words = str(error) if isinstance(error, SolverError) else "no model could be computed"
         raise SolverError(words + describe_extremes(find_extremes(snapshot.in_force()))) from error
     assert data.digest is not None
-    reading.cache = RowCache()  # the certificate's pass keeps rows of its own
     state, cost, certificate = result.state, result.cost, None
     if state.predictor.linear and must_certify(snapshot, state, False):
         state, cost, certificate = certify_version(attempt, snapshot, result, cost)
