@@ -91,6 +91,13 @@ class Settings(BaseSettings):
     queues: str = Field("", description="Which queues a worker serves, with commas between them. Empty: all.")
     worker_processes: int = Field(2, ge=1, le=256, description="Jobs that one worker runs at once; one for each GPU.")
     device: str = Field("auto", pattern="^(auto|cpu|cuda)$", description="auto: the GPU, where there is one.")
+    ray_address: str = Field(
+        "", description="HOST:PORT of a Ray cluster, for what takes long. Empty: in the worker's process."
+    )
+    ray_seconds: float = Field(5.0, ge=0, description="A pass that is more seconds of work than this goes to Ray.")
+    ray_patience: float = Field(
+        60.0, ge=0, description="Seconds for which a job waits for Ray before it does its work alone."
+    )
     lease_seconds: float = Field(30.0, gt=1, description="A job whose worker is silent for so long is taken over.")
     max_attempts: int = Field(3, ge=1, le=100, description="How often a job is begun before it has failed.")
     retry_seconds: float = Field(5.0, ge=0, description="Pause before the next attempt.")

@@ -85,7 +85,10 @@ def context() -> Context:
 @app.task(name=RUN)
 def run(job_id: str) -> None:
     """Run a job."""
-    run_job(context(), job_id)
+    try:
+        run_job(context(), job_id)
+    finally:
+        context().executor.close()
     if context().settings.mlflow_url:
         send_track(app)
 

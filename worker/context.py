@@ -53,7 +53,11 @@ class Context:
     @cached_property
     def executor(self) -> Executor:
         """Who computes what takes long."""
-        return InProcess()
+        if not self.settings.ray_address:
+            return InProcess()
+        from worker.executors.on_ray import OnRay  # an extra, which takes a second to load
+
+        return OnRay(self.settings, self.database, self.device)
 
     def send(self, job_id: str, queue: str) -> None:
         messages.send_job(self.celery, job_id, queue)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
-from core.kprior import Data, Examples
+from core.kprior import Examples
 from core.kprior.data.partitioned import PartitionedData
 from core.kprior.passes.accumulator import A, Accumulator
 from core.ledger.passes import Pass
@@ -24,7 +24,7 @@ class Reading(PartitionedData):
         self.attempt, self.data, self.progress, self.phrase = attempt, data, progress, phrase
         self.executor = attempt.context.executor
 
-    def shards(self) -> Sequence[Data]:
+    def shards(self) -> Sequence[Reading]:
         return [Reading(self.attempt, part, self.progress, self.phrase) for part in self.data.shards()]
 
     def rows(self, key: Tensor) -> Examples:

@@ -24,6 +24,10 @@ class Executor(ABC):
     """Computes what a job asks for. The result is the same wherever that is."""
 
     @abstractmethod
+    def close(self) -> None:
+        """Let go, after a job, of what is not needed until the next one."""
+
+    @abstractmethod
     def is_distributed(self, reading: Reading, total: Accumulator) -> bool:
         """Whether several processes would add this up: then it is worth more than rows that are kept here."""
 
@@ -51,6 +55,9 @@ class Executor(ABC):
 
 class InProcess(Executor):
     """All of it here, one after the other."""
+
+    def close(self) -> None:
+        pass
 
     def is_distributed(self, reading: Reading, total: Accumulator) -> bool:
         return False
