@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from core.kprior import Training, train
+from core.ledger import passes
+from core.models import catalog
 from tests.endurance.fleet import Fleet, Process, kill
 from tests.endurance.ray_cluster import RayCluster
+from tests.worker.deployment import problem
 
 DIM, ROWS = 400, 15_000
 """Six shards, each a tenth of a second and more."""
@@ -67,6 +74,12 @@ def add_worker(fleet: Fleet, cluster: RayCluster, **settings: str) -> Process:
     return fleet.add("worker", **{**cluster.token, **ray, **settings})
 
 
+def stop_workers(fleet: Fleet) -> None:
+    for worker in fleet.workers:
+        if worker.poll() is None:
+            kill(worker)
+
+
 def retrain(fleet: Fleet, name: str) -> str:
     return str(fleet.post(f"/v1/models/{name}/retrains")["id"])
 
@@ -121,12 +134,33 @@ def test_tasks_end_with_a_job_that_is_cancelled(fleet: Fleet, model: str, cluste
     fleet.wait_until(lambda: cluster.tasks() == [], 10)
 
 
+def test_a_training_goes_on_from_the_last_epoch_when_a_process_is_killed(fleet: Fleet, cluster: RayCluster) -> None:
+    stop_workers(fleet)
+    add_worker(fleet, cluster, AMEND_RAY_PROCESSES="2", AMEND_RAY_SECONDS="0")
+    training = {"max_epochs": 80, "patience": 100_000, "batch_size": 100}
+    name = fleet.new_model(architecture={"kind": "mlp", "hidden": [10]}, training=training)
+    fleet.add_examples(name, *problem(1000), split="train")
+    job = fleet.post(f"/v1/models/{name}/adaptations")["id"]
+    fleet.wait_until(lambda: fleet.get(f"/v1/jobs/{job}")["message"].endswith("2 processes on Ray"))
+    os.kill(cluster.tasks()[0], signal.SIGKILL)
+
+    ended = fleet.ended(job)
+    assert (ended["state"], ended["attempts"]) == ("succeeded", 1), ended
+    [again] = re.findall(r'"epoch": (\d+), .*begun again where it stood', (fleet.folder / "worker.log").read_text())
+    assert int(again) > 0
+    with fleet.database.read() as session:
+        model = catalog.find(session, name, None)
+    data = passes.read_in_force(fleet.database, model.id, model.spec, model.head)
+    alone = train(model.spec, data, training=Training(**training))
+    np.testing.assert_allclose(fleet.weights(name), alone.state.w.numpy(), rtol=1e-3, atol=1e-4)
+    assert fleet.champion(name)["cost"]["backward_passes"] == alone.cost.backward_passes
+    assert cluster.tasks() == []
+
+
 def test_a_job_goes_on_alone_when_ray_is_lost_and_the_next_one_waits_for_it_first(
     fleet: Fleet, model: str, cluster: RayCluster
 ) -> None:
-    for worker in fleet.workers:
-        if worker.poll() is None:
-            kill(worker)
+    stop_workers(fleet)
     add_worker(fleet, cluster, AMEND_RAY_PATIENCE="2")
     job = retrain(fleet, model)
     wait_for_task(fleet, cluster)

@@ -20,17 +20,21 @@ from urllib.parse import urlsplit
 
 import structlog
 import torch
+from torch import Tensor
 
 from core.database import Database
+from core.kprior import Cost, Training
 from core.kprior.data.codec import Tensors, unpack
+from core.kprior.objective.objective import Objective
 from core.kprior.passes.accumulator import A, Accumulator, add_chunks
+from core.kprior.solvers import Progress, Solution, Watch
 from core.settings import Settings
 from worker.executors.base import InProcess
 from worker.executors.shard import add_shard, describe_pass, sign
 
 if TYPE_CHECKING:
-    from worker.attempt import Progress
     from worker.reading import Reading
+    from worker.versions.snapshot import ModelSnapshot
 
 os.environ.setdefault("RAY_AUTH_MODE", "token")  # who can speak to a cluster can run anything there
 import ray  # noqa: E402
@@ -82,7 +86,7 @@ class OnRay(InProcess):
     def reduce_by_tasks(self, reading: Reading, total: A) -> A:
         signature = sign(self.settings, self.database, self.device.type)
         request = ray.put(describe_pass(reading.data, total, signature))
-        task = ray.remote(add_shard).options(max_retries=RETRIES, **self.resources())
+        task = ray.remote(add_shard).options(max_retries=RETRIES, **self.resources(self.device.type))
         shards = reading.shards()
         spans = [shard.data.span for shard in shards]
         answers = deque(task.remote(request, span.start, span.stop) for span in spans)
@@ -118,6 +122,41 @@ class OnRay(InProcess):
             return None
         return unpack(found)[1]
 
+    def train(
+        self,
+        snapshot: ModelSnapshot,
+        objective: Objective,
+        start: Tensor,
+        training: Training,
+        cost: Cost,
+        progress: Progress | None,
+        watch: Watch | None,
+    ) -> Solution:
+        alone = (objective, start, training, cost, progress, watch)
+        epoch = 6.0 * objective.predictor.size * snapshot.count * MULTIPLYING
+        report = progress or (lambda share, phrase: None)
+        if objective.predictor.linear or epoch <= self.settings.ray_seconds or not self.connect(report):
+            return super().train(snapshot, *alone)
+        if self.members() == 0:
+            return super().train(snapshot, *alone)
+        from worker.executors.ray_training import RayTraining
+
+        look = watch or (lambda passes, w: False)
+        return RayTraining(self, objective, start, training, report, look).solve(snapshot, cost)
+
+    def training_device(self) -> str:
+        """What networks are trained on: GPUs, where the cluster has some."""
+        return "cuda" if self.settings.device != "cpu" and total_of("GPU") else "cpu"
+
+    def members(self) -> int:
+        """How many processes train one network; none, if this one is as good."""
+        wanted = self.settings.ray_processes
+        if self.training_device() == "cuda":
+            there = int(total_of("GPU"))
+            return min(there, wanted or there)
+        there = int(total_of("CPU") // torch.get_num_threads())
+        return min(there, wanted) if min(there, wanted) > 1 else 0
+
     def is_lost(self) -> bool:
         """Whether the cluster does not answer any more; then this process is no driver from here on."""
         if not self.away:
@@ -130,9 +169,9 @@ class OnRay(InProcess):
                 ray.shutdown()
         return self.away
 
-    def resources(self) -> dict[str, float]:
-        """What a task asks of a node."""
-        if self.device.type == "cuda":
+    def resources(self, device: str) -> dict[str, float]:
+        """What a process asks of a node."""
+        if device == "cuda":
             return {"num_gpus": 1}
         return {"num_cpus": min(torch.get_num_threads(), largest("CPU"))}
 
@@ -184,6 +223,11 @@ def answers_at(address: str) -> bool:
 def largest(resource: str) -> float:
     """The most of a resource that one node has."""
     return max((node["Resources"].get(resource, 0.0) for node in ray.nodes() if node["Alive"]), default=0.0)
+
+
+def total_of(resource: str) -> float:
+    """What all nodes have of it."""
+    return float(ray.cluster_resources().get(resource, 0.0))
 
 
 def cancel(answers: Sequence[Any] | deque[Any]) -> None:
