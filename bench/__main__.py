@@ -95,6 +95,19 @@ def turnaround(
 
 
 @app.command()
+def sharing(
+    rows: Annotated[list[int] | None, typer.Option(help="examples; may be repeated [1000000, 10000000]")] = None,
+    tasks: Annotated[int, typer.Option(help="tasks at once at the most, one processor each")] = 2,
+    repeats: Annotated[int, typer.Option(help="passes to measure")] = 3,
+    json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
+) -> None:
+    """One pass over all examples, in one process and as tasks of a local Ray cluster; needs the extra `ray`."""
+    from bench.sharing import run
+
+    run(rows or [1_000_000, 10_000_000], tasks, repeats, json)
+
+
+@app.command()
 def erasure(
     rows: Annotated[int, typer.Option(help="examples of the model")] = 100_000,
     erasures: Annotated[int, typer.Option(help="how many to measure, one after the other")] = 10,

@@ -94,7 +94,7 @@ class Settings(BaseSettings):
     ray_address: str = Field(
         "", description="HOST:PORT of a Ray cluster, for what takes long. Empty: in the worker's process."
     )
-    ray_seconds: float = Field(5.0, ge=0, description="A pass or an epoch of more work goes to Ray.")
+    ray_seconds: float = Field(10.0, ge=0, description="A pass or an epoch of more work goes to Ray.")
     ray_processes: int = Field(
         0, ge=0, le=64, description="Processes that train one network together, on Ray. 0: one for each GPU there."
     )

@@ -12,6 +12,7 @@ from torch import Tensor
 from core.kprior import Examples
 from core.kprior.data.partitioned import PartitionedData
 from core.kprior.passes.accumulator import A, Accumulator
+from core.ledger.holdout import SampledRows
 from core.ledger.passes import Pass
 from core.versions.knowledge import position_knows_erased
 from worker.attempt import JobAttempt, Outdated, Progress
@@ -20,7 +21,7 @@ from worker.attempt import JobAttempt, Outdated, Progress
 class Reading(PartitionedData):
     """The examples of a pass."""
 
-    def __init__(self, attempt: JobAttempt, data: Pass, progress: Progress, phrase: str) -> None:
+    def __init__(self, attempt: JobAttempt, data: Pass | SampledRows, progress: Progress, phrase: str) -> None:
         self.attempt, self.data, self.progress, self.phrase = attempt, data, progress, phrase
         self.executor = attempt.context.executor
 
@@ -32,7 +33,7 @@ class Reading(PartitionedData):
 
     def __iter__(self) -> Iterator[Examples]:
         for chunk in self.data:
-            self.progress(float(chunk.key[-1]) / self.data.values["at"], self.phrase)
+            self.progress(float(chunk.key[-1]) / self.data.at, self.phrase)
             yield chunk
 
     def is_distributed(self, total: Accumulator) -> bool:
@@ -45,5 +46,5 @@ class Reading(PartitionedData):
     def require_nobody_erased(self) -> None:
         """Outdated if the pass would read somebody who is being erased: what comes of it could not be recorded."""
         with self.attempt.context.database.read() as session:
-            if position_knows_erased(session, self.data.model_id, self.data.values["at"]):
+            if position_knows_erased(session, self.data.model_id, self.data.at):
                 raise Outdated

@@ -57,6 +57,12 @@ def turnaround(context: typer.Context) -> None:
 
 
 @bench.command(context_settings=PASS_THROUGH)
+def sharing(context: typer.Context) -> None:
+    """Time a pass over all examples, in one process and on Ray."""
+    run_module("bench", "sharing", *context.args)
+
+
+@bench.command(context_settings=PASS_THROUGH)
 def erasure(context: typer.Context) -> None:
     """Time erasures from the request to the receipt."""
     run_module("bench", "erasure", *context.args)

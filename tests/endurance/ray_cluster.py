@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.endurance.fleet import children
 
-OBJECT_STORE = 80 * 2**20
+SIZE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 QUICK = {
     "RAY_health_check_initial_delay_ms": "0",
     "RAY_health_check_period_ms": "300",
@@ -29,13 +29,17 @@ class RayCluster:
     def __init__(self, environment: dict[str, str], nodes: int) -> None:
         self.token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         self.environment = {**environment, **self.token, **QUICK}
-        size = {"num_cpus": 1, "object_store_memory": OBJECT_STORE}
+        self.nodes: list[Any] = []
         with as_environment(self.environment):
             from ray.cluster_utils import Cluster  # which reads, once, whether tokens are asked for
 
-            self.cluster = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
-            self.nodes = [self.cluster.add_node(wait=False, **size) for _ in range(nodes - 1)]
-            self.cluster.wait_for_nodes()
+            self.cluster = Cluster(initialize_head=True, head_node_args={**SIZE, "include_dashboard": False})
+        for _ in range(nodes - 1):
+            self.add_node()
+
+    def add_node(self) -> None:
+        with as_environment(self.environment):
+            self.nodes.append(self.cluster.add_node(**SIZE))
 
     @property
     def address(self) -> str:
@@ -59,6 +63,11 @@ class RayCluster:
         """Processes that compute something for a job, not on the head node."""
         return [task for node in self.nodes for task in children(raylet_of(node)) if is_at_work(task)]
 
+    def workers(self) -> list[int]:
+        """The processes for tasks, of all nodes."""
+        every = [each for node in (self.cluster.head_node, *self.nodes) for each in children(raylet_of(node))]
+        return [each for each in every if b"Agent" not in name_of(each)]
+
     def stop(self) -> None:
         with as_environment(self.environment):
             self.cluster.shutdown()
@@ -70,11 +79,14 @@ def raylet_of(node: Any) -> int:
 
 
 def is_at_work(process: int) -> bool:
+    return name_of(process).startswith((b"ray::add_shard", b"ray::Member"))
+
+
+def name_of(process: int) -> bytes:
     try:
-        name = Path(f"/proc/{process}/cmdline").read_bytes()
+        return Path(f"/proc/{process}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
-        return False
-    return name.startswith((b"ray::add_shard", b"ray::Member"))
+        return b""
 
 
 @contextmanager

@@ -15,7 +15,6 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
-from core.database import Database
 from core.kprior import Cost, Predictor, SolverError, Training
 from core.kprior.data.codec import Tensors, join_groups, pack, take_group, unpack
 from core.kprior.model.spec import Spec
@@ -24,8 +23,7 @@ from core.kprior.objective.terms import Term
 from core.kprior.solvers.adam import adam
 from core.kprior.solvers.checkpoint import Checkpoint
 from core.ledger import passes
-from core.settings import from_environment
-from worker.executors.shard import sign
+from worker.executors.shard import Here
 
 PATIENCE = timedelta(minutes=30)
 """For members that read the examples more slowly than others; one that is gone is noticed at once."""
@@ -80,23 +78,20 @@ class Member:
 
     def train(self, request: bytes, rank: int, world: int, address: str, checkpoint: bytes | None) -> bytes | None:
         """The weights and the cost; None if this member is not of the same kind as the asker."""
-        settings = from_environment()
         header, tensors = unpack(request)
         asked = cast(TrainingRequest, header)
-        database = Database(settings)
+        here = Here.of_process(asked["signature"][2])
+        if here.signature != asked["signature"]:
+            return None
+        torch.set_num_threads(asked["threads"])
         try:
-            if sign(settings, database, asked["signature"][2]) != asked["signature"]:
-                return None
-            torch.set_num_threads(asked["threads"])
-            return self.solve(database, asked, tensors, rank, world, address, checkpoint)
+            return self.solve(here, asked, tensors, rank, world, address, checkpoint)
         except SolverError as error:  # which each of them comes upon
             return pack({"error": str(error)}, {})
-        finally:
-            database.close()
 
     def solve(
         self,
-        database: Database,
+        own: Here,
         asked: TrainingRequest,
         tensors: Tensors,
         rank: int,
@@ -104,12 +99,12 @@ class Member:
         address: str,
         checkpoint: bytes | None,
     ) -> bytes:
-        device = torch.device(asked["signature"][2])
+        device = own.device
         here = {name: tensor.to(device) for name, tensor in tensors.items()}
         training, cost = Training(**asked["training"]), Cost()
         predictor = Predictor(asked["spec"], training.seed, device)
         predictor.encoder.load_state_dict(take_group(here, "encoder"))
-        data = passes.read_in_force(database, asked["model"], asked["spec"], asked["at"])
+        data = passes.read_in_force(own.database, asked["model"], asked["spec"], asked["at"])
         objective = Objective(predictor, here["delta"], here["linear"], [Term(predictor, data, past=True)])
         team = Team(rank, world, address, device) if world > 1 else None
         resume = None if checkpoint is None else Checkpoint.from_bytes(checkpoint)

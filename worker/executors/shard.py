@@ -1,21 +1,24 @@
 """One shard of a pass, added up by another process: what it is told, and what it answers.
 
-Knows nothing of who carries the bytes (`on_ray.py`). It keeps neither rows nor connections when it is done.
+Knows nothing of who carries the bytes (`on_ray.py`). What it keeps for the next shard is a connection, and no rows.
 """
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, TypedDict, cast
 
 import torch
 
 from core.database import Database
-from core.kprior.data.codec import Tensors, pack, unpack
+from core.kprior.data.codec import join_groups, pack, take_group, unpack
 from core.kprior.model.spec import Spec
 from core.kprior.passes.accumulator import Accumulator, accumulator_of, add_chunks, config_of
 from core.ledger.digest import Digest
+from core.ledger.holdout import SampledRows
 from core.ledger.passes import Pass, read_in_force
 from core.settings import Settings, from_environment
 from core.tables.bookkeeping import Metadata
@@ -45,9 +48,29 @@ def sign(settings: Settings, database: Database, device: str) -> list[str]:
     return [version("amend"), torch.__version__, device, torch.backends.cpu.get_cpu_capability(), secret, belongs]
 
 
-def describe_pass(data: Pass, total: Accumulator, signature: list[str]) -> bytes:
+@dataclass(frozen=True)
+class Here:
+    """What a process has of its own, as workers have it: settings, secrets and the database that they name."""
+
+    settings: Settings
+    database: Database
+    device: torch.device
+    signature: list[str]
+
+    @classmethod
+    @lru_cache(maxsize=1)
+    def of_process(cls, device: str) -> Here:
+        settings = from_environment()
+        database = Database(settings)
+        return cls(settings, database, torch.device(device), sign(settings, database, device))
+
+
+def describe_pass(data: Pass | SampledRows, total: Accumulator, signature: list[str]) -> bytes:
     """What those who add up its shards are told."""
     config, tensors = config_of(total)
+    groups = {"asked": tensors}
+    if isinstance(data, SampledRows):
+        groups["sample"] = {"positions": torch.from_numpy(data.positions.copy())}
     request: PassRequest = {
         "model": data.model_id,
         "spec": data.spec,
@@ -56,27 +79,19 @@ def describe_pass(data: Pass, total: Accumulator, signature: list[str]) -> bytes
         "signature": signature,
         "asked": config,
     }
-    return pack({**request}, tensors)
+    return pack({**request}, join_groups(groups))
 
 
 def add_shard(request: bytes, start: int, stop: int) -> bytes | None:
-    """The sums over the rows after `start` until `stop`; None if they would not be those of the asker."""
-    settings = from_environment()
+    """The sums over one shard, a range of the data's span; None if they would not be those of the asker."""
     header, tensors = unpack(request)
     asked = cast(PassRequest, header)
-    device = asked["signature"][2]
-    database = Database(settings)
-    try:
-        if sign(settings, database, device) != asked["signature"]:
-            return None
-        return pack({}, sum_rows(settings, database, asked, tensors, range(start, stop)))
-    finally:
-        database.close()
-
-
-def sum_rows(settings: Settings, database: Database, asked: PassRequest, tensors: Tensors, span: range) -> Tensors:
+    here = Here.of_process(asked["signature"][2])
+    if here.signature != asked["signature"]:
+        return None
     torch.set_num_threads(asked["threads"])  # another number would add up in another order
-    device = torch.device(asked["signature"][2])
-    total = accumulator_of(asked["asked"], tensors, device, Digest(settings.secret))
-    rows = read_in_force(database, asked["model"], asked["spec"], asked["at"]).narrow(span)
-    return add_chunks(rows, total).sums()
+    total = accumulator_of(asked["asked"], take_group(tensors, "asked"), here.device, Digest(here.settings.secret))
+    where = here.database, asked["model"], asked["spec"], asked["at"]
+    sample = take_group(tensors, "sample")
+    data = SampledRows(*where, sample["positions"].numpy()) if sample else read_in_force(*where)
+    return pack({}, add_chunks(data.narrow(range(start, stop)), total).sums())

@@ -25,6 +25,7 @@ from core.kprior import (
 )
 from core.kprior.curvature import is_wide
 from core.ledger.digest import DigestedData
+from core.ledger.holdout import SampledRows
 from core.tables.versions import FIRST, Version, VersionKind, VersionState
 from core.versions.evaluation import evaluate
 from core.versions.history import VersionDraft
@@ -190,7 +191,10 @@ def complete_draft(
     before = snapshot.load_or_none(first) if first and first.state is not VersionState.PURGED else None
     if before is not None and not snapshot.reads(before):
         before = None  # it knows nothing of the columns or classes that there are now
-    ours, *frozen = evaluate([state] if before is None else [state, before], snapshot.holdout)
+    holdout = snapshot.holdout
+    if isinstance(holdout, SampledRows):  # too many for the memory
+        holdout = Reading(attempt, holdout, attempt.part(0.9, 0.95), "evaluating on the holdout")
+    ours, *frozen = evaluate([state] if before is None else [state, before], holdout)
     kind = VersionKind.TRAINED if method in ("retrain", "imported") else VersionKind.ADAPTED
     parent = snapshot.tip if kind is VersionKind.ADAPTED else None
     evaluation = ours.chart_data()

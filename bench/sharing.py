@@ -1,0 +1,137 @@
+"""What Ray costs and what it is worth: one pass over all examples, in one process and as tasks of a local cluster."""
+
+from __future__ import annotations
+
+import json as json_module
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import httpx
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from bench.turnaround import DIM, SILENT, filled
+from core.kprior.model.predictor import Predictor
+from core.kprior.passes.loss import Loss
+from core.ledger import passes
+from core.models import catalog
+from core.tables.jobs import JobKind
+from tests import servers
+from tests.endurance.ray_cluster import RayCluster
+from tests.stack import Stack
+from worker.attempt import JobAttempt
+from worker.context import Context
+from worker.executors.base import Executor, InProcess
+from worker.reading import Reading
+
+ALLOWED = 1.1
+"""How many times the CPU seconds of one process a single task may take."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Seconds of a pass for the loss, its gradient and its Hessian, all of them with one thread."""
+
+    rows: int
+    where: str
+    first: float
+    """Of the first pass: it waits for processes that load torch."""
+    wall: float
+    cpu: float
+    """Of the worker and its tasks; the database's are not counted."""
+
+
+class Bench:
+    """One model on one database."""
+
+    def __init__(self, stack: Stack, name: str, rows: int, repeats: int) -> None:
+        self.stack, self.rows, self.repeats = stack, rows, repeats
+        self.context = Context(stack.settings, None)
+        with stack.database.read() as session:
+            model = catalog.find(session, name, None)
+        self.model_id, self.spec, self.head = model.id, model.spec, model.head
+
+    def measure(self, executor: Executor, where: str, processes: Callable[[], list[int]]) -> Pass:
+        """The median of several passes, after a first one."""
+        self.context.executor = executor
+        first, *others = (self.run_pass(processes) for _ in range(1 + self.repeats))
+        wall, cpu = (statistics.median(each) for each in zip(*others, strict=True))
+        return Pass(self.rows, where, first[0], wall, cpu)
+
+    def run_pass(self, processes: Callable[[], list[int]]) -> tuple[float, float]:
+        ours = (self.context, "", "", JobKind.ADAPT, 1, self.model_id, "", "", None, lambda context, job_id: None)
+        data = passes.read_in_force(self.stack.database, self.model_id, self.spec, self.head)
+        reading = Reading(JobAttempt(*ours), data, lambda share, phrase: None, "")
+        predictor = Predictor(self.spec)
+        before = time.process_time() + sum(map(cpu_seconds, processes())), time.perf_counter()
+        reading.accumulate(Loss(predictor, predictor.initial_weights(), with_hessian=True))
+        after = time.process_time() + sum(map(cpu_seconds, processes())), time.perf_counter()
+        return after[1] - before[1], after[0] - before[0]
+
+
+def cpu_seconds(process: int) -> float:
+    try:
+        user, system = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+    except FileNotFoundError:
+        return 0.0
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def run(rows: list[int], tasks: int, repeats: int, json: Path | None) -> None:
+    """On PostgreSQL; everything on this machine."""
+    console, found = Console(), []
+    torch.set_num_threads(1)
+    with TemporaryDirectory() as folder, servers.postgres() as postgres:
+        address = {"AMEND_RAY_ADDRESS": "127.0.0.1:1", "AMEND_RAY_SECONDS": "0"}
+        stack = Stack(Path(folder), postgres.create_database("sharing"), **address)
+        cluster: RayCluster | None = None
+        try:
+            stack.start()
+            with stack.client() as client:
+                benches = [prepare(stack, client, count, repeats, console) for count in rows]
+            for bench in benches:
+                found.append(bench.measure(InProcess(), "in process", lambda: []))
+            cluster = RayCluster(stack.environment, nodes=1)
+            os.environ.update(cluster.token)
+            from worker.executors.on_ray import OnRay
+
+            settings = stack.settings.model_copy(update={"ray_address": cluster.address})
+            for number in range(1, tasks + 1):
+                if number > 1:
+                    cluster.add_node()
+                for bench in benches:
+                    executor = OnRay(settings, stack.database, torch.device("cpu"))
+                    found.append(bench.measure(executor, f"Ray, {number}", cluster.workers))
+                    executor.close()
+        finally:
+            if cluster is not None:
+                cluster.stop()
+            stack.stop()
+    show(found, console)
+    if json is not None:
+        json.write_text(json_module.dumps([asdict(each) for each in found]))
+
+
+def prepare(stack: Stack, client: httpx.Client, rows: int, repeats: int, console: Console) -> Bench:
+    console.print(f"{rows:,} examples ...")
+    filled(client, f"rows-{rows}", rows, policy=SILENT)
+    return Bench(stack, f"rows-{rows}", rows, repeats)
+
+
+def show(found: list[Pass], console: Console) -> None:
+    table = Table(title=f"One pass, P = {DIM + 1}: seconds", title_justify="left")
+    for column in ("examples", "where", "first pass", "wall", "ratio", "CPU", "ratio", ""):
+        table.add_column(column, justify="right")
+    for each in sorted(found, key=lambda one: one.rows):
+        alone = next(one for one in found if one.rows == each.rows)
+        verdict = "" if each.where != "Ray, 1" else "met" if each.cpu <= ALLOWED * alone.cpu else "missed"
+        ratios = f"{each.wall / alone.wall:.2f}", f"{each.cpu / alone.cpu:.2f}"
+        times = f"{each.first:.2f}", f"{each.wall:.2f}", ratios[0], f"{each.cpu:.2f}", ratios[1]
+        table.add_row(f"{each.rows:,}", each.where, *times, verdict)
+    console.print(table)
