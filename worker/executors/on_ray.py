@@ -47,6 +47,7 @@ READING, MULTIPLYING = 1.5e-6, 1e-10
 PORT = 6379
 """Ray's own default."""
 PROBE = 2.0
+"""Seconds between two questions whether the cluster is there, and for which an answer is waited for."""
 LOST = 20.0
 """Seconds without an answer after which a job goes on alone."""
 LOOK = 0.2
@@ -159,8 +160,8 @@ class OnRay(InProcess):
 
     def is_lost(self) -> bool:
         """Whether the cluster does not answer any more; then this process is no driver from here on."""
-        if not self.away:
-            now = time.monotonic()
+        now = time.monotonic()
+        if not self.away and now - self.heard > PROBE:
             if answers_at(self.settings.ray_address):
                 self.heard = now
             elif now - self.heard > min(LOST, self.settings.ray_patience):

@@ -1,6 +1,7 @@
 """One shard of a pass, added up by another process: what it is told, and what it answers.
 
-Knows nothing of who carries the bytes (`on_ray.py`). What it keeps for the next shard is a connection, and no rows.
+Knows nothing of who carries the bytes (`on_ray.py`). For the next shard it keeps a connection and what it was told, and
+no rows.
 """
 
 from __future__ import annotations
@@ -84,14 +85,24 @@ def describe_pass(data: Pass | SampledRows, total: Accumulator, signature: list[
 
 def add_shard(request: bytes, start: int, stop: int) -> bytes | None:
     """The sums over one shard, a range of the data's span; None if they would not be those of the asker."""
+    found = read_request(request)
+    if found is None:
+        return None
+    data, total = found
+    return pack({}, add_chunks(data.narrow(range(start, stop)), total.empty()).sums())
+
+
+@lru_cache(maxsize=1)  # shards of one pass come one after the other
+def read_request(request: bytes) -> tuple[Pass | SampledRows, Accumulator] | None:
+    """Which rows, and what to add up; None if it would not be added up as the asker does."""
     header, tensors = unpack(request)
     asked = cast(PassRequest, header)
     here = Here.of_process(asked["signature"][2])
     if here.signature != asked["signature"]:
         return None
     torch.set_num_threads(asked["threads"])  # another number would add up in another order
-    total = accumulator_of(asked["asked"], take_group(tensors, "asked"), here.device, Digest(here.settings.secret))
     where = here.database, asked["model"], asked["spec"], asked["at"]
     sample = take_group(tensors, "sample")
     data = SampledRows(*where, sample["positions"].numpy()) if sample else read_in_force(*where)
-    return pack({}, add_chunks(data.narrow(range(start, stop)), total).sums())
+    total = accumulator_of(asked["asked"], take_group(tensors, "asked"), here.device, Digest(here.settings.secret))
+    return data, total

@@ -16,7 +16,7 @@ from core.ledger.holdout import sample_holdout
 from core.models import catalog
 from core.versions.evaluation import Evaluation
 from tests.worker.deployment import Deployment, problem
-from worker.executors.shard import Here, add_shard, describe_pass, sign
+from worker.executors.shard import Here, add_shard, describe_pass, read_request, sign
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +27,7 @@ def elsewhere(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> Iterat
     Here.of_process.cache_clear()
     yield
     Here.of_process.cache_clear()
+    read_request.cache_clear()
 
 
 @pytest.mark.parametrize("split", ["train", "holdout"])
