@@ -88,7 +88,7 @@ def run(job_id: str) -> None:
     try:
         run_job(context(), job_id)
     finally:
-        context().executor.close()
+        context().end_job()
     if context().settings.mlflow_url:
         send_track(app)
 

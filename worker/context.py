@@ -59,5 +59,10 @@ class Context:
 
         return OnRay(self.settings, self.database, self.device)
 
+    def end_job(self) -> None:
+        """Let go of what only a job needs, if one has asked for it."""
+        if "executor" in vars(self):
+            self.executor.close()
+
     def send(self, job_id: str, queue: str) -> None:
         messages.send_job(self.celery, job_id, queue)

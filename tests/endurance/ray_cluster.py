@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.endurance.fleet import children
@@ -30,10 +31,12 @@ class RayCluster:
         self.token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         self.environment = {**environment, **self.token, **QUICK}
         self.nodes: list[Any] = []
+        self.folder = TemporaryDirectory(prefix="ray", dir="/tmp")  # a short path, since sockets are in it
         with as_environment(self.environment):
             from ray.cluster_utils import Cluster  # which reads, once, whether tokens are asked for
 
-            self.cluster = Cluster(initialize_head=True, head_node_args={**SIZE, "include_dashboard": False})
+            head = {**SIZE, "include_dashboard": False, "temp_dir": self.folder.name}
+            self.cluster = Cluster(initialize_head=True, head_node_args=head)
         for _ in range(nodes - 1):
             self.add_node()
 
@@ -71,6 +74,7 @@ class RayCluster:
     def stop(self) -> None:
         with as_environment(self.environment):
             self.cluster.shutdown()
+        self.folder.cleanup()
 
 
 def raylet_of(node: Any) -> int:

@@ -152,7 +152,7 @@ def test_a_job_goes_on_alone_when_ray_is_lost_and_the_next_one_waits_for_it_firs
     fleet: Fleet, model: str, cluster: RayCluster
 ) -> None:
     stop_workers(fleet)
-    add_worker(fleet, cluster, AMEND_RAY_PATIENCE="2")
+    add_worker(fleet, cluster, AMEND_RAY_PATIENCE="5")
     job = retrain(fleet, model)
     wait_for_task(fleet, cluster)
     cluster.kill_head()

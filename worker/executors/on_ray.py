@@ -69,7 +69,8 @@ class OnRay(InProcess):
 
     def close(self) -> None:
         self.away = False
-        ray.shutdown()
+        if ray.is_initialized():
+            ray.shutdown()
 
     def is_distributed(self, reading: Reading, total: Accumulator) -> bool:
         seconds = len(reading.data.span) * (READING + MULTIPLYING * total.work)
