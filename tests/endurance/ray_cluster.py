@@ -6,7 +6,7 @@ import os
 import secrets
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -58,7 +58,9 @@ class RayCluster:
         self.nodes.remove(node)
 
     def kill_head(self) -> None:
-        """kill -9 the server that knows all nodes; they themselves live on for a while."""
+        """kill -9 the server that knows all nodes; they themselves live on for a while, but finish no task."""
+        for process in self.workers():
+            os.kill(process, signal.SIGSTOP)
         [server] = self.cluster.head_node.all_processes["gcs_server"]
         os.kill(server.process.pid, signal.SIGKILL)
 
@@ -72,6 +74,9 @@ class RayCluster:
         return [each for each in every if b"Agent" not in name_of(each)]
 
     def stop(self) -> None:
+        for process in self.workers():
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
         with as_environment(self.environment):
             self.cluster.shutdown()
         self.folder.cleanup()

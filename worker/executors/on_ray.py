@@ -57,6 +57,10 @@ RETRIES = 3
 ALONE = ", in one process, since Ray is away"
 
 
+# Here and not for each pass: it is told to the head of the cluster once, and a head that is gone lets nobody go on.
+TASK = ray.remote(add_shard)
+
+
 class OnRay(InProcess):
     """Long passes on a cluster; short ones, and all while it is away, here."""
 
@@ -66,6 +70,8 @@ class OnRay(InProcess):
         """Nobody answered for as long as a job waits: its other passes do not wait again."""
         self.heard = 0.0
         """When the cluster last answered."""
+        self.processors = 0.0
+        """The most that one node has."""
 
     def close(self) -> None:
         self.away = False
@@ -88,20 +94,21 @@ class OnRay(InProcess):
     def reduce_by_tasks(self, reading: Reading, total: A) -> A:
         signature = sign(self.settings, self.database, self.device.type)
         request = ray.put(describe_pass(reading.data, total, signature))
-        task = ray.remote(add_shard).options(max_retries=RETRIES, **self.resources(self.device.type))
+        task = TASK.options(max_retries=RETRIES, **self.resources(self.device.type))
         shards = reading.shards()
         spans = [shard.data.span for shard in shards]
         answers = deque(task.remote(request, span.start, span.stop) for span in spans)
         try:
             for shard in shards:
-                sums = self.wait_for_next(answers, reading, len(shards))
+                sums = self.wait_for(answers, reading, len(shards))
+                answers.popleft()
                 total.merge(add_chunks(shard, total.empty()).sums() if sums is None else sums)
         finally:
             cancel(answers)
         return total
 
-    def wait_for_next(self, answers: deque[Any], reading: Reading, count: int) -> Tensors | None:
-        """The sums of the first shard that is left; None if the cluster does not have them."""
+    def wait_for(self, answers: deque[Any], reading: Reading, count: int) -> Tensors | None:
+        """The first of the answers; None if the cluster does not have it."""
         try:
             while True:
                 if self.is_lost():
@@ -110,11 +117,10 @@ class OnRay(InProcess):
                 reached = count - len(answers) + len(done)
                 reading.progress(reached / count, f"{reading.phrase}, shard {reached} of {count}, on Ray")
                 if ray.wait([answers[0]], timeout=LOOK)[0]:
-                    found = ray.get(answers.popleft())
+                    found = ray.get(answers[0])
                     break
         except RayError as error:
             log.warning("a shard is added up here, since Ray could not", job=reading.attempt.job_id, exc_info=error)
-            answers.popleft()
             return None
         if found is None:
             log.warning(
@@ -175,7 +181,7 @@ class OnRay(InProcess):
         """What a process asks of a node."""
         if device == "cuda":
             return {"num_gpus": 1}
-        return {"num_cpus": min(torch.get_num_threads(), largest("CPU"))}
+        return {"num_cpus": min(torch.get_num_threads(), self.processors)}
 
     def connect(self, progress: Progress) -> bool:
         """Whether there is a cluster; waits for one that does not answer, once in a job."""
@@ -205,7 +211,8 @@ class OnRay(InProcess):
         finally:
             with suppress(ValueError):  # of a thread
                 signal.signal(signal.SIGTERM, handler)  # the worker's own, which hands jobs back
-        if largest("GPU" if self.device.type == "cuda" else "CPU") < 1:
+        self.processors = largest("CPU")
+        if self.processors < 1 or (self.device.type == "cuda" and largest("GPU") < 1):
             ray.shutdown()
             return "no node has a processor for it"
         self.heard = time.monotonic()
