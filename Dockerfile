@@ -19,7 +19,7 @@ FROM build AS requirements
 COPY pyproject.toml ./
 RUN python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
     extras = project['optional-dependencies']; \
-    print(*project['dependencies'], *extras['server'], *extras['s3'], sep='\n')" > requirements.txt
+    print(*project['dependencies'], *extras['server'], *extras['s3'], *extras['ray'], sep='\n')" > requirements.txt
 
 # "+cpu" is part of the version, and only an index of CPU builds has it: nothing of CUDA is ever fetched.
 FROM requirements AS cpu-packages

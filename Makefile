@@ -48,7 +48,7 @@ random = od -An -N$(1) -tx1 /dev/urandom | tr -d ' \n'
 secrets:  ## make the passwords and keys that docker-compose.yml reads; those that are there stay
 	@mkdir -p -m 700 secrets
 	@for name in postgres_password amend_database_password mlflow_database_password amend_mlflow_password \
-	    amend_secret_key; do \
+	    amend_secret_key ray_auth_token; do \
 	    test -s secrets/$$name || $(call random,32) > secrets/$$name; done
 	@test -s secrets/amend_admin_key || echo "amend_$$($(call random,6))_$$($(call random,32))" > secrets/amend_admin_key
 	@chmod 644 secrets/*

@@ -96,16 +96,15 @@ def turnaround(
 
 @app.command()
 def sharing(
-    rows: Annotated[int, typer.Option(help="examples of the model")] = 1_000_000,
-    workers: Annotated[int, typer.Option(help="workers at the most, one process each")] = 2,
-    removals: Annotated[int, typer.Option(help="how many to measure with each number of workers")] = 5,
-    postgresql: Annotated[bool, typer.Option(help="PostgreSQL instead of SQLite")] = False,
+    rows: Annotated[list[int] | None, typer.Option(help="examples; may be repeated [1000000, 10000000]")] = None,
+    tasks: Annotated[int, typer.Option(help="tasks at once at the most, one processor each")] = 2,
+    repeats: Annotated[int, typer.Option(help="passes to measure")] = 3,
     json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
 ) -> None:
-    """A certificate's pass and a full retrain, alone and shared with other workers."""
+    """One pass over all examples, in one process and as tasks of a local Ray cluster; needs the extra `ray`."""
     from bench.sharing import run
 
-    run(rows, workers, removals, postgresql, json)
+    run(rows or [1_000_000, 10_000_000], tasks, repeats, json)
 
 
 @app.command()

@@ -1,83 +1,137 @@
-"""What a second worker is worth: a certificate's pass and a full retrain of a GLM, alone and shared."""
+"""What Ray costs and what it is worth: one pass over all examples, in one process and as tasks of a local cluster."""
 
 from __future__ import annotations
 
 import json as json_module
+import os
 import statistics
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import httpx
+import torch
 from rich.console import Console
 from rich.table import Table
-from sqlalchemy import func, select
 
-from bench.turnaround import DIM, SILENT, filled, finished
-from core.tables.jobs import Worker
+from bench.turnaround import DIM, SILENT, filled
+from core.kprior.model.predictor import Predictor
+from core.kprior.passes.loss import Loss
+from core.ledger import passes
+from core.models import catalog
+from core.tables.jobs import JobKind
 from tests import servers
+from tests.endurance.ray_cluster import RayCluster
 from tests.stack import Stack
+from worker.attempt import JobAttempt
+from worker.context import Context
+from worker.executors.base import Executor, InProcess
+from worker.reading import Reading
 
-MODEL = "shared"
+ALLOWED = 1.1
+"""How many times the CPU seconds of one process a single task may take."""
 
 
 @dataclass(frozen=True)
-class Shared:
-    """Seconds with so many workers of one process and one thread."""
+class Pass:
+    """Seconds of a pass for the loss, its gradient and its Hessian, all of them with one thread."""
 
-    workers: int
-    passes: list[float]
-    """Of adaptations to one removal, each with a certificate over all examples."""
-    retrain: float
-
-
-def measure(client: httpx.Client, workers: int, count: int) -> Shared:
-    def seconds(job: dict[str, Any]) -> float:
-        version = finished(client, job["id"])["version"]
-        return float(client.get(f"/v1/models/{MODEL}/versions/{version}").json()["cost"]["seconds"])
-
-    retrain = seconds(client.post(f"/v1/models/{MODEL}/retrains").raise_for_status().json())
-    passes = []
-    for i in range(count):
-        gone = {"ids": [f"e{7 * (workers * count + i)}"]}
-        job = client.post(f"/v1/models/{MODEL}/removals", json=gone).raise_for_status().json()["job"]
-        passes.append(seconds({"id": job}))
-    return Shared(workers, passes, retrain)
+    rows: int
+    where: str
+    first: float
+    """Of the first pass: it waits for processes that load torch."""
+    wall: float
+    cpu: float
+    """Of the worker and its tasks; the database's are not counted."""
 
 
-def run(rows: int, workers: int, count: int, postgresql: bool, json: Path | None) -> None:
-    """On SQLite and the embedded broker, or on PostgreSQL; everything on this machine."""
+class Bench:
+    """One model on one database."""
+
+    def __init__(self, stack: Stack, name: str, rows: int, repeats: int) -> None:
+        self.stack, self.rows, self.repeats = stack, rows, repeats
+        self.context = Context(stack.settings, None)
+        with stack.database.read() as session:
+            model = catalog.find(session, name, None)
+        self.model_id, self.spec, self.head = model.id, model.spec, model.head
+
+    def measure(self, executor: Executor, where: str, processes: Callable[[], list[int]]) -> Pass:
+        """The median of several passes, after a first one."""
+        self.context.executor = executor
+        first, *others = (self.run_pass(processes) for _ in range(1 + self.repeats))
+        wall, cpu = (statistics.median(each) for each in zip(*others, strict=True))
+        return Pass(self.rows, where, first[0], wall, cpu)
+
+    def run_pass(self, processes: Callable[[], list[int]]) -> tuple[float, float]:
+        ours = (self.context, "", "", JobKind.ADAPT, 1, self.model_id, "", "", None, lambda context, job_id: None)
+        data = passes.read_in_force(self.stack.database, self.model_id, self.spec, self.head)
+        reading = Reading(JobAttempt(*ours), data, lambda share, phrase: None, "")
+        predictor = Predictor(self.spec)
+        before = time.process_time() + sum(map(cpu_seconds, processes())), time.perf_counter()
+        reading.accumulate(Loss(predictor, predictor.initial_weights(), with_hessian=True))
+        after = time.process_time() + sum(map(cpu_seconds, processes())), time.perf_counter()
+        return after[1] - before[1], after[0] - before[0]
+
+
+def cpu_seconds(process: int) -> float:
+    try:
+        user, system = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+    except FileNotFoundError:
+        return 0.0
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def run(rows: list[int], tasks: int, repeats: int, json: Path | None) -> None:
+    """On PostgreSQL; everything on this machine."""
     console, found = Console(), []
+    torch.set_num_threads(1)
     with TemporaryDirectory() as folder, servers.postgres() as postgres:
-        url = postgres.create_database("sharing") if postgresql else ""
-        stack = Stack(Path(folder), url, AMEND_WORKER_PROCESSES="1")
+        address = {"AMEND_RAY_ADDRESS": "127.0.0.1:1", "AMEND_RAY_SECONDS": "0"}
+        stack = Stack(Path(folder), postgres.create_database("sharing"), **address)
+        cluster: RayCluster | None = None
         try:
-            stack.add("worker.broker")
             stack.start()
-            stack.add("worker.scheduler")
             with stack.client() as client:
-                filled(client, MODEL, rows, policy={**SILENT, "certify": "always"})
-                for number in range(1, workers + 1):
-                    stack.add("worker")
-                    stack.wait_until(lambda wanted=number: alive(stack) >= wanted)  # type: ignore[misc]
-                    console.print(f"{number} workers ...")
-                    found.append(measure(client, number, count))
+                benches = [prepare(stack, client, count, repeats, console) for count in rows]
+            for bench in benches:
+                found.append(bench.measure(InProcess(), "in process", lambda: []))
+            cluster = RayCluster(stack.environment, nodes=1)
+            os.environ.update(cluster.token)
+            from worker.executors.on_ray import OnRay
+
+            settings = stack.settings.model_copy(update={"ray_address": cluster.address})
+            for number in range(1, tasks + 1):
+                if number > 1:
+                    cluster.add_node()
+                for bench in benches:
+                    executor = OnRay(settings, stack.database, torch.device("cpu"))
+                    found.append(bench.measure(executor, f"Ray, {number}", cluster.workers))
+                    executor.close()
         finally:
+            if cluster is not None:
+                cluster.stop()
             stack.stop()
-    title = f"GLM, P = {DIM + 1}, N = {rows:,}: seconds"
-    table = Table(title=title, title_justify="left")
-    for column in ("workers", "certified removal", "ratio", "retrain and certificate", "ratio"):
-        table.add_column(column, justify="right")
-    for each in found:
-        one, whole = statistics.median(each.passes), each.retrain
-        ratios = statistics.median(found[0].passes) / one, found[0].retrain / whole
-        table.add_row(str(each.workers), f"{one:.2f}", f"{ratios[0]:.2f}", f"{whole:.2f}", f"{ratios[1]:.2f}")
-    console.print(table)
+    show(found, console)
     if json is not None:
         json.write_text(json_module.dumps([asdict(each) for each in found]))
 
 
-def alive(stack: Stack) -> int:
-    with stack.database.read() as session:
-        return session.scalar(select(func.count()).select_from(Worker)) or 0
+def prepare(stack: Stack, client: httpx.Client, rows: int, repeats: int, console: Console) -> Bench:
+    console.print(f"{rows:,} examples ...")
+    filled(client, f"rows-{rows}", rows, policy=SILENT)
+    return Bench(stack, f"rows-{rows}", rows, repeats)
+
+
+def show(found: list[Pass], console: Console) -> None:
+    table = Table(title=f"One pass, P = {DIM + 1}: seconds", title_justify="left")
+    for column in ("examples", "where", "first pass", "wall", "ratio", "CPU", "ratio", ""):
+        table.add_column(column, justify="right")
+    for each in sorted(found, key=lambda one: one.rows):
+        alone = next(one for one in found if one.rows == each.rows)
+        verdict = "" if each.where != "Ray, 1" else "met" if each.cpu <= ALLOWED * alone.cpu else "missed"
+        ratios = f"{each.wall / alone.wall:.2f}", f"{each.cpu / alone.cpu:.2f}"
+        times = f"{each.first:.2f}", f"{each.wall:.2f}", ratios[0], f"{each.cpu:.2f}", ratios[1]
+        table.add_row(f"{each.rows:,}", each.where, *times, verdict)
+    console.print(table)

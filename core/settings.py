@@ -90,11 +90,17 @@ class Settings(BaseSettings):
 
     queues: str = Field("", description="Which queues a worker serves, with commas between them. Empty: all.")
     worker_processes: int = Field(2, ge=1, le=256, description="Jobs that one worker runs at once; one for each GPU.")
-    training_processes: int = Field(
-        0, ge=0, le=64, description="Processes that train one network together. 0: one for each GPU of this process."
-    )
     device: str = Field("auto", pattern="^(auto|cpu|cuda)$", description="auto: the GPU, where there is one.")
-    share_seconds: float = Field(1.0, ge=0, description="A pass that takes more work is shared with other workers.")
+    ray_address: str = Field(
+        "", description="HOST:PORT of a Ray cluster, for what takes long. Empty: in the worker's process."
+    )
+    ray_seconds: float = Field(10.0, ge=0, description="A pass or an epoch of more work goes to Ray.")
+    ray_processes: int = Field(
+        0, ge=0, le=64, description="Processes that train one network together, on Ray. 0: one for each GPU there."
+    )
+    ray_patience: float = Field(
+        60.0, ge=0, description="Seconds for which a job waits for Ray before it does its work alone."
+    )
     lease_seconds: float = Field(30.0, gt=1, description="A job whose worker is silent for so long is taken over.")
     max_attempts: int = Field(3, ge=1, le=100, description="How often a job is begun before it has failed.")
     retry_seconds: float = Field(5.0, ge=0, description="Pause before the next attempt.")

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from tests.servers import die_with_parent
 
-OURS = ("service.app", "worker.passes.helper", "worker.runner", "core.erasure.schedule", "migrations.runner")
+OURS = ("service.app", "worker.runner", "core.erasure.schedule", "migrations.runner")
 CELERY = ("celery.bin.worker", "celery.apps.worker", "celery.concurrency.prefork", "celery.worker.components")
 UVICORN = ("uvicorn.protocols.http.httptools_impl", "uvicorn.loops.uvloop", "uvicorn.lifespan.on")
 LONGEST = 2**16

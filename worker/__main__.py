@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import Any
 
 from celery import signals
@@ -28,6 +29,8 @@ SIGN = 5.0
 def main() -> None:
     os.umask(0o077)  # what is written here is for its owner alone
     settings = from_environment()
+    if settings.ray_address and find_spec("ray") is None:
+        sys.exit("AMEND_RAY_ADDRESS is set, but Ray is not installed: pip install 'amend[server,ray]'")
     database = open_database(settings)
     store_identity.begin(database, Store(settings.artifacts))
     database.close()

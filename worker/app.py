@@ -15,11 +15,10 @@ from kombu.transport import redis as transport
 from redis.exceptions import ConnectionError as BrokerGone
 
 from core import logs
-from core.errors import AmendError, Unavailable
+from core.errors import Unavailable
 from core.jobs.messages import RUN, TRACK, send_track
 from core.settings import Settings, from_environment
-from worker.context import HELP, Context
-from worker.passes.helper import help_out
+from worker.context import Context
 from worker.runner import run as run_job
 
 log = structlog.get_logger("worker")
@@ -86,18 +85,12 @@ def context() -> Context:
 @app.task(name=RUN)
 def run(job_id: str) -> None:
     """Run a job."""
-    run_job(context(), job_id)
+    try:
+        run_job(context(), job_id)
+    finally:
+        context().end_job()
     if context().settings.mlflow_url:
         send_track(app)
-
-
-@app.task(name=HELP)
-def help_with(job_id: str) -> None:
-    """Help a job that runs elsewhere with its pass over the examples, if it still is at it."""
-    try:
-        help_out(context(), job_id)
-    except AmendError as error:
-        log.info("no help could be given", job=job_id, reason=error.code)
 
 
 @app.task(name=TRACK)

@@ -27,7 +27,7 @@ from core.erasure.retention import expire_due
 from core.erasure.states import warn_of_due
 from core.erasure.vacuum import vacuum_if_due
 from core.errors import AmendError
-from core.jobs import messages, schedule, shards, workers
+from core.jobs import messages, schedule, workers
 from core.settings import Settings, from_environment
 from core.tracking.queries import next_event
 from core.versions import store_identity
@@ -101,7 +101,6 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
         lambda: erasure_schedule.enqueue_due(database),
         lambda: schedule.enqueue_due(database),
         lambda: schedule.reconcile(database, partial(messages.send_job, celery), settings.resend_seconds),
-        lambda: shards.sweep(database),
         tend_store,
         lambda: complete_erasures(database, store, bool(settings.mlflow_url)),
         lambda: vacuum_if_due(database),

@@ -58,7 +58,7 @@ def turnaround(context: typer.Context) -> None:
 
 @bench.command(context_settings=PASS_THROUGH)
 def sharing(context: typer.Context) -> None:
-    """Time a certificate's pass and a retrain, alone and shared with other workers."""
+    """Time a pass over all examples, in one process and on Ray."""
     run_module("bench", "sharing", *context.args)
 
 

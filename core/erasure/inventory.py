@@ -19,7 +19,6 @@ PURGED = {
     "models": "nothing about people",
     "jobs": "nothing about people",
     "outbox": "nothing about people",
-    "stretches": "numbers of ranges, and names of files with sums over all examples, which go when a pass ends",
     "workers": "nothing about people",
     "promotions": "nothing about people",
     "comparisons": "figures of whole models; those of versions that knew the person are deleted",

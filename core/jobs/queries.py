@@ -89,12 +89,6 @@ def is_blocked() -> ColumnElement[bool]:
     return exists().where(other.model_id == Job.model_id, other.kind == Job.kind, other.state == JobState.RUNNING)
 
 
-def any_can_begin(session: Session, queues: Collection[str]) -> bool:
-    """Whether a job waits on these queues that could begin now."""
-    waiting = select(Job.id).where(Job.state == JobState.QUEUED, Job.queue.in_(queues), ~is_blocked())
-    return session.scalar(waiting.limit(1)) is not None
-
-
 def abandoned_of_kind(session: Session, job: Job) -> Sequence[str]:
     """Ids of other jobs of the same model and kind whose workers are lost."""
     same = (Job.model_id == job.model_id, Job.kind == job.kind, Job.id != job.id)
@@ -142,11 +136,6 @@ def count_messages_and_workers(session: Session, since: datetime) -> tuple[int, 
     heard = select(func.count()).where(Worker.seen_at > since).scalar_subquery()
     found = session.execute(select(unsent, heard)).one()
     return found[0], found[1]
-
-
-def count_workers(session: Session, since: datetime) -> int:
-    """How many workers were heard of since then."""
-    return session.scalar(select(func.count()).where(Worker.seen_at > since)) or 0
 
 
 def last_sign_of_life(session: Session) -> datetime | None:

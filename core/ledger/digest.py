@@ -116,8 +116,8 @@ class DigestedData(PartitionedData):
     def rows(self, key: Tensor) -> Examples:
         return self.data.rows(key)
 
-    def has_helpers(self, total: Accumulator) -> bool:
-        return self.data.has_helpers(total if self.digest is not None else Combined(total, Digest(self.secret)))
+    def is_distributed(self, total: Accumulator) -> bool:
+        return self.data.is_distributed(total if self.digest is not None else Combined(total, Digest(self.secret)))
 
     def accumulate(self, total: A) -> A:
         if self.digest is not None:

@@ -73,11 +73,7 @@ class Pass(PartitionedData):
 
         The ledger alone decides, so sums over them are the same wherever each of them is read.
         """
-        size = self.layout.chunk
-        while size * MOST_SHARDS < len(self.span):
-            size *= 2
-        starts = self.span[::size]
-        return [self.narrow(range(start, min(start + size, self.span.stop))) for start in starts] or [self]
+        return [self.narrow(span) for span in split_span(self.span, self.layout.chunk)] or [self]
 
     def narrow(self, span: range) -> Pass:
         """The same, over some of the positions alone."""
@@ -88,6 +84,18 @@ class Pass(PartitionedData):
     def rows(self, key: Tensor) -> Examples:
         with self.database.read() as session:
             return read_positions(session, self.model_id, self.spec, key.tolist(), self.at)
+
+
+def split_span(span: range, chunk: int) -> list[range]:
+    """Ranges of a power of two of chunks, as small as makes them few enough.
+
+    >>> split_span(range(5, 12), 3)
+    [range(5, 8), range(8, 11), range(11, 12)]
+    """
+    size = chunk
+    while size * MOST_SHARDS < len(span):
+        size *= 2
+    return [range(start, min(start + size, span.stop)) for start in span[::size]]
 
 
 def read_in_force(database: Database, model_id: int, spec: Spec, at: int, holdout: bool = False) -> Pass:

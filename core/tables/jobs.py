@@ -1,4 +1,4 @@
-"""The tables of jobs, of messages about them that are still to be sent, of what they share, and of workers' signs."""
+"""The tables of jobs, of messages about them that are still to be sent, and of workers' signs."""
 
 from __future__ import annotations
 
@@ -101,25 +101,6 @@ class Outbox(Base):
     id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     job_id: Mapped[str] = mapped_column(ForeignKey(Job.id, ondelete="CASCADE"), index=True)
     created_at: Mapped[datetime] = mapped_column(default=now)
-
-
-class Shard(Base):
-    """A shard of the pass that a job shares with other workers: a range of positions of the ledger."""
-
-    __tablename__ = "stretches"
-
-    job_id: Mapped[str] = mapped_column(ForeignKey(Job.id, ondelete="CASCADE"), primary_key=True)
-    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    asker: Mapped[str] = mapped_column(String(200))
-    """Who ran the job when it was shared: the owner of its lease."""
-    question: Mapped[str] = mapped_column(String(500))
-    """The file that says what is to be added up."""
-    owner: Mapped[str | None] = mapped_column(String(200))
-    until: Mapped[datetime | None]
-    """While a helper adds it up: when the asker may take it over."""
-    file: Mapped[str | None] = mapped_column(String(500))
-    """Of the sums a helper has left, with its hash."""
-    sha256: Mapped[str | None] = mapped_column(String(64))
 
 
 class Worker(Base):

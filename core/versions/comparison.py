@@ -41,6 +41,8 @@ class PairedEvaluation(Combined):
         x, y, v = chunk.x, chunk.y, weights_of(chunk)
         (f, a), (g, b) = self.one.predict(x), self.other.predict(x)
         left, right = self.one.add_predictions(f, a, y, v), self.other.add_predictions(g, b, y, v)
+        self.one.add_levels(chunk, f, v)
+        self.other.add_levels(chunk, g, v)
         for name, mean in self._differences.items():
             mean.add(left[name].double() - right[name].double(), v)
         self._raise_to(float((a - b).abs().max()))

@@ -119,11 +119,12 @@ class Evaluation(Accumulator):
         f, mean = self.predict(chunk.x)
         weight = weights_of(chunk)
         self.add_predictions(f, mean, chunk.y, weight)
-        if self._posterior is not None:
-            self._add_levels(chunk, f, weight)
+        self.add_levels(chunk, f, weight)
 
-    def _add_levels(self, chunk: Examples, f: Tensor, weight: Tensor) -> None:
-        assert self._posterior is not None
+    def add_levels(self, chunk: Examples, f: Tensor, weight: Tensor) -> None:
+        """How wide the interval around each predicted number f has to be, where the model says how sure it is."""
+        if self._posterior is None:
+            return
         try:
             posterior = self._posterior()
         except NoPosterior:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import structlog
 from sqlalchemy import delete, exists, select, update
 from sqlalchemy.orm import Session
@@ -41,14 +39,6 @@ def disown(session: Session, path: str) -> None:
 def claim(session: Session, path: str, owner: str) -> bool:
     """Take a file out of the orphans, in the transaction that records its version; False if it may be swept already."""
     return rows_changed(session, delete(OrphanFile).where(OrphanFile.path == path, OrphanFile.owner == owner)) == 1
-
-
-def remove_noted(database: Database, store: Store, paths: Sequence[str]) -> None:
-    """Delete files that are noted as orphans, and are ours; what cannot be deleted now is swept away later."""
-    for path in paths:
-        store.delete(path)
-    with database.write() as session:
-        session.execute(delete(OrphanFile).where(OrphanFile.path.in_(paths)))
 
 
 def find_strays(session: Session, store: Store, folder: str) -> list[str]:

@@ -435,19 +435,6 @@ def upgrade() -> None:
     )
     op.create_index("ix_receipts_erasure_id", "receipts", ["erasure_id"], unique=False)
     op.create_table(
-        "stretches",
-        sa.Column("job_id", sa.String(length=36), nullable=False),
-        sa.Column("number", sa.Integer(), nullable=False),
-        sa.Column("asker", sa.String(length=200), nullable=False),
-        sa.Column("question", sa.String(length=500), nullable=False),
-        sa.Column("owner", sa.String(length=200), nullable=True),
-        sa.Column("until", MOMENT, nullable=True),
-        sa.Column("file", sa.String(length=500), nullable=True),
-        sa.Column("sha256", sa.String(length=64), nullable=True),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_stretches_job_id", ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("job_id", "number", name="pk_stretches"),
-    )
-    op.create_table(
         "entries",
         sa.Column("id", BIG, nullable=False),
         sa.Column(
@@ -492,7 +479,6 @@ def downgrade() -> None:
     op.drop_table("marks")
     op.drop_table("leases")
     op.drop_table("entries")
-    op.drop_table("stretches")
     op.drop_table("receipts")
     op.drop_table("erasure_events")
     op.drop_table("erasure_parts")

@@ -79,7 +79,7 @@ def test_every_service_restarts_is_checked_and_has_bounds() -> None:
 
 
 def test_workers_may_be_many_and_have_the_time_to_hand_back_their_jobs() -> None:
-    for name in ("worker", "worker-gpu"):
+    for name in ("worker", "worker-gpu", "worker-ray"):
         service = read()["services"][name]
         assert "ports" not in service
         assert seconds(service["stop_grace_period"]) > Settings(**service_settings(service)).stop_seconds + 5
@@ -91,6 +91,26 @@ def test_gpus_have_a_worker_and_queues_of_their_own() -> None:
     (device,) = service["deploy"]["resources"]["reservations"]["devices"]
     assert (device["count"], settings.worker_processes, settings.device) == ("4", 4, "cuda")
     assert settings.queues == "quick-gpu,long-gpu"
+
+
+def test_nodes_of_ray_have_what_workers_have_and_ask_for_a_token() -> None:
+    services = read()["services"]
+    settings = Settings(**service_settings(services["worker-ray"]))
+    for name in ("worker-ray", "ray-head", "ray-node", "ray-node-gpu"):
+        service = services[name]
+        command = " ".join(service["command"])
+        assert settings.ray_address in command or "--head --port=6379" in command, name
+        assert set(services["worker"]["environment"]) - {
+            "AMEND_QUEUES",
+            "AMEND_WORKER_PROCESSES",
+            "AMEND_DEVICE",
+        } <= set(service["environment"])
+        assert {"amend_database_password", "amend_secret_key", "ray_auth_token"} <= set(service["secrets"]), name
+        assert service["environment"]["RAY_AUTH_MODE"] == "token"
+        assert service["environment"]["RAY_AUTH_TOKEN_PATH"] == "/run/secrets/ray_auth_token"
+        (store,) = re.findall(r"--object-store-memory=(\d+)", command)
+        assert int(store) < int(service["shm_size"].removesuffix("g")) * 2**30, name
+        assert "ports" not in service, name
 
 
 def service_settings(service: dict[str, Any]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def test_the_cpu_image_asks_for_builds_that_have_no_cuda(tmp_path: Path) -> None
         subprocess.run(["sh", "-ec", command], cwd=tmp_path, check=True)
     assert (tmp_path / "torch.txt").read_text() == "torch==2.13.0+cpu\n"
     extras = PROJECT["optional-dependencies"]
-    wanted = [*PROJECT["dependencies"], *extras["server"], *extras["s3"]]
+    wanted = [*PROJECT["dependencies"], *extras["server"], *extras["s3"], *extras["ray"]]
     assert (tmp_path / "requirements.txt").read_text().splitlines() == wanted
     assert "-r torch.txt" in torch
     assert "-r requirements.txt" in rest

@@ -1,4 +1,4 @@
-"""Which GPUs a process of a worker uses. Machines that run the tests have none: their number alone is made up."""
+"""Which GPU a process of a worker uses. Machines that run the tests have none: their number alone is made up."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from core.settings import Settings
 from worker.context import Context
 
 
-def devices(folder: Path, index: int, **settings: str | int) -> list[str]:
+def device(folder: Path, index: int, **settings: str | int) -> str:
     """Of the process with this number."""
     multiprocessing.current_process().index = index  # type: ignore[attr-defined]
     try:
-        context = Context(Settings(home=folder, **settings), None)  # type: ignore[arg-type]
-        assert context.device == context.training_devices[0]
-        return [str(device) for device in context.training_devices]
+        return str(Context(Settings(home=folder, **settings), None).device)  # type: ignore[arg-type]
     finally:
         del multiprocessing.current_process().index  # type: ignore[attr-defined]
 
@@ -26,20 +24,16 @@ def devices(folder: Path, index: int, **settings: str | int) -> list[str]:
 @pytest.mark.parametrize(
     ("gpus", "settings", "each"),
     [
-        (4, {"worker_processes": 4}, [["cuda:0"], ["cuda:1"], ["cuda:2"], ["cuda:3"]]),
-        (4, {"worker_processes": 2}, [["cuda:0", "cuda:1"], ["cuda:2", "cuda:3"]]),
-        (4, {"worker_processes": 1}, [["cuda:0", "cuda:1", "cuda:2", "cuda:3"]]),
-        (2, {"worker_processes": 4}, [["cuda:0"], ["cuda:1"], ["cuda:0"], ["cuda:1"]]),
-        (4, {"worker_processes": 2, "training_processes": 1}, [["cuda:0"], ["cuda:1"]]),
-        (2, {"worker_processes": 1, "training_processes": 8}, [["cuda:0", "cuda:1"]]),
-        (0, {"worker_processes": 2}, [["cpu"], ["cpu"]]),
-        (0, {"worker_processes": 1, "training_processes": 3}, [["cpu", "cpu", "cpu"]]),
-        (4, {"worker_processes": 1, "device": "cpu"}, [["cpu"]]),
+        (4, {"worker_processes": 4}, ["cuda:0", "cuda:1", "cuda:2", "cuda:3"]),
+        (4, {"worker_processes": 2}, ["cuda:0", "cuda:1"]),
+        (2, {"worker_processes": 4}, ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]),
+        (0, {"worker_processes": 2}, ["cpu", "cpu"]),
+        (4, {"worker_processes": 1, "device": "cpu"}, ["cpu"]),
     ],
 )
-def test_each_process_has_its_share(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: int, settings: dict[str, str | int], each: list[list[str]]
+def test_each_process_has_a_gpu_as_far_as_they_go_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: int, settings: dict[str, str | int], each: list[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    assert [devices(tmp_path, i, **settings) for i in range(len(each))] == each
+    assert [device(tmp_path, i, **settings) for i in range(len(each))] == each

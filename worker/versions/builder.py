@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from functools import partial
 
 import structlog
 import torch
@@ -26,13 +27,13 @@ from core.kprior.adaptation.schema import Untransferable
 from core.kprior.curvature import is_wide
 from core.kprior.model.spec import loss_of
 from core.ledger.digest import DigestedData
+from core.ledger.holdout import SampledRows
 from core.tables.versions import FIRST, Version, VersionKind, VersionState
 from core.versions.evaluation import Evaluation, evaluate
 from core.versions.history import VersionDraft
 from core.versions.imports import Imported
 from worker.attempt import JobAttempt, Progress
-from worker.passes.shared import Reading, RowCache
-from worker.training.group import solver_of
+from worker.reading import Reading
 from worker.versions.certificates import (
     certificate_json,
     certify_version,
@@ -134,13 +135,12 @@ def train_draft(
             device=snapshot.context.device,
             progress=inside,
             watch=snapshot.watch(inside),
-            solver=solver_of(snapshot),
+            solver=partial(snapshot.context.executor.train, snapshot),
         )
     except NUMERICAL as error:
         words = str(error) if isinstance(error, SolverError) else "no model could be computed"
         raise SolverError(words + describe_extremes(find_extremes(snapshot.in_force()))) from error
     assert data.digest is not None
-    reading.cache = RowCache()  # the certificate's pass keeps rows of its own
     state, cost, certificate = result.state, result.cost, None
     if state.predictor.linear and must_certify(snapshot, state, False):
         state, cost, certificate = certify_version(attempt, snapshot, result, cost)
@@ -202,7 +202,10 @@ def complete_draft(
     before = snapshot.load_or_none(first) if first and first.state is not VersionState.PURGED else None
     if before is not None and not snapshot.reads(before):
         before = None  # it knows nothing of the columns or classes that there are now
-    ours, *frozen = evaluate([state] if before is None else [state, before], snapshot.holdout)
+    holdout = snapshot.holdout
+    if isinstance(holdout, SampledRows):  # too many for the memory
+        holdout = Reading(attempt, holdout, attempt.part(0.9, 0.95), "evaluating on the holdout")
+    ours, *frozen = evaluate([state] if before is None else [state, before], holdout)
     kind = VersionKind.TRAINED if method in ("retrain", "imported") else VersionKind.ADAPTED
     parent = snapshot.tip if kind is VersionKind.ADAPTED else None
     evaluation = ours.chart_data()

@@ -11,7 +11,7 @@ from core.kprior import Certificate, Cost, Result, State, refine, refine_for_era
 from core.kprior.curvature import is_wide
 from core.tables.figures import CertificateFigures
 from worker.attempt import JobAttempt
-from worker.passes.shared import Reading
+from worker.reading import Reading
 from worker.versions.snapshot import ModelSnapshot, Unadaptable
 
 ROUNDS = 5

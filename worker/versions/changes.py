@@ -27,7 +27,7 @@ from core.ledger.digest import update_digest
 from core.ledger.layouts import Step, Unreadable, steps_until
 from core.tables.versions import Version
 from worker.attempt import JobAttempt
-from worker.passes.shared import Reading
+from worker.reading import Reading
 from worker.versions.snapshot import ModelSnapshot, Unadaptable, count_rows
 from worker.versions.units import measure_new_columns
 

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from core.kprior.data.examples import Data, EncodedExamples, Examples, concatenate
-from core.kprior.data.partitioned import PartitionedData, shards_of
+from core.kprior.data.partitioned import PartitionedData, accumulate, shards_of
 from core.kprior.memory.sampling import uniform
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import A, add_shards
 from core.kprior.passes.gradient import CHUNK_NUMBERS
+from core.kprior.passes.row_count import Count
 
 KEPT_BYTES = 2**30
 """Rows beyond this are read, and encoded, anew in every pass."""
@@ -51,11 +52,9 @@ class EncodedData(PartitionedData):
 
     def accumulate(self, total: A, careful: bool = False) -> A:
         """Add up all shards; a `careful` pass reads the data themselves where what is kept has lost digits."""
-        if isinstance(self.data, PartitionedData) and self.data.has_helpers(total):
-            return self.data.accumulate(total)
         shards = self.shards()
-        if careful and not self.exact:
-            shards = shards_of(self.data)
+        if self._kept is None or (careful and not self._exact):
+            return accumulate(self.data, total)
         return add_shards(shards, total)
 
     def encoded_chunks(self) -> Iterator[EncodedExamples]:
@@ -68,7 +67,10 @@ class EncodedData(PartitionedData):
     def count_rows(self) -> int:
         """How many rows there are; they are encoded and kept on the way."""
         self.shards()
-        return self.count or sum(len(chunk) for chunk in self.encoded_chunks())
+        if self._kept is None and not self.count:
+            total = Count(self.predictor, self.predictor.initial_weights())
+            self.count = accumulate(self.data, total).count
+        return self.count
 
     def sample(self, fraction: float, seed: int) -> list[EncodedExamples]:
         """A random fraction of the rows as features, the same whoever asks; one chunk at least."""

@@ -17,7 +17,7 @@ from core.kprior.passes.accumulator import A, Accumulator, add_shards
 class PartitionedData(ABC):
     """Data in shards, which several processes can read at the same time.
 
-    A subclass says what the shards are, and may override `has_helpers` and `accumulate` to have others read some.
+    A subclass says what the shards are, and may override `is_distributed` and `accumulate` to have others read some.
     Sums over shards are merged in their order, so that the result has the same bits whoever read which.
     """
 
@@ -29,8 +29,8 @@ class PartitionedData(ABC):
     def rows(self, key: Tensor) -> Examples:
         """The examples with these keys, in the order of their keys."""
 
-    def has_helpers(self, total: Accumulator) -> bool:
-        """Whether others would help to add this up: then it is worth more than reading it here."""
+    def is_distributed(self, total: Accumulator) -> bool:
+        """Whether several processes would add this up: then it is worth more than rows that are kept here."""
         return False
 
     def accumulate(self, total: A) -> A:

@@ -109,21 +109,21 @@ class Term:
         return chain.from_iterable(self.shards())
 
     def evaluate(self, w: Tensor, hessian: bool = False, majorant: bool = False) -> Loss:
-        """Value, gradient and (GLM, on demand) Hessian of all rows, before the scale; shared with others if they help.
+        """Value, gradient and (GLM, on demand) Hessian of all rows, before the scale.
 
         Rows that are cached are added up shard by shard, too: who adds them up must not matter.
         """
         total = Loss(self.predictor, w, with_hessian=hessian, temperature=self.temperature, majorant=majorant)
-        if (data := self._shared(total)) is not None:
+        if (data := self._distributed(total)) is not None:
             self.count = data.accumulate(total).count
             return total
         return add_shards(self.shards(), total)
 
-    def _shared(self, total: Accumulator) -> PartitionedData | None:
-        """The data, if its rows are to be added up as they are, and others would help."""
+    def _distributed(self, total: Accumulator) -> PartitionedData | None:
+        """The data, if its rows are to be added up as they are, and several processes would do so."""
         plain = self.predictor.linear and self._targets is None and self._weight is None
-        shared = plain and isinstance(self._data, PartitionedData) and self._data.has_helpers(total)
-        return self._data if shared else None  # type: ignore[return-value]
+        distributed = plain and isinstance(self._data, PartitionedData) and self._data.is_distributed(total)
+        return self._data if distributed else None  # type: ignore[return-value]
 
     @property
     def cached(self) -> bool:
@@ -147,7 +147,7 @@ class Term:
         """How many rows there are; a pass over the data if none was made yet."""
         if self.count is None:
             total = Count(self.predictor, self.predictor.initial_weights())
-            if (data := self._shared(total)) is not None:
+            if (data := self._distributed(total)) is not None:
                 self.count = data.accumulate(total).count
             else:
                 for _ in self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from core.kprior.cost import Cost
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.terms import Batch
 from core.kprior.solvers.base import Progress, Solution, SolverError, Team, Training, Watch
+from core.kprior.solvers.checkpoint import Checkpoint
 from core.kprior.solvers.schedule import Schedule
 
 
@@ -22,6 +23,8 @@ def adam(
     progress: Progress | None = None,
     watch: Watch | None = None,
     team: Team | None = None,
+    resume: Checkpoint | None = None,
+    keep: Callable[[Checkpoint], None] | None = None,
 ) -> Solution:
     """Adam on minibatches of all terms at once; the learning rate falls when the objective stops falling.
 
@@ -34,6 +37,10 @@ def adam(
         As for `solve`.
     team
         The processes that take every step together; None for one alone.
+    resume
+        Where another training of the same objective stood after an epoch: this one ends where that would have.
+    keep
+        Called after each epoch with where the training stands.
 
     Raises
     ------
@@ -52,9 +59,12 @@ def adam(
     optimizer = torch.optim.Adam([w], lr=training.learning_rate)
     generator = torch.Generator().manual_seed(training.seed)
     schedule = Schedule(training, steps)
+    if resume is not None:
+        resume.restore(w, optimizer, generator, schedule, cost)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(training.seed + rank)  # dropout draws from the global generator
-        for epoch in range(training.max_epochs):
+        for epoch in range(0 if resume is None else resume.epoch, training.max_epochs):
+            # dropout draws from the global generator, in each epoch by itself, so that a training can be resumed
+            torch.manual_seed(training.seed + rank + world * epoch)
             for group in optimizer.param_groups:
                 group["lr"] = schedule.learning_rate(epoch)
             total = 0.0
@@ -93,6 +103,8 @@ def adam(
                 progress((epoch + 1) / training.max_epochs, f"epoch {epoch + 1} of at most {training.max_epochs}")
             if schedule.over(epoch, total / steps):
                 break
+            if keep:
+                keep(Checkpoint.of(epoch + 1, w, optimizer, generator, schedule, cost))
     return Solution(w.detach().clone(), schedule.stalled or training.patience is None)
 
 

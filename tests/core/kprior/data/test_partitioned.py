@@ -35,7 +35,7 @@ class RemoteShards(ShardedExamples):
     seed = 0
     asked = 0
 
-    def has_helpers(self, total: Accumulator) -> bool:
+    def is_distributed(self, total: Accumulator) -> bool:
         return True
 
     def accumulate(self, total: A) -> A:

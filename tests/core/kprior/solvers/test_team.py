@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Barrier
 
 import pytest
@@ -17,6 +18,7 @@ from core.kprior.objective.objective import Objective
 from core.kprior.objective.terms import Term
 from core.kprior.solvers import Solution
 from core.kprior.solvers.adam import adam
+from core.kprior.solvers.checkpoint import Checkpoint
 from tests.core.kprior.problems import examples_of, rows, spec_of
 
 MLP = {"kind": "mlp", "hidden": [5]}
@@ -83,3 +85,25 @@ def test_a_team_takes_the_steps_of_one(task: str, world: int) -> None:
         assert solution.converged == one.converged
         assert (cost.backward_passes, cost.data_passes) == (spent.backward_passes, spent.data_passes)
     assert not torch.allclose(one.w, objective_of(data, task)[1])
+
+
+@pytest.mark.parametrize("architecture", ["mlp", "cifarnet"])  # the second has dropout
+def test_a_training_that_is_resumed_ends_where_it_would_have(architecture: str) -> None:
+    training = Training(max_epochs=4, batch_size=8, patience=1)
+    data = examples_of("binary", 20, 16 * 16)
+    data = replace(data, x=data.x.reshape(-1, 1, 16, 16).float())
+    spec = {**spec_of("binary", 1, {"kind": architecture}), "input": {"kind": "image", "shape": [1, 16, 16]}}
+
+    def objective() -> tuple[Objective, Tensor]:
+        predictor = Predictor(spec, seed=1)
+        w = predictor.initial_weights()
+        return Objective(predictor, torch.full_like(w, 0.5), torch.zeros_like(w), [Term(predictor, [data])]), w
+
+    kept: list[bytes] = []
+    whole = Cost()
+    one = adam(*objective(), training, whole, keep=lambda checkpoint: kept.append(checkpoint.to_bytes()))
+    for data_ in kept:
+        spent = Cost()
+        other = adam(*objective(), training, spent, resume=Checkpoint.from_bytes(data_))
+        assert torch.equal(one.w, other.w)
+        assert (one.converged, whole) == (other.converged, spent)

@@ -1,0 +1,78 @@
+"""The seam: two calls, which add up the shards of a pass and train a network, and who answers them.
+
+`worker.reading` makes the first call and `worker.versions.builder` the second; neither knows where it is computed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from core.kprior import Cost, Training
+from core.kprior.objective.objective import Objective
+from core.kprior.passes.accumulator import A, Accumulator, add_shards
+from core.kprior.solvers import Progress, Solution, Watch, solve
+
+if TYPE_CHECKING:
+    from worker.reading import Reading
+    from worker.versions.snapshot import ModelSnapshot
+
+
+class Executor(ABC):
+    """Computes what a job asks for. The result is the same wherever that is."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go, after a job, of what is not needed until the next one."""
+
+    @abstractmethod
+    def is_distributed(self, reading: Reading, total: Accumulator) -> bool:
+        """Whether several processes would add this up: then it is worth more than rows that are kept here."""
+
+    @abstractmethod
+    def reduce(self, reading: Reading, total: A) -> A:
+        """Add up all shards of a pass into an empty accumulator, which is returned.
+
+        Each shard is added up from zero, and they are merged in the ledger's order, so that the bits are those of one
+        process.
+        """
+
+    @abstractmethod
+    def train(
+        self,
+        snapshot: ModelSnapshot,
+        objective: Objective,
+        start: Tensor,
+        training: Training,
+        cost: Cost,
+        progress: Progress | None,
+        watch: Watch | None,
+    ) -> Solution:
+        """Minimise the objective of all of a model's examples, as `solve` does."""
+
+
+class InProcess(Executor):
+    """All of it here, one after the other."""
+
+    def close(self) -> None:
+        pass
+
+    def is_distributed(self, reading: Reading, total: Accumulator) -> bool:
+        return False
+
+    def reduce(self, reading: Reading, total: A) -> A:
+        return add_shards(reading.shards(), total)
+
+    def train(
+        self,
+        snapshot: ModelSnapshot,
+        objective: Objective,
+        start: Tensor,
+        training: Training,
+        cost: Cost,
+        progress: Progress | None,
+        watch: Watch | None,
+    ) -> Solution:
+        return solve(objective, start, training, cost, progress, watch)

@@ -1,0 +1,142 @@
+"""One of the processes that train a network together, wherever it is: what it is told, and what it answers.
+
+Each reads all examples and draws the same minibatches, computes the gradient of its share, and adds it to the others'.
+Knows nothing of who placed it (`ray_training.py`), which asks from another thread how far it is.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any, TypedDict, cast
+
+import torch
+import torch.distributed as distributed
+from torch import Tensor
+
+from core.kprior import Cost, Predictor, SolverError, Training
+from core.kprior.data.codec import Tensors, join_groups, pack, take_group, unpack
+from core.kprior.model.spec import Spec
+from core.kprior.objective.objective import Objective
+from core.kprior.objective.terms import Term
+from core.kprior.solvers.adam import adam
+from core.kprior.solvers.checkpoint import Checkpoint
+from core.ledger import passes
+from worker.executors.shard import Here
+
+PATIENCE = timedelta(minutes=30)
+"""For members that read the examples more slowly than others; one that is gone is noticed at once."""
+
+
+class TrainingRequest(TypedDict):
+    """What all members are told."""
+
+    model: int
+    spec: Spec
+    at: int
+    threads: int
+    signature: list[str]
+    training: dict[str, Any]
+
+
+class Team:
+    """By torch.distributed: NCCL between GPUs, Gloo between CPUs."""
+
+    def __init__(self, rank: int, world: int, address: str, device: torch.device) -> None:
+        self.rank, self.world = rank, world
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        where = f"tcp://{address}"
+        distributed.init_process_group(backend, where, timeout=PATIENCE, rank=rank, world_size=world)
+
+    def sum(self, values: Tensor) -> Tensor:
+        distributed.all_reduce(values)
+        return values
+
+
+class Member:
+    """One member; its process does nothing else, and ends with it."""
+
+    def __init__(self) -> None:
+        self.passes, self.share, self.phrase = 0, 0.0, ""
+        self.last: Checkpoint | None = None
+
+    def find_port(self) -> int:
+        """Where the others can meet this one."""
+        with socket.socket() as free:
+            free.bind(("", 0))
+            return int(free.getsockname()[1])
+
+    def news(self) -> tuple[int, float, str, int]:
+        """How many backward passes were made, a share of 0..1 and a phrase, and how many epochs are done."""
+        return self.passes, self.share, self.phrase, 0 if self.last is None else self.last.epoch
+
+    def checkpoint(self) -> bytes:
+        """Where the training stood after the last epoch that is done."""
+        assert self.last is not None
+        return self.last.to_bytes()
+
+    def train(self, request: bytes, rank: int, world: int, address: str, checkpoint: bytes | None) -> bytes | None:
+        """The weights and the cost; None if this member is not of the same kind as the asker."""
+        header, tensors = unpack(request)
+        asked = cast(TrainingRequest, header)
+        here = Here.of_process(asked["signature"][2])
+        if here.signature != asked["signature"]:
+            return None
+        torch.set_num_threads(asked["threads"])
+        try:
+            return self.solve(here, asked, tensors, rank, world, address, checkpoint)
+        except SolverError as error:  # which each of them comes upon
+            return pack({"error": str(error)}, {})
+
+    def solve(
+        self,
+        own: Here,
+        asked: TrainingRequest,
+        tensors: Tensors,
+        rank: int,
+        world: int,
+        address: str,
+        checkpoint: bytes | None,
+    ) -> bytes:
+        device = own.device
+        here = {name: tensor.to(device) for name, tensor in tensors.items()}
+        training, cost = Training(**asked["training"]), Cost()
+        predictor = Predictor(asked["spec"], training.seed, device)
+        predictor.encoder.load_state_dict(take_group(here, "encoder"))
+        data = passes.read_in_force(own.database, asked["model"], asked["spec"], asked["at"])
+        objective = Objective(predictor, here["delta"], here["linear"], [Term(predictor, data, past=True)])
+        team = Team(rank, world, address, device) if world > 1 else None
+        resume = None if checkpoint is None else Checkpoint.from_bytes(checkpoint)
+        keep = self.keep if rank == 0 else None
+        found = adam(objective, here["start"], training, cost, self.tell, self.watch, team, resume, keep)
+        if team is not None:
+            distributed.destroy_process_group()
+        return pack({"cost": asdict(cost), "converged": found.converged}, {"w": found.w})
+
+    def watch(self, backward_passes: int, _w: Tensor) -> bool:
+        self.passes = backward_passes
+        return False
+
+    def tell(self, share: float, phrase: str) -> None:
+        self.share, self.phrase = share, phrase
+
+    def keep(self, checkpoint: Checkpoint) -> None:
+        self.last = checkpoint
+
+
+def describe_training(
+    where: tuple[int, Spec, int], signature: list[str], objective: Objective, start: Tensor, training: Training
+) -> bytes:
+    """What members are told: they read the examples themselves."""
+    model, spec, at = where
+    request: TrainingRequest = {
+        "model": model,
+        "spec": spec,
+        "at": at,
+        "threads": torch.get_num_threads(),
+        "signature": signature,
+        "training": asdict(training),
+    }
+    tensors = {"start": start, "delta": objective.delta, "linear": objective.linear}
+    return pack({**request}, tensors | join_groups({"encoder": objective.predictor.encoder.state_dict()}))

@@ -1,0 +1,246 @@
+"""The executor on a Ray cluster: shards of a pass as tasks, which Ray places, retries and ends with the job.
+
+This process is the driver, and only waits: it merges the sums in the ledger's order as they come. Whatever a task
+cannot do, for whatever reason, is done here, where its error belongs to the job. Ray ends the process of a driver whose
+cluster is gone for a minute: so it is one while a job needs it, and no longer than the cluster answers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import structlog
+import torch
+from torch import Tensor
+
+from core.database import Database
+from core.kprior import Cost, Training
+from core.kprior.data.codec import Tensors, unpack
+from core.kprior.objective.objective import Objective
+from core.kprior.passes.accumulator import A, Accumulator, add_chunks
+from core.kprior.solvers import Progress, Solution, Watch
+from core.settings import Settings
+from worker.executors.base import InProcess
+from worker.executors.shard import add_shard, describe_pass, sign
+
+if TYPE_CHECKING:
+    from worker.reading import Reading
+    from worker.versions.snapshot import ModelSnapshot
+
+os.environ.setdefault("RAY_AUTH_MODE", "token")  # who can speak to a cluster can run anything there
+import ray  # noqa: E402
+from ray.exceptions import RayError  # noqa: E402
+
+log = structlog.get_logger("worker")
+
+READING, MULTIPLYING = 1.5e-6, 1e-10
+"""About what a row and a multiplication take, in seconds."""
+PORT = 6379
+"""Ray's own default."""
+PROBE = 2.0
+"""Seconds between two questions whether the cluster is there, and for which an answer is waited for."""
+LOST = 20.0
+"""Seconds without an answer after which a job goes on alone."""
+LOOK = 0.2
+"""Seconds between two looks at what the cluster does."""
+RETRIES = 3
+"""How often Ray begins a task again whose process or node was lost."""
+ALONE = ", in one process, since Ray is away"
+
+
+# Here and not for each pass: it is told to the head of the cluster once, and a head that is gone lets nobody go on.
+TASK = ray.remote(add_shard)
+
+
+class OnRay(InProcess):
+    """Long passes on a cluster; short ones, and all while it is away, here."""
+
+    def __init__(self, settings: Settings, database: Database, device: torch.device) -> None:
+        self.settings, self.database, self.device = settings, database, device
+        self.away = False
+        """Nobody answered for as long as a job waits: its other passes do not wait again."""
+        self.heard = 0.0
+        """When the cluster last answered."""
+        self.processors = 0.0
+        """The most that one node has."""
+
+    def close(self) -> None:
+        self.away = False
+        if ray.is_initialized():
+            ray.shutdown()
+
+    def is_distributed(self, reading: Reading, total: Accumulator) -> bool:
+        seconds = len(reading.data.span) * (READING + MULTIPLYING * total.work)
+        if seconds <= self.settings.ray_seconds or len(reading.data.shards()) == 1:
+            return False
+        return self.connect(reading.progress)
+
+    def reduce(self, reading: Reading, total: A) -> A:
+        if self.is_distributed(reading, total):
+            return self.reduce_by_tasks(reading, total)
+        if self.away and not reading.phrase.endswith(ALONE):
+            reading.phrase += ALONE
+        return super().reduce(reading, total)
+
+    def reduce_by_tasks(self, reading: Reading, total: A) -> A:
+        signature = sign(self.settings, self.database, self.device.type)
+        request = ray.put(describe_pass(reading.data, total, signature))
+        task = TASK.options(max_retries=RETRIES, **self.resources(self.device.type))
+        shards = reading.shards()
+        spans = [shard.data.span for shard in shards]
+        answers = deque(task.remote(request, span.start, span.stop) for span in spans)
+        try:
+            for shard in shards:
+                sums = self.wait_for(answers, reading, len(shards))
+                answers.popleft()
+                total.merge(add_chunks(shard, total.empty()).sums() if sums is None else sums)
+        finally:
+            cancel(answers)
+        return total
+
+    def wait_for(self, answers: deque[Any], reading: Reading, count: int) -> Tensors | None:
+        """The first of the answers; None if the cluster does not have it."""
+        try:
+            while True:
+                if self.is_lost():
+                    return None
+                done, _ = ray.wait(list(answers), num_returns=len(answers), timeout=0, fetch_local=False)
+                reached = count - len(answers) + len(done)
+                reading.progress(reached / count, f"{reading.phrase}, shard {reached} of {count}, on Ray")
+                if ray.wait([answers[0]], timeout=LOOK)[0]:
+                    found = ray.get(answers[0])
+                    break
+        except RayError as error:
+            log.warning("a shard is added up here, since Ray could not", job=reading.attempt.job_id, exc_info=error)
+            return None
+        if found is None:
+            log.warning(
+                "a shard is added up here: a node of Ray has another version, processor, secret or database",
+                job=reading.attempt.job_id,
+            )
+            return None
+        return unpack(found)[1]
+
+    def train(
+        self,
+        snapshot: ModelSnapshot,
+        objective: Objective,
+        start: Tensor,
+        training: Training,
+        cost: Cost,
+        progress: Progress | None,
+        watch: Watch | None,
+    ) -> Solution:
+        alone = (objective, start, training, cost, progress, watch)
+        epoch = 6.0 * objective.predictor.size * snapshot.count * MULTIPLYING
+        report = progress or (lambda share, phrase: None)
+        if objective.predictor.linear or epoch <= self.settings.ray_seconds or not self.connect(report):
+            return super().train(snapshot, *alone)
+        if self.members() == 0:
+            return super().train(snapshot, *alone)
+        from worker.executors.ray_training import RayTraining
+
+        look = watch or (lambda passes, w: False)
+        return RayTraining(self, objective, start, training, report, look).solve(snapshot, cost)
+
+    def training_device(self) -> str:
+        """What networks are trained on: GPUs, where the cluster has some."""
+        return "cuda" if self.settings.device != "cpu" and total_of("GPU") else "cpu"
+
+    def members(self) -> int:
+        """How many processes train one network; none, if this one is as good."""
+        wanted = self.settings.ray_processes
+        if self.training_device() == "cuda":
+            there = int(total_of("GPU"))
+            return min(there, wanted or there)
+        there = int(total_of("CPU") // torch.get_num_threads())
+        return min(there, wanted) if min(there, wanted) > 1 else 0
+
+    def is_lost(self) -> bool:
+        """Whether the cluster does not answer any more; then this process is no driver from here on."""
+        now = time.monotonic()
+        if not self.away and now - self.heard > PROBE:
+            if answers_at(self.settings.ray_address):
+                self.heard = now
+            elif now - self.heard > min(LOST, self.settings.ray_patience):
+                log.warning("a job goes on without Ray", address=self.settings.ray_address)
+                self.away = True
+                ray.shutdown()
+        return self.away
+
+    def resources(self, device: str) -> dict[str, float]:
+        """What a process asks of a node."""
+        if device == "cuda":
+            return {"num_gpus": 1}
+        return {"num_cpus": min(torch.get_num_threads(), self.processors)}
+
+    def connect(self, progress: Progress) -> bool:
+        """Whether there is a cluster; waits for one that does not answer, once in a job."""
+        end = time.monotonic() + self.settings.ray_patience
+        while not self.away and not ray.is_initialized():
+            problem = self.try_to_connect()
+            if not problem:
+                return True
+            if time.monotonic() >= end:
+                log.warning("a job runs without Ray", address=self.settings.ray_address, reason=problem)
+                self.away = True
+            progress(0.0, f"waiting for Ray at {self.settings.ray_address}: {problem}")
+            time.sleep(LOOK)
+        return not self.away
+
+    def try_to_connect(self) -> str:
+        """What is in the way; nothing once this process is a driver of the cluster."""
+        address = self.settings.ray_address
+        if not answers_at(address):  # Ray itself takes long to find out, and then logs pages
+            return "nobody answers"
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            ray.init(address, namespace="amend", log_to_driver=False, logging_level=logging.ERROR)
+        except Exception as error:  # of many kinds: another version, a wrong token, no node on this host
+            log.warning("Ray refused this worker", address=address, exc_info=error)
+            return type(error).__name__
+        finally:
+            with suppress(ValueError):  # of a thread
+                signal.signal(signal.SIGTERM, handler)  # the worker's own, which hands jobs back
+        self.processors = largest("CPU")
+        if self.processors < 1 or (self.device.type == "cuda" and largest("GPU") < 1):
+            ray.shutdown()
+            return "no node has a processor for it"
+        self.heard = time.monotonic()
+        return ""
+
+
+def answers_at(address: str) -> bool:
+    """Whether somebody listens there."""
+    place = urlsplit(address if "://" in address else f"ray://{address}")
+    try:
+        socket.create_connection((place.hostname or "", place.port or PORT), timeout=PROBE).close()
+    except OSError:
+        return False
+    return True
+
+
+def largest(resource: str) -> float:
+    """The most of a resource that one node has."""
+    return max((node["Resources"].get(resource, 0.0) for node in ray.nodes() if node["Alive"]), default=0.0)
+
+
+def total_of(resource: str) -> float:
+    """What all nodes have of it."""
+    return float(ray.cluster_resources().get(resource, 0.0))
+
+
+def cancel(answers: Sequence[Any] | deque[Any]) -> None:
+    """End what still runs, at once: it has nothing to clean up."""
+    for answer in answers if ray.is_initialized() else ():
+        with suppress(RayError, ValueError):
+            ray.cancel(answer, force=True)

@@ -1,0 +1,108 @@
+"""One shard of a pass, added up by another process: what it is told, and what it answers.
+
+Knows nothing of who carries the bytes (`on_ray.py`). For the next shard it keeps a connection and what it was told, and
+no rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import version
+from typing import Any, TypedDict, cast
+
+import torch
+
+from core.database import Database
+from core.kprior.data.codec import join_groups, pack, take_group, unpack
+from core.kprior.model.spec import Spec
+from core.kprior.passes.accumulator import Accumulator, accumulator_of, add_chunks, config_of
+from core.ledger.digest import Digest
+from core.ledger.holdout import SampledRows
+from core.ledger.passes import Pass, read_in_force
+from core.settings import Settings, from_environment
+from core.tables.bookkeeping import Metadata
+from core.versions import store_identity
+
+
+class PassRequest(TypedDict):
+    """What is the same for all shards of a pass: which rows to read, and what to add up."""
+
+    model: int
+    spec: Spec
+    at: int
+    threads: int
+    signature: list[str]
+    asked: dict[str, Any]
+    """The config of the accumulator."""
+
+
+def sign(settings: Settings, database: Database, device: str) -> list[str]:
+    """By what sums are added up, and of what: another processor or version would give other bits, another secret
+    another digest, and another database other rows."""
+    key = hashlib.sha256(settings.secret).digest()
+    secret = hashlib.blake2b(b"the same secret", key=key, digest_size=16).hexdigest()
+    with database.read() as session:
+        store = session.get(Metadata, store_identity.NAME)
+    belongs = "" if store is None else store.value.decode()
+    return [version("amend"), torch.__version__, device, torch.backends.cpu.get_cpu_capability(), secret, belongs]
+
+
+@dataclass(frozen=True)
+class Here:
+    """What a process has of its own, as workers have it: settings, secrets and the database that they name."""
+
+    settings: Settings
+    database: Database
+    device: torch.device
+    signature: list[str]
+
+    @classmethod
+    @lru_cache(maxsize=1)
+    def of_process(cls, device: str) -> Here:
+        settings = from_environment()
+        database = Database(settings)
+        return cls(settings, database, torch.device(device), sign(settings, database, device))
+
+
+def describe_pass(data: Pass | SampledRows, total: Accumulator, signature: list[str]) -> bytes:
+    """What those who add up its shards are told."""
+    config, tensors = config_of(total)
+    groups = {"asked": tensors}
+    if isinstance(data, SampledRows):
+        groups["sample"] = {"positions": torch.from_numpy(data.positions.copy())}
+    request: PassRequest = {
+        "model": data.model_id,
+        "spec": data.spec,
+        "at": data.at,
+        "threads": torch.get_num_threads(),
+        "signature": signature,
+        "asked": config,
+    }
+    return pack({**request}, join_groups(groups))
+
+
+def add_shard(request: bytes, start: int, stop: int) -> bytes | None:
+    """The sums over one shard, a range of the data's span; None if they would not be those of the asker."""
+    found = read_request(request)
+    if found is None:
+        return None
+    data, total = found
+    return pack({}, add_chunks(data.narrow(range(start, stop)), total.empty()).sums())
+
+
+@lru_cache(maxsize=1)  # shards of one pass come one after the other
+def read_request(request: bytes) -> tuple[Pass | SampledRows, Accumulator] | None:
+    """Which rows, and what to add up; None if it would not be added up as the asker does."""
+    header, tensors = unpack(request)
+    asked = cast(PassRequest, header)
+    here = Here.of_process(asked["signature"][2])
+    if here.signature != asked["signature"]:
+        return None
+    torch.set_num_threads(asked["threads"])  # another number would add up in another order
+    where = here.database, asked["model"], asked["spec"], asked["at"]
+    sample = take_group(tensors, "sample")
+    data = SampledRows(*where, sample["positions"].numpy()) if sample else read_in_force(*where)
+    total = accumulator_of(asked["asked"], take_group(tensors, "asked"), here.device, Digest(here.settings.secret))
+    return data, total

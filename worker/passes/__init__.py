@@ -1,1 +1,0 @@
-"""Passes over the examples, as jobs make them: watched, and shared with other workers."""

@@ -1,1 +1,0 @@
-"""Training one network in several processes, one for each GPU."""
