@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from ray.exceptions import RayError
 
 from core.kprior.passes.accumulator import add_shards
 from core.ledger import passes
@@ -18,9 +17,15 @@ from core.tables.jobs import JobKind
 from tests.worker.deployment import Deployment, problem
 from worker.attempt import JobAttempt
 from worker.context import Context
-from worker.executors import on_ray
 from worker.executors.shard import Here, add_shard, read_request
 from worker.reading import Reading
+
+
+def ray_executor() -> ModuleType:
+    """Not loaded before it is used: Ray takes a second, and reads as it is loaded whether tokens are asked for."""
+    from worker.executors import on_ray
+
+    return on_ray
 
 
 class Answers:
@@ -39,7 +44,7 @@ class Answers:
 
     def get(self, answer: tuple[int, bytes | None]) -> bytes | None:
         if answer[0] in self.broken:
-            raise RayError
+            raise ray_executor().RayError
         return None if answer[0] in self.foreign else answer[1]
 
 
@@ -65,7 +70,7 @@ def reading(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> Iterator
 def test_each_shard_counts_once_whoever_adds_it_up(
     reading: Reading, monkeypatch: pytest.MonkeyPatch, broken: set[int], foreign: set[int]
 ) -> None:
-    answers, settings = Answers(broken, foreign), reading.attempt.context.settings
+    answers, settings, on_ray = Answers(broken, foreign), reading.attempt.context.settings, ray_executor()
     ray = SimpleNamespace(put=lambda data: data, get=answers.get, is_initialized=lambda: True, cancel=answers.cancelled)
     ray.wait = lambda some, **_: (some, [])
     monkeypatch.setattr(on_ray, "ray", ray)
