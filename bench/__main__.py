@@ -69,7 +69,7 @@ def scale(
 
 @app.command()
 def ingest(
-    only: Annotated[str, typer.Option(help="part of it: writing, reading, predictions, postgresql or sqlite")] = "",
+    only: Annotated[str, typer.Option(help="writing, reading, predictions, uncertainty, postgresql or sqlite")] = "",
     rows: Annotated[int | None, typer.Option(help="examples in the ledger that is read [default: 1000000]")] = None,
     quick: Annotated[bool, typer.Option(help="a small run: does it work, and roughly how fast")] = False,
     json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,

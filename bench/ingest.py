@@ -236,8 +236,9 @@ def reading_table(figures: list[Figure]) -> Table:
 
 
 def run(only: str, rows: int | None, quick: bool, json: Path | None) -> None:
-    """Writing and reading on both databases, then predictions."""
+    """Writing and reading on both databases, then predictions, and those that say how sure they are."""
     from bench.predictions import predictions, predictions_table
+    from bench.uncertainty import uncertainty, uncertainty_table
 
     console = Console()
     if not console.is_terminal:
@@ -257,5 +258,9 @@ def run(only: str, rows: int | None, quick: bool, json: Path | None) -> None:
         console.print("predictions ...")
         figures["predictions"] = list(predictions(min(5, effort.rounds), effort.seconds))
         console.print(predictions_table(figures["predictions"]))
+    if "uncertainty".startswith(only):
+        console.print("uncertainty ...")
+        figures["uncertainty"] = list(uncertainty(min(5, effort.rounds), effort.seconds))
+        console.print(uncertainty_table(figures["uncertainty"]))
     if json is not None:
         json.write_text(json_module.dumps({part: [asdict(f) for f in done] for part, done in figures.items()}))

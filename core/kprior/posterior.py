@@ -21,6 +21,9 @@ from core.kprior.state import State
 LIKELIHOODS = ("bernoulli", "categorical", "gaussian", "poisson")
 """Families whose loss is one's negative logarithm."""
 
+WIDEST = 4_100
+"""Weights of a wide model whose posterior is found: in some seconds, the first time."""
+
 
 class NoPosterior(ValueError):
     """A model of which nobody can say how sure it is, and why."""
@@ -56,7 +59,7 @@ def laplace(state: State) -> Posterior:
     """
     check_posterior(state)
     family, delta = state.predictor.family, state.regularizer.delta
-    value, shrink = state.anchor.tangent_value(state.w - state.anchor.w), 1.0
+    value = state.anchor.tangent_value(state.w - state.anchor.w)
     if state.last_layer is not None:
         G, value = state.last_layer.curvature.double(), float(state.last_layer.value)
         delta = last_delta(state)
@@ -64,7 +67,7 @@ def laplace(state: State) -> Posterior:
         if family.outputs > 1 and not bool(delta.view(family.outputs, -1)[:, -1].any()):
             H += torch.kron(torch.ones(family.outputs, family.outputs), last_place(H, family.outputs))
     elif isinstance(state.curvature, Blocks):
-        G, shrink = state.curvature.matrices[0].double(), sampling_bias(state.curvature, delta, state.count)
+        G = state.curvature.matrices[0].double()
         H = G + torch.diag(delta)
     else:
         assert isinstance(state.curvature, Full)
@@ -73,8 +76,15 @@ def laplace(state: State) -> Posterior:
     factor, failed = torch.linalg.cholesky_ex(H)
     if int(failed):
         raise NoPosterior("its examples do not determine all of its weights, and no penalty does")
-    noise = residual_variance(value, delta, G, factor) if family.name == "gaussian" else None
-    return Posterior.of(factor, family.outputs, noise, shrink)
+    root = torch.linalg.solve_triangular(factor, torch.eye(len(H)).to(H), upper=False)
+    decided = len(H) - float(root.square().sum(0) @ delta)  # weights that rows decide, and not the penalty
+    variance, noise = 1.0, 0.0
+    if isinstance(state.curvature, Blocks):
+        variance = sampling_bias(state.curvature, decided, state.count)
+    if family.name == "gaussian":
+        noise = residual_variance(value, float(G[-1, -1]), decided)
+        variance *= noise
+    return Posterior.of(root * variance**0.5, family.outputs, noise)
 
 
 class LatePosterior:
@@ -114,21 +124,17 @@ def check_posterior(state: State) -> None:
         return
     if isinstance(state.curvature, Full):
         return
-    if not isinstance(state.curvature, Blocks) or family.outputs > 1:
+    if not isinstance(state.curvature, Blocks) or family.outputs > 1 or state.predictor.size > WIDEST:
         raise NoPosterior("a model of so many weights does not carry the curvature that would say")
 
 
-def sampling_bias(blocks: Blocks, delta: Tensor, count: int) -> float:
+def sampling_bias(blocks: Blocks, decided: float, count: int) -> float:
     """What the inverse of an estimate from m drawn rows is too large by, as a factor to take it back.
 
-    As of a Wishart matrix: 1 - d/m, d being the weights that the rows and not the penalty decide. Where nearly all rows
-    are drawn, nothing is left to chance.
+    As of a Wishart matrix: 1 - d/m, d being the weights that rows decide. Where nearly all rows are drawn, nothing is
+    left to chance.
     """
     drawn = blocks.drawn[0][blocks.drawn[0] >= 0]
-    G = blocks.matrices[0].double()
-    values = torch.linalg.eigvalsh(G).clamp(min=0)
-    penalty = float(delta[delta > 0].min()) if bool(delta.any()) else 1e-12
-    decided = float((values / (values + penalty)).sum())
     chance = max(0.0, 1 - len(drawn.unique()) / max(1, count))
     return max(0.05, 1 - chance * decided / max(1, len(drawn)))
 
@@ -147,14 +153,11 @@ def last_place(H: Tensor, outputs: int) -> Tensor:
     return place
 
 
-def residual_variance(value: float, delta: Tensor, G: Tensor, factor: Tensor) -> float:
+def residual_variance(value: float, rows: float, decided: float) -> float:
     """The variance of numbers around their predictions: squares of residuals, over rows less weights they decide.
 
-    `value` is sum_i v_i r_i^2 / 2, and G's last number sum_i v_i.
+    `value` is sum_i v_i r_i^2 / 2, and rows sum_i v_i: the last number of G.
     """
-    free = float(torch.cholesky_inverse(factor).diagonal() @ delta)
-    rows = float(G[-1, -1])
-    left = rows - (len(G) - free)
-    if not value >= 0 or not left > 0:
+    if not value >= 0 or not rows > decided:
         raise NoPosterior("what noise its numbers have is not known: too few examples, or none read since it changed")
-    return 2 * value / left
+    return 2 * value / (rows - decided)

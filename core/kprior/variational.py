@@ -51,7 +51,8 @@ class GaussianPosterior:
 
     def posterior(self) -> Posterior:
         """What it makes of predictions."""
-        return Posterior.of(cholesky(self.precision), 1)
+        eye = torch.eye(len(self.mean)).to(self.mean)
+        return Posterior.of(torch.linalg.solve_triangular(cholesky(self.precision), eye, upper=False), 1)
 
 
 def adapt_variational(

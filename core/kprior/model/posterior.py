@@ -54,14 +54,12 @@ class Posterior:
     noise: float = 0.0
 
     @classmethod
-    def of(cls, factor: Tensor, outputs: int, noise: float | None = None, shrink: float = 1.0) -> Posterior:
-        """From a Cholesky factor of the precision; with noise, of that over the noise. `shrink` is of the variance."""
-        eye = torch.eye(len(factor), dtype=factor.dtype, device=factor.device)
-        scale = math.sqrt(shrink * (1.0 if noise is None else noise))
-        root = (torch.linalg.solve_triangular(factor, eye, upper=False) * scale).cpu()
+    def of(cls, root: Tensor, outputs: int, noise: float = 0.0) -> Posterior:
+        """From R: the inverse of the precision's Cholesky factor."""
+        root = root.cpu()
         if outputs == 1 and len(root) > MANY:
             root = projection(len(root)) @ root.double()
-        return cls(np.ascontiguousarray(root.float().numpy()), outputs, noise or 0.0)
+        return cls(np.ascontiguousarray(root.float().numpy()), outputs, noise)
 
     def covariance(self, phi: Array) -> Array:
         """Of the outputs of rows with features (n, D): (n, K, K)."""

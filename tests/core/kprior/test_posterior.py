@@ -222,7 +222,8 @@ def test_where_nobody_can_say_there_is_a_sentence() -> None:
     mlp = spec_of("binary", 3, {"kind": "mlp", "hidden": [3000]})
     network = train(mlp, [data], training=Training(max_epochs=1)).state  # type: ignore[arg-type]
     wide = train(spec_of("classes", 3, {**WIDE, "features": 400}), [examples_of("classes", 60, 3, 1)]).state  # type: ignore[arg-type]
-    for state, words in ((network, "last layer"), (wide, "so many weights")):
+    machine = train(spec_of("squared_hinge", 3), [examples_of("squared_hinge", 60, 3)]).state  # type: ignore[arg-type]
+    for state, words in ((network, "last layer"), (wide, "so many weights"), (machine, "no likelihood")):
         with pytest.raises(NoPosterior, match=words):
             LatePosterior(state)()
     few = Examples(torch.arange(2), torch.zeros(2, 3).double(), torch.zeros(2, 1).double())
