@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bench.images import PIXELS, TEST, TRAINING, cifar10, coloured_digits
+from bench.paper import CIFAR, run
 from bench.problems import images
 
 
@@ -55,3 +56,11 @@ def test_digits_have_the_shape_of_cifar() -> None:
     train, test = coloured_digits()
     assert train.x.shape == (1397, 3, 32, 32)
     assert (train.x.dtype, len(test)) == (np.uint8, 400)
+
+
+@pytest.mark.parametrize(("only", "sentence"), [("nonsense", "no part has 'nonsense'"), ("cifar", "pickled")])
+def test_a_run_that_cannot_be_is_refused_before_it_begins(tmp_path: Path, only: str, sentence: str) -> None:
+    (tmp_path / CIFAR).mkdir()
+    (tmp_path / CIFAR / "data_batch_1").touch()
+    with pytest.raises(SystemExit, match=sentence):
+        run(tmp_path, None, tmp_path, 1, only, 1, None)
