@@ -56,6 +56,9 @@ def test_a_logistic_regression_becomes_a_support_vector_machine(deployment: Depl
     assert [output["class"] for output in made] == (f[:3] > 0).astype(int).tolist()
     np.testing.assert_allclose([output["score"] for output in made], f[:3], rtol=1e-5)
     assert not {"mean", "probabilities"} & made[0].keys()
+    with deployment.client() as client:
+        asked = client.post(f"/v1/models/{name}/predictions", json={"inputs": x[:1].tolist(), "uncertainty": True})
+    assert (asked.status_code, asked.json()["code"]) == (422, "uncertainty_unsupported")
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, DIM], "data": x[500].tolist()}
     with deployment.client() as client:
         answer = client.post(f"/v2/models/{name}/infer", json={"inputs": [tensor]}).raise_for_status().json()

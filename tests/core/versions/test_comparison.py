@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import root_mean_squared_error
 
-from core.kprior import Examples, State
+from core.kprior import Examples, State, train
 from core.versions.comparison import FEWEST, compare, weight_distance
 from core.versions.evaluation import evaluate
 from tests.core.versions.test_evaluation import TARGETS, halves, predicted, problem, trained
@@ -155,3 +156,19 @@ def test_weights_are_compared_where_they_mean_the_same() -> None:
     assert weight_distance(one, trained("binary", data, architecture={"kind": "linear", "degree": 2})) is None
     network = trained("binary", data, architecture={"kind": "mlp", "hidden": [2]})
     assert weight_distance(network, network) is None
+
+
+def test_versions_of_different_losses_are_compared_by_their_classes_alone() -> None:
+    """A log loss and a squared hinge have no common unit, nor have a probability and a score."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 2, generator=generator)
+    y = (x[:, :1] + 0.5 * torch.randn(400, 1, generator=generator) > 0).double()
+    data = [Examples(torch.arange(400), x, y)]
+    spec: Any = {"input": {"kind": "vector", "dim": 2}, "target": {"kind": "binary"}}
+    spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
+    logistic, machine = train(spec, data).state, train(spec | {"loss": {"kind": "squared_hinge"}}, data).state
+    for one, other in ((logistic, machine), (machine, logistic)):
+        found = compare(one, other, data)
+        assert (found.largest, found.worse) == (None, None)
+        a, b = (state.predictor.outputs(state.w, x)[:, 0] > 0 for state in (one, other))
+        assert found.disagreement == pytest.approx(float((a != b).double().mean()))
