@@ -14,7 +14,7 @@ from core.jobs import queue
 from core.jobs.queries import is_at_work
 from core.ledger.specs import spec_at
 from core.models import catalog
-from core.models.spec import Positive, Strict
+from core.models.fields import Positive, Strict
 from core.models.training import training_of
 from core.tables.jobs import JobKind
 from core.versions import imports

@@ -14,7 +14,7 @@ from core.errors import NotFound
 from core.keys import keyring
 from core.keys.queries import page_keys
 from core.models import catalog
-from core.models.spec import Moment, Strict, Text
+from core.models.fields import Moment, Strict, Text
 from core.tables.keys import Key, Scope
 from service.context import ContextDep
 from service.http.auth import Admin, AuthenticatedRoute

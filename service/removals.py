@@ -18,7 +18,7 @@ from core.jobs import queue
 from core.ledger import queries
 from core.ledger.batch import subject_hash
 from core.models import catalog
-from core.models.spec import PLAIN, Strict
+from core.models.fields import PLAIN, Strict
 from core.tables.ledger import Example
 from service.context import ContextDep
 from service.examples.reader import batch_too_large

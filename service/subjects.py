@@ -17,7 +17,7 @@ from core.errors import Invalid
 from core.ledger.batch import subject_hash
 from core.ledger.layouts import Layout
 from core.ledger.specs import layout_at
-from core.models.spec import PLAIN, Strict
+from core.models.fields import PLAIN, Strict
 from service.context import Context, ContextDep
 from service.examples.endpoints import PAGE_NUMBERS
 from service.examples.schemas import ExampleAnswer, of_example

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
-from core.models.spec import Strict
+from core.models.fields import Strict
 from core.tables.webhooks import Delivery, DeliveryState, Webhook, WebhookEvent
 from core.webhooks import registry
 from service.context import ContextDep

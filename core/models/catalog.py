@@ -11,8 +11,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from core.errors import Conflict, NotFound
+from core.models.fields import NAME
 from core.models.policy import Policy
-from core.models.spec import NAME
 from core.models.training import TrainingSchema
 from core.paging import invalid_cursor
 from core.tables.models import Model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from core.models.spec import NAME, PLAIN
+from core.models.fields import NAME, PLAIN
 
 FORMS = {PLAIN: "must not have control characters", NAME: "must be 1-63 of a-z 0-9 - _"}
 """What texts must look like."""

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from core.errors import Invalid
 from core.models.complaints import describe
-from core.models.spec import Strict
+from core.models.fields import Strict
 from core.tables.models import Model, PolicyDocument
 
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

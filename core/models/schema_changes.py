@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import Field
 
+from core.models.fields import Text, Value
 from core.models.spec import (
     BinaryTargetSchema,
     BooleanColumnSchema,
@@ -16,8 +17,6 @@ from core.models.spec import (
     NumberColumnSchema,
     NumberTargetSchema,
     TableInputSchema,
-    Text,
-    Value,
 )
 
 if TYPE_CHECKING:  # the engine brings torch, which checking does not need

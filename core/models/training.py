@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from core.errors import Invalid
-from core.models.spec import GLM_KINDS, Positive, Strict
+from core.models.fields import Positive, Strict
+from core.models.spec import GLM_KINDS
 from core.tables.models import Model, TrainingDocument
 
 if TYPE_CHECKING:  # the engine brings torch, which checking does not need

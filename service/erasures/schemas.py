@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.erasure import report
-from core.models.spec import PLAIN, Moment, Strict
+from core.models.fields import PLAIN, Moment, Strict
 from core.tables.erasures import Erasure, ErasureState, Event, EventKind, Part
 
 Text = Annotated[str, Field(min_length=1, max_length=200, pattern=PLAIN)]

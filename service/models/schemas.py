@@ -8,19 +8,10 @@ from typing import Annotated, Any, cast
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 
 from core.kprior.model.spec import SpecPart
+from core.models.fields import NAME, Strict, is_none
 from core.models.policy import Policy
 from core.models.schema_changes import ChangedTableSchema, ChangedTargetSchema
-from core.models.spec import (
-    NAME,
-    ArchitectureSchema,
-    InputSchema,
-    LossSchema,
-    RegularizerSchema,
-    SpecSchema,
-    Strict,
-    TargetSchema,
-    is_none,
-)
+from core.models.spec import ArchitectureSchema, InputSchema, LossSchema, RegularizerSchema, SpecSchema, TargetSchema
 from core.models.training import TrainingSchema
 from core.tables.ledger import Change, ChangeKind
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from core.kprior.model.spec import Spec
-from core.models.spec import is_none
+from core.models.fields import is_none
 from core.tables.versions import Comparison, Promotion, Version, VersionKind, VersionState
 from core.versions.coefficients import NamedCoefficient
 from service.models.schemas import HeldAnswer
