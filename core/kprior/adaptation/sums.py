@@ -26,7 +26,7 @@ from core.kprior.objective.tasks import Change
 from core.kprior.objective.transfer import new_regularizer
 from core.kprior.passes.loss import Loss
 from core.kprior.passes.measurement import smallest_eigenvalue
-from core.kprior.passes.rounding_error import round_up
+from core.kprior.passes.rounding_error import EPSILON, feature_blur, matrix_rounding, round_up
 from core.kprior.solvers import Training
 from core.kprior.state import State, count_after
 
@@ -106,26 +106,32 @@ class RowSums:
     weight: Tensor | None
     """(n,) what each of them counts; None: one, or too many."""
     chunks: tuple[Data, ...]
+    blur: float = 0.0
+    """What the sum of curvatures may be off by, as a norm, since features were made in another batch."""
 
     @classmethod
     def of(cls, predictor: Predictor, w: Tensor, data: Sequence[Data]) -> RowSums:
         keys, features, targets, weights, numbers = [torch.zeros(0, dtype=torch.long)], [], [], [], 0
-        loss = Loss(predictor, w, with_hessian=True, careful=True)
+        loss, blur = Loss(predictor, w, with_hessian=True, careful=True), 0.0
         for chunk in (c for some in data for c in require_rereadable(some) if len(c)):
             predictor.check(chunk)
             keys.append(chunk.key.cpu())
             phi, weight = predictor.features(chunk.x), predictor.weigh(chunk)
-            loss.add_encoded(phi, chunk.y.to(phi), weight)
+            y = chunk.y.to(phi)
+            loss.add_encoded(phi, y, weight)
+            f = phi @ w.view(predictor.family.outputs, -1).T
+            off, bent = feature_blur(predictor, phi, f, y, w, weight)
+            loss.rounding, blur = loss.rounding + off / (4 * EPSILON), blur + bent
             numbers += phi.numel()
             if numbers <= EXACT_NUMBERS:
                 features.append(phi)
-                targets.append(chunk.y.to(phi))
+                targets.append(y)
                 weights.append(torch.ones_like(phi[:, 0]) if weight is None else weight)
         if not features or numbers > EXACT_NUMBERS:
-            return cls(torch.cat(keys), loss, None, None, None, tuple(data))
+            return cls(torch.cat(keys), loss, None, None, None, tuple(data), blur)
         weight = torch.cat(weights)
         weigh = weight if bool((weight != 1).any()) else None
-        return cls(torch.cat(keys), loss, torch.cat(features), torch.cat(targets), weigh, tuple(data))
+        return cls(torch.cat(keys), loss, torch.cat(features), torch.cat(targets), weigh, tuple(data), blur)
 
     def exact_rows(self, w: Tensor, some: Tensor) -> ExactRows:
         """Those that are asked for, as an anchor at w sees them."""
@@ -137,7 +143,9 @@ class RowSums:
 
     @property
     def mass(self) -> float:
-        return float(self.loss.hessian.diagonal().sum())
+        """What they add to the trace that rounding grows with; their blur in its units."""
+        unit = matrix_rounding(1.0, len(self.loss.hessian))
+        return float(self.loss.hessian.diagonal().sum()) + self.blur / unit
 
     def examples(self) -> Iterator[Examples]:
         """The examples themselves, chunk by chunk."""

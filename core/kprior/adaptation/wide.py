@@ -23,6 +23,7 @@ from core.kprior.objective.tasks import Change
 from core.kprior.objective.transfer import new_regularizer
 from core.kprior.objective.wide import WideObjective
 from core.kprior.passes.gradient import Gradient
+from core.kprior.passes.rounding_error import feature_blur
 from core.kprior.solvers import SolverError, Training
 from core.kprior.state import State, align, count_after
 
@@ -45,16 +46,17 @@ def adapt_wide(
             terms = Gradient(predictor, anchor.w, careful=True)
             terms.add(chunk)
             gradient += sign * terms.gradient.reshape(-1)
-            rounding += terms.rounding
+            phi, y, counts = predictor.features(chunk.x), chunk.y.to(anchor.w), predictor.weigh(chunk)
+            f = phi @ anchor.w.view(predictor.family.outputs, -1).T
+            rounding += terms.rounding + feature_blur(predictor, phi, f, y, anchor.w, counts)[0]
             value += sign * terms.value
             cost.backward_passes += len(chunk)
             keys[sign].append(chunk.key.cpu())
             if isinstance(curvature, Blocks):
-                phi = predictor.features(chunk.x)
                 if sign < 0:
                     curvature.forget(chunk.key, phi)
                 else:
-                    curvature.learn(predictor, anchor.w, chunk.key, phi, predictor.weigh(chunk))
+                    curvature.learn(predictor, anchor.w, chunk.key, phi, counts)
     removed_keys, added_keys = torch.cat(keys[-1.0]), torch.cat(keys[1.0])
     count = count_after(state, removed_keys, added_keys)
     kept, rows = renew_sample(state, memory, removed_keys, change, policy, training, count)

@@ -31,6 +31,8 @@ class Glm(nn.Module):
     """f = W phi(x), phi fixed, its last number the constant 1: the bias is the last column of W."""
 
     weight: nn.Parameter
+    blur: float = 0.0
+    """How far the features of a row can be from those of the same row in another batch, at the most."""
 
     def features(self, z: Tensor) -> Tensor:
         """phi: encoded inputs (n, ...) -> (n, D), the last column 1."""
@@ -99,6 +101,8 @@ class Kernel(Glm):
     """
 
     frequencies: Tensor
+    blur = 2.0**-20
+    """Products are summed in another order there, and the last digit of an angle may be another: twice its 2^-21."""
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from core.kprior.model.architectures import Glm
 from core.kprior.model.predictor import Predictor
 
 EPSILON = torch.finfo(torch.float64).eps
@@ -27,6 +28,25 @@ def round_up(value: float) -> float:
         return value
     mantissa, exponent = math.frexp(value)
     return math.ldexp(math.ceil(mantissa * 1024) / 1024, exponent)
+
+
+def feature_blur(
+    predictor: Predictor, phi: Tensor, f: Tensor, y: Tensor, w: Tensor, weight: Tensor | None = None
+) -> tuple[float, float]:
+    """What it can do to a gradient and to a Hessian that rows which come or go had other features in another batch.
+
+    b (|h - y| + h' |phi| |w|) and 2 b h' |phi| of each row, b being the blur of its features.
+    """
+    blur = predictor.body.blur if isinstance(predictor.body, Glm) else 0.0
+    if not blur:
+        return 0.0, 0.0
+    family, length = predictor.family, phi.norm(dim=1)
+    steep = family.variance(f).sum(1)
+    gradient = blur * (family.residual(y, f).norm(dim=1) + steep * length * w.norm())
+    hessian = 2 * blur * steep * length
+    if weight is not None:
+        gradient, hessian = gradient * weight, hessian * weight
+    return float(gradient.sum()), float(hessian.sum())
 
 
 def gradient_rounding(
