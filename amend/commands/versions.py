@@ -1,6 +1,6 @@
 """``amend versions`` and ``amend comparisons``: what a model was and is, and how it stands to its retrains."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, NamedTuple
 
 import typer
@@ -70,7 +70,9 @@ def list_(connection: Connection, model: Name, limit: Limit = None, after: After
 
     Example: amend versions list churn
     """
-    connection.show_page(Client.versions, COLUMNS, limit, after, model)
+    pages = Client.versions.make(connection.client, model)
+    page = connection.client.run(pages.page(connection.client, after, limit))
+    connection.show_list(page, choose_columns(page.items))
 
 
 @command(app)
@@ -188,6 +190,23 @@ def list_comparisons(connection: Connection, model: Name, limit: Limit = None, a
     Example: amend comparisons list churn
     """
     connection.show_page(Client.comparisons, COMPARISON, limit, after, model)
+
+
+def choose_columns(versions: Sequence[responses.Version]) -> output.Columns[responses.Version]:
+    """The columns of a list of versions: beside losses of different kinds, which are not compared, that of each."""
+    if len({name_loss(version) for version in versions}) < 2:
+        return COLUMNS
+    columns = dict[str, Callable[[responses.Version], object]]()
+    for name, of in COLUMNS.items():
+        columns[name] = of
+        if name == "loss":
+            columns["kind of loss"] = name_loss
+    return columns
+
+
+def name_loss(version: responses.Version) -> str:
+    """As ``huber 1.35``."""
+    return " ".join(output.format_value(value) for value in version.spec.get("loss", {}).values())
 
 
 def find_number(connection: Connection, model: str, version: str, argument: str = "VERSION") -> int:

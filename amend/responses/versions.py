@@ -60,7 +60,7 @@ class Version(Answer, frozen=True):
     """Where MLflow shows it: ``run_id``, ``version`` and the ``url`` of its page."""
     created_at: datetime
     spec: dict[str, Any] = {}
-    """As it was made: input, target, architecture, regularizer."""
+    """As it was made: input, target, architecture, regularizer, loss."""
 
 
 class Promoted(Version, frozen=True):

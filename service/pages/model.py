@@ -16,7 +16,7 @@ from core.jobs.outlook import Outlook, look_ahead
 from core.keys.queries import names_of
 from core.kprior import State
 from core.kprior.model.spec import Spec
-from core.ledger.specs import page_changes
+from core.ledger.specs import page_changes, spec_at
 from core.models import catalog
 from core.tables.keys import Scope
 from core.tables.ledger import Change
@@ -71,6 +71,9 @@ class ModelPage:
 
     model: ModelAnswer
     spec: Spec
+    """At the head."""
+    champion_spec: Spec
+    """The same where there is none."""
     lineage: Lineage
     champion: Version | None
     outlook: Outlook
@@ -98,10 +101,12 @@ def read_page(context: Context, caller: Caller, name: str, older: Mapping[str, s
         names = names_of(session, {row.by for row in found}) if Scope.ADMIN in caller.scopes else {}
         changes = page_changes(session, model, model.head + 1, ROWS)
         outlook = look_ahead(session, model, now())
+        spec = spec_at(session, model.id, model.spec, champion.position) if champion else lineage.spec
     metric = main_metric(champion.metrics) if champion else None
     return ModelPage(
         answer,
         lineage.spec,
+        spec,
         lineage,
         champion,
         outlook,

@@ -12,7 +12,7 @@ from core.versions.coefficients import Coefficient
 from core.versions.comparison import PairedEvaluation
 from core.versions.privacy_rounding import SIDES
 from core.versions.side_by_side import spec_differences
-from service.versions.schemas import SpecAnswer
+from service.versions.schemas import SpecAnswer, of_spec
 
 
 class SideAnswer(BaseModel):
@@ -60,7 +60,9 @@ class SideBySideAnswer(BaseModel):
     b: SideAnswer
     differences: list[DifferenceAnswer] = Field(description="Between the specs.")
     rows: int = Field(description="Of the holdout, as it is now; 0: there is none, and nothing to measure on.")
-    figures: dict[str, FigureAnswer] = Field(description="loss, accuracy, auc, f1, calibration, rmse, r2.")
+    figures: dict[str, FigureAnswer] = Field(
+        description="loss, accuracy, auc, f1, calibration, rmse, r2; no loss where theirs are of different kinds."
+    )
     disagreement: float | None = Field(
         description="Share of predictions that differ. Of numbers and counts: how far, relative to the targets' spread."
     )
@@ -76,9 +78,7 @@ class SideBySideAnswer(BaseModel):
 
 def of_side(version: Version, spec: Spec) -> SideAnswer:
     own = SideAnswer.model_fields.keys() - {"version", "spec"}
-    return SideAnswer(
-        version=version.number, spec=SpecAnswer.model_validate(spec), **{n: getattr(version, n) for n in own}
-    )
+    return SideAnswer(version=version.number, spec=of_spec(spec), **{n: getattr(version, n) for n in own})
 
 
 def of_pair(
@@ -88,7 +88,7 @@ def of_pair(
     weights: tuple[int, list[Coefficient]] | None,
 ) -> SideBySideAnswer:
     (a, b), ours, theirs = sides, pair.one.metrics, pair.other.metrics
-    shown = [name for name in (*SIDES, "r2") if name in ours and name in theirs]
+    shown = [name for name in (*SIDES, "r2") if name in ours and name in theirs and (name != "loss" or pair.alike)]
     total, found = weights or (None, None)
     return SideBySideAnswer(
         a=a,

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.kprior.model.spec import Spec
+from core.kprior.model.spec import Spec, loss_of
 from core.models.fields import is_none
 from core.tables.versions import Comparison, Promotion, Version, VersionKind, VersionState
 from core.versions.coefficients import NamedCoefficient
@@ -85,7 +85,7 @@ class SpecAnswer(BaseModel):
     target: dict[str, object]
     architecture: dict[str, object]
     regularizer: dict[str, object]
-    loss: dict[str, object] | None = Field(None, description="Null: the target's own.", exclude_if=is_none)
+    loss: dict[str, object]
     class_weight: dict[str, float] | None = Field(None, exclude_if=is_none)
 
 
@@ -177,12 +177,17 @@ class CoefficientsAnswer(BaseModel):
     next: None = Field(None, description="There are no further pages.")
 
 
+def of_spec(spec: Spec) -> SpecAnswer:
+    """A spec with its loss, also where that is the target's own."""
+    return SpecAnswer.model_validate({**spec, "loss": loss_of(spec)})
+
+
 def of_version(version: Version, spec: Spec, url: str | None) -> VersionAnswer:
     own = VersionAnswer.model_fields.keys() - {"version", "spec", "sha256", "mlflow"}
     values: dict[str, Any] = {name: getattr(version, name) for name in own}
     return VersionAnswer(
         version=version.number,
-        spec=SpecAnswer.model_validate(spec),
+        spec=of_spec(spec),
         sha256=version.sha256 or None,
         mlflow=None if version.mlflow is None else MlflowAnswer(**version.mlflow, url=url),
         **values,

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service.expect import refused
+from tests.service.expect import add, refused, rows
 from tests.stack import Stack
 
 NUMBER = {"kind": "number"}
@@ -61,3 +61,19 @@ def test_a_loss_changes_with_the_part_that_it_would_not_suit(stack: Stack, api: 
     body = {"target": {"kind": "classes", "values": [0, 1, 2]}, "loss": "log"}
     assert api.post(f"/v1/models/{name}/changes", json=body).status_code == 202
     assert api.get(f"/v1/models/{name}").json()["loss"] == {"kind": "log"}
+
+
+def test_losses_of_different_kinds_are_not_compared(stack: Stack, api: httpx.Client) -> None:
+    name = stack.model(target=NUMBER)
+    add(api, name, [*rows(20), *({**row, "split": "holdout"} for row in rows(30, "h"))])
+    stack.train(name)
+    for loss in ("huber", "squared"):
+        api.post(f"/v1/models/{name}/changes", json={"loss": loss}).raise_for_status()
+        stack.train(name)
+    huber, back = (api.get(f"/v1/models/{name}/versions/1/compare/{other}").json() for other in (2, 3))
+    assert huber["figures"].keys() == {"rmse", "r2"}
+    kinds = {"field": "loss.kind", "a": "squared", "b": "huber"}
+    assert huber["differences"] == [kinds, {"field": "loss.threshold", "a": None, "b": 1.35}]
+    assert ("loss" in back["figures"], back["differences"]) == (True, [])
+    listed = api.get(f"/v1/models/{name}/versions").json()["items"]
+    assert [version["spec"]["loss"]["kind"] for version in listed] == ["squared", "huber", "squared"]

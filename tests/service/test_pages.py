@@ -207,6 +207,10 @@ def test_buttons_do_what_the_api_does(stack: Stack, api: httpx.Client, trained: 
         model = api.get(f"/v1/models/{trained}").json()
         assert (model["champion"], model["held"]["why"]) == (1, "version 1 was promoted by hand")
         assert "rolled back from version 2" in page.text
+        assert "of the champion" not in page.text
+        api.post(f"/v1/models/{trained}/changes", json={"loss": "squared_hinge"}).raise_for_status()
+        spec = browser.get(f"/models/{trained}").text.partition("<h2>Spec</h2>")[2]
+        assert re.search(r"<dt>Loss</dt>.*squared_hinge.*of the champion: log", spec)
         press(browser, trained, "resume")
         assert api.get(f"/v1/models/{trained}").json()["held"] is None
         assert press(browser, trained, "promote", version=77).status_code == 404

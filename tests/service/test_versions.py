@@ -53,6 +53,7 @@ def test_a_version_is_told_in_full(stack: Stack, api: httpx.Client) -> None:
             "target": {"kind": "binary"},
             "architecture": {"kind": "linear", "degree": 1},
             "regularizer": {"kind": "l2", "delta": 1.0, "penalize_bias": False},
+            "loss": {"kind": "log"},
         },
         "mlflow": None,
     }

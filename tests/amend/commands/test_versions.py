@@ -135,6 +135,16 @@ def test_versions_without_a_bound_are_listed(stand_in: StandIn) -> None:
     assert "0.00041" in result.stdout
 
 
+def test_losses_of_several_kinds_are_listed_with_them(stand_in: StandIn) -> None:
+    losses: list[dict[str, Any]] = [{"kind": "squared"}, {"kind": "huber", "threshold": 1.35}]
+    listed = [version(i, metrics={"loss": 0.5}, spec={"loss": loss}) for i, loss in enumerate(losses, 1)]
+    stand_in.answer({"items": listed, "next": None}, {"items": listed[:1], "next": None})
+    several = stand_in.run("versions", "list", "churn").stdout
+    assert "kind of loss" in several
+    assert "huber 1.35" in several
+    assert "kind of loss" not in stand_in.run("versions", "list", "churn").stdout
+
+
 def test_comparisons_show_both_figures(stand_in: StandIn) -> None:
     item = {"position": 9, "adapted": 2, "retrained": 3, "accuracy": {"adapted": 0.95, "retrained": 0.96}}
     stand_in.answer({"items": [item | {"within_tolerance": True, "created_at": AT}], "next": None})
