@@ -132,7 +132,8 @@ def flatten(fitted: Fitted, encoding: Encoding, features: list[Feature]) -> tupl
     scales = np.array([1.0 if done else f.scale for done, f in zip(own, features, strict=True)])
     require(
         not (fitted.penalize_bias and means.any()),
-        "a fit on a scaled array whose intercept is penalised cannot be imported",
+        "a fit on a centred array whose intercept is penalised cannot be imported: fit the same pipeline on a frame, "
+        "whose named columns have units, or with StandardScaler(with_mean=False)",
     )
     weight = np.zeros((len(first.bias), encoding.size))
     weight[:, encoding.places] = first.weight / scales

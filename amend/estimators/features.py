@@ -11,6 +11,8 @@ from amend.errors import EstimatorUnsupported
 
 MISSING = object()
 """The value of an indicator that is 1 where the category is missing."""
+KERNEL = 'create a model with the architecture {"kind": "kernel", "lengthscale": ...} (docs/kernel-models.md)'
+"""What there is in place of somebody else's kernel."""
 NUMBER = object()
 """In place of a value: the feature is the number itself."""
 
@@ -66,6 +68,9 @@ def transform(features: list[Feature], transformer: Any, names: Sequence[str] | 
         return scale_by(features, transformer)
     if is_a(transformer, "OneHotEncoder"):
         return indicate(features, transformer)
+    if is_a(transformer, "RBFSampler", "Nystroem"):
+        name = type(transformer).__name__
+        raise EstimatorUnsupported(f"a {name} cannot be imported, for Amend draws features of its own: {KERNEL}")
     raise EstimatorUnsupported(
         f"a {type(transformer).__name__} cannot be imported; known steps: StandardScaler, OneHotEncoder, "
         "ColumnTransformer, Pipeline"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amend.errors import EstimatorUnsupported
-from amend.estimators.features import is_a, plain_value, require
+from amend.estimators.features import KERNEL, is_a, plain_value, require
 
 KNOWN = (
     "LogisticRegression, LinearSVC, LinearRegression, Ridge, PoissonRegressor, MLPClassifier, MLPRegressor, a Pipeline "
@@ -22,6 +22,9 @@ INSTEAD = {
     "SGDClassifier": "fit a LogisticRegression",
     "SGDRegressor": "fit a Ridge",
     "ElasticNet": "Amend has no l1 penalty; fit a Ridge",
+    "KernelRidge": f"it needs all of its rows to predict; {KERNEL}",
+    "GaussianProcessRegressor": f"it needs all of its rows to predict; {KERNEL}",
+    "GaussianProcessClassifier": f"it needs all of its rows to predict; {KERNEL}",
     "SVC": "of hinge losses Amend has the squared one alone; fit a LinearSVC, or a LogisticRegression",
     "SVR": "Amend has no epsilon-insensitive loss; fit a Ridge",
     "LinearSVR": "Amend has no epsilon-insensitive loss; fit a Ridge",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from amend import batches, frames, responses
+from amend.operations.versions import VersionName
 from amend.sansio import Caller, Flow, operation, path, without_none
 
 
@@ -14,9 +15,11 @@ class Predictions(Caller):
 
     @operation
     def predict(
-        self, model: str, inputs: Any, *, version: int | None = None, uncertainty: bool = False
+        self, model: str, inputs: Any, *, version: VersionName | None = None, uncertainty: bool = False
     ) -> Flow[responses.Predictions]:
         """Predict with the champion, or with the version that is named.
+
+        ``version`` is a number; ``"champion"`` is what there is without it.
 
         Inputs are a list, a NumPy array, a sparse matrix, or a frame of pandas, polars or pyarrow, of any length. A
         table's columns are found by their names: ValueError if one is missing, or unknown. Of a vector they are taken
@@ -24,6 +27,7 @@ class Predictions(Caller):
         answer says how sure it is: ``std`` and ``interval``.
         """
         place = path("models", model, "predictions")
+        version = None if version == "champion" else version
         if frames.is_frame(inputs):
             described, version = yield from self.find_input(model, version)
             pieces = frames.read_inputs(inputs, model, described)

@@ -27,7 +27,16 @@ from amend.responses.jobs import Job
 from amend.responses.models import Change, Changed, Counts, Held, Model, Resumed
 from amend.responses.operations import Health, IssuedKey, Key, Readiness
 from amend.responses.predictions import Prediction, Predictions
-from amend.responses.versions import Certificate, Cost, Memory, NamedCoefficient, Promoted, Promotion, Version
+from amend.responses.versions import (
+    Certificate,
+    Cost,
+    Memory,
+    NamedCoefficient,
+    Promoted,
+    Promotion,
+    RemovalPromise,
+    Version,
+)
 from amend.responses.webhooks import CreatedWebhook, Delivery, Webhook
 
 __all__ = [
@@ -74,6 +83,7 @@ __all__ = [
     "ReceiptModel",
     "Refusal",
     "Removal",
+    "RemovalPromise",
     "Removed",
     "Replaced",
     "Replayed",

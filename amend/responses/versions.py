@@ -18,6 +18,15 @@ class Memory(Answer, frozen=True):
     fraction: float
 
 
+class RemovalPromise(Answer, frozen=True):
+    """A promise of certified removal, and how much of the ``allowed`` gradient is ``spent``."""
+
+    epsilon: float
+    delta: float
+    allowed: float
+    spent: float | None = None
+
+
 class Certificate(Answer, frozen=True):
     """How far a version can be from the retrain that nobody ran; of ``kind`` bound, or measured (networks)."""
 
@@ -31,6 +40,8 @@ class Certificate(Answer, frozen=True):
     passes: float = 0
     audit: dict[str, Any] | None = None
     """What was measured of a network: losses of removed, kept and unseen examples, next to those of doing nothing."""
+    removal: RemovalPromise | None = None
+    """Of a model that was created with one."""
 
 
 class Cost(Answer, frozen=True):

@@ -93,11 +93,12 @@ class LatePosterior:
     def __init__(self, state: State) -> None:
         self._state: State | None = state
         self._found: Posterior | None = None
-        self._why = ""
+        self.why = ""
+        """Why there is none, as far as is known without computing."""
         try:
             check_posterior(state)
         except NoPosterior as error:
-            self._state, self._why = None, str(error)
+            self._state, self.why = None, str(error)
 
     def __call__(self) -> Posterior:
         """NoPosterior, if there is none. Several threads may ask at once."""
@@ -106,10 +107,10 @@ class LatePosterior:
             try:
                 self._found = laplace(state)
             except NoPosterior as error:
-                self._why = str(error)
+                self.why = str(error)
             self._state = None
         if self._found is None:
-            raise NoPosterior(self._why)
+            raise NoPosterior(self.why)
         return self._found
 
 

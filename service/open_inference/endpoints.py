@@ -74,18 +74,18 @@ async def describe_server(caller: Reader) -> ServerAnswer:
 
 
 @router.get("/models/{name}", response_model=ModelMetadata, responses=problem_responses(404, 409))
-def describe_model(name: Name, caller: Reader, context: ContextDep) -> ModelMetadata:
+def describe_model(request: Request, name: Name, caller: Reader, context: ContextDep) -> ModelMetadata:
     """What the model's champion takes and gives; what its first version will, if there is none."""
-    return metadata_of(context, name, None, caller)
+    return metadata_of(request, context, name, None, caller)
 
 
 @router.get("/models/{name}/versions/{n}", response_model=ModelMetadata, responses=problem_responses(404, 409))
-def describe_version(name: Name, n: Number, caller: Reader, context: ContextDep) -> ModelMetadata:
+def describe_version(request: Request, name: Name, n: Number, caller: Reader, context: ContextDep) -> ModelMetadata:
     """What a version takes and gives."""
-    return metadata_of(context, name, n, caller)
+    return metadata_of(request, context, name, n, caller)
 
 
-def metadata_of(context: Context, name: str, n: int | None, caller: Caller) -> ModelMetadata:
+def metadata_of(request: Request, context: Context, name: str, n: int | None, caller: Caller) -> ModelMetadata:
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
         position, number = model.head, n or model.champion
@@ -95,6 +95,11 @@ def metadata_of(context: Context, name: str, n: int | None, caller: Caller) -> M
             position = version.position
         spec = spec_at(session, model.id, model.spec, position)
         versions = [str(number) for number in numbers_in_use(session, model.id)]
+    given = (
+        tensors.metadata_of_output(spec)
+        if number is None
+        else outputs_of(request.app.state.champions.find(name, number, caller))
+    )
 
     def described(found: list[tuple[str, str, list[int]]]) -> list[TensorMetadata]:
         return [TensorMetadata(name=name, datatype=datatype, shape=shape) for name, datatype, shape in found]
@@ -104,8 +109,14 @@ def metadata_of(context: Context, name: str, n: int | None, caller: Caller) -> M
         versions=versions,
         platform="amend",
         inputs=described(tensors.metadata_of_input(spec["input"])),
-        outputs=described(tensors.metadata_of_output(spec)),
+        outputs=described(given),
     )
+
+
+def outputs_of(loaded: CachedVersion) -> list[tuple[str, str, list[int]]]:
+    """All outputs that a version has, those that are given only if they are named among them."""
+    given, unsure = (of(loaded.model.spec) for of in (tensors.metadata_of_output, tensors.metadata_of_uncertainty))
+    return given if loaded.posterior.why else [*given, *unsure]
 
 
 @router.get("/models/{name}/ready", response_model=ModelReadyAnswer, responses=problem_responses(404, 409))
@@ -171,7 +182,7 @@ def answer(name: str, loaded: CachedVersion, body: bytes, head_bytes: str | None
     everywhere = asked.parameters.get("binary_data_output") is True
     outputs: list[dict[str, Any]] = []
     chunks = [b""]
-    for tensor, wanted in tensors.select(made, asked.outputs):
+    for tensor, wanted in tensors.select(made, asked.outputs, [output for output, _, _ in outputs_of(loaded)]):
         described = {"name": tensor.name, "shape": tensor.shape, "datatype": tensor.datatype}
         parameters = dict(tensor.parameters)
         if wanted.get("binary_data", everywhere) is True:

@@ -55,7 +55,9 @@ class ModelMetadata(BaseModel):
     versions: list[str] = Field(description="That can be asked for, the newest first.")
     platform: str = Field(description="Always `amend`.")
     inputs: list[TensorMetadata] = Field(description="A tensor for each column of a table; else one for all rows.")
-    outputs: list[TensorMetadata]
+    outputs: list[TensorMetadata] = Field(
+        description="`std` and `interval` are there where the version can say them, and are given if they are named."
+    )
 
 
 class OutputTensor(TensorMetadata):

@@ -124,6 +124,17 @@ def metadata_of_output(spec: PredictorSpec) -> list[tuple[str, str, list[int]]]:
     return [mean, ("class", "INT64", [-1, 1])] if target["kind"] == "binary" else [mean]
 
 
+def metadata_of_uncertainty(spec: PredictorSpec) -> list[tuple[str, str, list[int]]]:
+    """Of those that say how sure it is.
+
+    >>> metadata_of_uncertainty({"target": {"kind": "classes", "values": ["cat", "dog"]}})
+    [('std', 'FP64', [-1, 2]), ('interval', 'FP64', [-1, 4])]
+    """
+    target = spec["target"]
+    numbers = len(target["values"]) if target["kind"] == "classes" else 1
+    return [("std", "FP64", [-1, numbers]), ("interval", "FP64", [-1, 2 * numbers])]
+
+
 def split_body(body: bytes, head_bytes: str | None) -> tuple[bytes, bytes]:
     """The JSON of a body and the bytes behind it, where a header tells how long the JSON is."""
     size = len(body)
@@ -283,14 +294,16 @@ def tensors_of(spec: PredictorSpec, mean: NDArray[Any], unsure: Uncertainty | No
     return made
 
 
-def select(tensors: list[TensorOut], wanted: Sequence[OutputWanted]) -> list[tuple[TensorOut, Parameters]]:
-    """The tensors that are asked for, with what is asked of each; all, if none is named."""
+def select(
+    tensors: list[TensorOut], wanted: Sequence[OutputWanted], known: Sequence[str]
+) -> list[tuple[TensorOut, Parameters]]:
+    """The tensors that are asked for, with what is asked of each; all, if none is named. `known`: what could be."""
     if not wanted:
         return [(tensor, {}) for tensor in tensors]
     by_name = {tensor.name: tensor for tensor in tensors}
     for i, one in enumerate(wanted):
         if one.name not in by_name:
-            message = f"no output of this model; it has {', '.join(by_name)}"
+            message = f"no output of this model; it has {', '.join(known)}"
             raise Invalid.at(("outputs", i, "name"), "tensor_invalid", message)
         if any(one.name == other.name for other in wanted[:i]):  # each would be written in full
             raise Invalid.at(("outputs", i, "name"), "tensor_invalid", "asked for twice")

@@ -44,6 +44,7 @@ class Head(msgspec.Struct):
 
 
 heads = msgspec.json.Decoder(Head)
+HEAD_WORDS = {"version": "must be the number of a version; without it, the champion predicts"}
 
 
 @lru_cache(maxsize=256)
@@ -57,10 +58,10 @@ async def predict(body: bytes, name: str, caller: Caller, context: Context, cham
     """The JSON of the predictions that a body asks for."""
     # a named version is looked for only where one may be named
     asks = b"version" in body or b"uncertainty" in body or b"\\u" in body
-    head = decode_or_refuse(lambda: heads.decode(body)) if asks else Head()
+    head = decode_or_refuse(lambda: heads.decode(body), code="request_invalid", words=HEAD_WORDS) if asks else Head()
     version, unsure = head.version, head.uncertainty
     if version is not None and not 0 < version < 2**31:
-        raise Invalid.at(("version",), "request_invalid", "must be the number of a version")
+        raise Invalid.at(("version",), "request_invalid", HEAD_WORDS["version"])
     loaded = await champions.get(name, version, caller)
     most = context.settings.max_batch
     if len(body) > SMALL:

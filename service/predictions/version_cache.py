@@ -39,6 +39,7 @@ class CachedVersion:
 
     model: LoadedModel
     inputs: Inputs
+    posterior: LatePosterior
     confirmed: float
     """When the database was last asked for it."""
 
@@ -87,8 +88,9 @@ class VersionCache:
 
     def load(self, number: int, file: str, sha256: str) -> CachedVersion:
         state = State.from_bytes(self.context.file(file, sha256))
-        model = LoadedModel.from_state(state, number, LatePosterior(state))
-        return CachedVersion(model, inputs_of(model.spec), time.monotonic())
+        posterior = LatePosterior(state)
+        model = LoadedModel.from_state(state, number, posterior)
+        return CachedVersion(model, inputs_of(model.spec), posterior, time.monotonic())
 
     async def keep_evicting(self) -> None:
         """Evict also while nobody asks for anything."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path
+from pydantic import BeforeValidator
 from starlette.responses import Response
 
 from core.errors import NotFound
@@ -25,7 +26,17 @@ from service.versions.schemas import CoefficientsAnswer, of_coefficient
 
 router = APIRouter(prefix="/v1/models/{name}/versions/{n}", tags=["Versions"], route_class=AuthenticatedRoute)
 
-Number = Annotated[int, Path(ge=1, le=LAST, description="The version's number.", examples=[1])]
+
+def refuse_champion(given: object) -> object:
+    """Versions are numbers here: an address that means another version tomorrow is none to cache or to log."""
+    if given == "champion":
+        raise ValueError("must be a version's number; the model's `champion` says which it is")
+    return given
+
+
+Number = Annotated[
+    int, BeforeValidator(refuse_champion), Path(ge=1, le=LAST, description="The version's number.", examples=[1])
+]
 
 
 def require_weights(caller: Caller, model: Model) -> None:

@@ -55,6 +55,7 @@ def test_tensors_get_the_predictions_that_lists_get(stack: Stack, api: httpx.Cli
     name = trained(stack, api, X.tolist(), ys, target=target)
     expected = predict(api, name, X.tolist())
     answer = infer(api, name, tensor(X), id="42")
+    sure = infer(api, name, tensor(X), outputs=[{"name": "std"}, {"name": "interval"}])
     assert (answer["id"], answer["model_name"], answer["model_version"]) == ("42", name, "1")
     found = outputs(answer)
     if kind == "classes":
@@ -66,7 +67,7 @@ def test_tensors_get_the_predictions_that_lists_get(stack: Stack, api: httpx.Cli
         assert found["mean"] == [[one["mean"]] for one in expected]
         assert found.get("class") == ([[one["class"]] for one in expected] if kind == "binary" else None)
     described = api.get(f"/v2/models/{name}").json()["outputs"]
-    told = [{**one, "shape": [-1, one["shape"][1]]} for one in answer["outputs"]]
+    told = [{**one, "shape": [-1, one["shape"][1]]} for one in (*answer["outputs"], *sure["outputs"])]
     assert described == [{field: one[field] for field in ("name", "datatype", "shape")} for one in told]
 
 

@@ -26,7 +26,7 @@ BAD: dict[str, tuple[str, str, list[str | int]]] = {
     "unknown field": ('{"inputs": [[1, 2]], "why": 1}', "example_invalid", []),
     "version 0": ('{"inputs": [[1, 2]], "version": 0}', "request_invalid", ["version"]),
     "huge version": ('{"inputs": [[1, 2]], "version": 1' + "0" * 30 + "}", "request_invalid", ["version"]),
-    "text as version": ('{"inputs": [[1, 2]], "version": "1"}', "example_invalid", ["version"]),
+    "text as version": ('{"inputs": [[1, 2]], "version": "1"}', "request_invalid", ["version"]),
 }
 
 

@@ -63,6 +63,9 @@ def test_a_kernel_a_network_and_a_tensor_say_it_too(stack: Stack, api: httpx.Cli
         assert (interval["shape"], std["shape"]) == ([1, 2], [1, 1])
         assert interval["data"] == pytest.approx(near["interval"])
         assert (std["data"], mean["data"]) == (pytest.approx([near["std"]]), pytest.approx([near["mean"]]))
+        body["outputs"] = [{"name": "spread"}]
+        problem = refused(api.post(f"/v2/models/{name}/infer", json=body), 422, "tensor_invalid")
+        assert problem["errors"][0]["msg"].endswith("it has mean, std, interval")
         body["outputs"] = []
         assert [one["name"] for one in api.post(f"/v2/models/{name}/infer", json=body).json()["outputs"]] == ["mean"]
 
@@ -85,7 +88,9 @@ def test_where_nobody_can_say_it_is_refused(stack: Stack, api: httpx.Client) -> 
     problem = refused(api.post(f"/v1/models/{name}/predictions", json=body), 422, "uncertainty_unsupported")
     assert problem["errors"][0]["loc"] == ["uncertainty"]
     assert "so many weights" in problem["errors"][0]["msg"]
+    assert [one["name"] for one in api.get(f"/v2/models/{name}").json()["outputs"]] == ["class", "probabilities"]
     predict(api, name, X[:2].tolist(), uncertainty=False)
     for wrong in ("laplace", 1, None):
         body["uncertainty"] = wrong  # type: ignore[assignment]
-        refused(api.post(f"/v1/models/{name}/predictions", json=body), 422, "example_invalid")
+        problem = refused(api.post(f"/v1/models/{name}/predictions", json=body), 422, "request_invalid")
+        assert problem["errors"][0]["loc"] == ["uncertainty"]

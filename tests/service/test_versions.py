@@ -33,6 +33,15 @@ def set_state(stack: Stack, name: str, number: int, state: VersionState) -> None
         find_version(session, catalog.find(session, name, None), number).state = state
 
 
+def test_who_asks_for_the_champion_by_name_is_told_where_its_number_is(stack: Stack, api: httpx.Client) -> None:
+    name = trained(stack, api)
+    problem = refused(api.get(f"/v1/models/{name}/versions/champion"), 422, "request_invalid")
+    assert "the model's `champion` says which" in problem["detail"]
+    body = {"inputs": [[1, 2]], "version": "champion"}
+    problem = refused(api.post(f"/v1/models/{name}/predictions", json=body), 422, "request_invalid")
+    assert "without it, the champion predicts" in problem["detail"]
+
+
 def test_a_version_is_told_in_full(stack: Stack, api: httpx.Client) -> None:
     version = api.get(f"/v1/models/{trained(stack, api)}/versions/1").json()
     assert version.pop("created_at").endswith("Z")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 
+from amend import responses
 from tests.worker.deployment import Deployment, problem
 
 # What is tested here is the engine's and the worker's: the database is beside the point.
@@ -28,6 +30,9 @@ def test_every_version_shows_how_much_of_the_allowed_residual_it_uses(deployment
         assert shown["allowed"] == 2.0 / math.sqrt(2 * math.log(1.5 / 1e-3))
         assert 0 <= shown["spent"] <= shown["allowed"]
     assert (versions[0]["certificate"]["relative"]) <= 0.01
+    told = msgspec.convert(versions[0], responses.Version).certificate
+    assert told is not None
+    assert told.removal == msgspec.convert(versions[0]["certificate"]["removal"], responses.RemovalPromise)
 
 
 def test_it_is_promised_only_where_it_exists(deployment: Deployment) -> None:

@@ -11,6 +11,8 @@ from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.kernel_approximation import RBFSampler
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import (
     HuberRegressor,
     Lasso,
@@ -212,6 +214,9 @@ def test_torch_layers_become_a_network() -> None:
         (LogisticRegression(l1_ratio=1.0, solver="saga", max_iter=5000), "l1 penalty"),
         (MLPClassifier((2,), activation="tanh", max_iter=2000, tol=1e-2), "activation 'tanh'"),
         (make_pipeline(MinMaxScaler(), LogisticRegression()), "a MinMaxScaler cannot be imported"),
+        (KernelRidge(), "docs/kernel-models.md"),
+        (make_pipeline(RBFSampler(n_components=4), LogisticRegression()), "docs/kernel-models.md"),
+        (make_pipeline(StandardScaler(), LinearSVC()), "fit the same pipeline on a frame"),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -29,7 +30,8 @@ def test_a_frame_is_predicted_by_one_version_in_its_own_order(
     rows = [{"age": None if np.isnan(a) else a, "plan": None if pd.isna(p) else p} for a, p, _ in frame.to_numpy()]
     expected = [output.mean for output in client.predict(name, rows).outputs]
     monkeypatch.setattr(batches, "ROWS", 7)
-    for version in (None, 1):
+    versions: list[int | Literal["champion"] | None] = [None, 1, "champion"]
+    for version in versions:
         found = client.predict(name, frame, version=version)
         # sums of another number of rows may be rounded in another way
         assert [output.mean for output in found.outputs] == pytest.approx(expected, rel=1e-12)
