@@ -29,9 +29,10 @@ MANY, SKETCH = 640, 320
 a thirtieth, as a rule, and a prediction takes half the time."""
 ROW_NUMBERS = 2**22
 """Numbers at a time of what several outputs are made of on the way."""
-NODES, SHARES = np.polynomial.hermite_e.hermegauss(12)
-SHARES = SHARES / SHARES.sum()
-"""Of the Gauss-Hermite rule: deviations, and what each counts."""
+NODES = np.linspace(-8, 8, 97)
+SHARES = np.exp(-(NODES**2) / 2) / np.exp(-(NODES**2) / 2).sum()
+"""Deviations, and what each counts in a mean over a Gaussian. At even distances: where log-odds deviate by 20 this is
+off by a hundredth, and a Gauss-Hermite rule, for what is no polynomial at all, by a twentieth."""
 
 
 class Uncertainty(NamedTuple):
@@ -49,7 +50,8 @@ class Posterior:
     """N(w, R'R) of the weights of K outputs on D features, and the variance of numbers beside their mean."""
 
     root: Array
-    """(K D, K D) float32: R, lower triangular; of many features (SKETCH, D), a random projection of it."""
+    """(K D, K D): R, lower triangular; of many features (SKETCH, D), a random projection of it. It is float32, but
+    where outputs are compared: what they have in common may be far more than their difference."""
     outputs: int
     noise: float = 0.0
 
@@ -59,11 +61,12 @@ class Posterior:
         root = root.cpu()
         if outputs == 1 and len(root) > MANY:
             root = projection(len(root)) @ root.double()
-        return cls(np.ascontiguousarray(root.float().numpy()), outputs, noise)
+        root = root.float() if outputs == 1 else root.double()
+        return cls(np.ascontiguousarray(root.numpy()), outputs, noise)
 
     def covariance(self, phi: Array) -> Array:
         """Of the outputs of rows with features (n, D): (n, K, K)."""
-        phi, outputs = phi.astype(np.float32), self.outputs
+        phi, outputs = phi.astype(self.root.dtype), self.outputs
         if outputs == 1:
             return self.variance(phi)[:, None, None]
         blocks = self.root.reshape(-1, phi.shape[1]).T  # a column for each number of the root, and each output
@@ -98,10 +101,7 @@ class Posterior:
             if family == "poisson":  # of a log-normal
                 low, high = np.exp(f - WIDTH * spread), np.exp(f + WIDTH * spread)
                 return Uncertainty(np.exp(f + spread**2 / 2) * np.sqrt(np.expm1(spread**2)), low, high)
-            low, high = sigmoid(f - WIDTH * spread), sigmoid(f + WIDTH * spread)
-            each = sigmoid(f + spread * NODES)
-        mean = each @ SHARES
-        return Uncertainty(np.sqrt((each - mean[:, None]) ** 2 @ SHARES)[:, None], low, high)
+        return assess_logits(f, spread)
 
 
 def projection(size: int) -> Tensor:
@@ -112,19 +112,43 @@ def projection(size: int) -> Tensor:
 
 
 def assess_classes(f: Array, covariance: Array) -> Uncertainty:
-    """Of classes: by the slope of log(p / (1 - p)), whose interval is that of p.
+    """Of classes: each against the others, as yes or no.
 
-    The slope of log p_k is e_k - p, and that of log(p_k / (1 - p_k)) as much over 1 - p_k.
+    The slope of log(p_k / (1 - p_k)) is e_k - q_k, q_k being the other classes' p, made to sum to one. All is told by
+    how outputs differ from the likeliest one's, t: of that one the slope is -q, and of the others 1 - p_k is half or
+    more, so that nothing is lost where a model is sure.
     """
-    odds = np.exp(f - f.max(1, keepdims=True))
-    p = odds / odds.sum(1, keepdims=True)
-    along = np.einsum("nkl,nl->nk", covariance, p)
-    variance = np.einsum("nkk->nk", covariance) - 2 * along + (along * p).sum(1, keepdims=True)
-    spread, rest = np.sqrt(variance.clip(0)), (1 - p).clip(1e-12)  # of log p
-    logit, reach = np.log(p.clip(1e-300)) - np.log(rest), WIDTH * spread / rest
-    std = np.minimum(p * spread, np.sqrt(p * rest))
+    rows, first = np.arange(len(f)), f.argmax(1)
+    t = f - f[rows, first, None]
+    odds, apart = np.exp(t), t.copy()
+    odds[rows, first], apart[rows, first] = 0, -np.inf
+    second = apart.max(1, keepdims=True)
+    q = np.exp(apart - second)  # and not the odds, which may be less than the least number
+    log_others = second + np.log(q.sum(1, keepdims=True))
+    q, others = q / q.sum(1, keepdims=True), odds.sum(1, keepdims=True)
+    p, rest = odds / (1 + others), others / (1 + others)  # of all but the likeliest, and their sum
+    to_first = covariance[rows, first]
+    of_t = covariance - to_first[:, None] - to_first[:, :, None] + to_first[rows, first][:, None, None]
+    along = np.einsum("nkl,nl->nk", of_t, q)
+    whole = (along * q).sum(1, keepdims=True)
+    variance = (np.einsum("nkk->nk", of_t) - 2 * rest * along + rest**2 * whole) / (1 - p) ** 2
+    logit = t - np.log1p(others - odds)
+    variance[rows, first], logit[rows, first] = whole[:, 0], -log_others[:, 0]
+    return assess_logits(logit, np.sqrt(variance.clip(0)))
+
+
+def assess_logits(f: Array, spread: Array) -> Uncertainty:
+    """Of probabilities whose log-odds are f with a deviation: (n, K) both."""
     with np.errstate(over="ignore"):
-        return Uncertainty(std, sigmoid(logit - reach), sigmoid(logit + reach))
+        low, high = sigmoid(f - WIDTH * spread), sigmoid(f + WIDTH * spread)
+        std, step = np.empty(f.shape), max(1, ROW_NUMBERS // (f.shape[1] * len(NODES)))
+        for start in range(0, len(f), step):
+            some = slice(start, start + step)
+            # the one of both answers that is less likely: it has more digits, and varies as much
+            each = sigmoid(-np.abs(f[some, :, None]) + spread[some, :, None] * NODES)
+            mean = each @ SHARES
+            std[some] = np.sqrt((each - mean[:, :, None]) ** 2 @ SHARES)
+    return Uncertainty(std, low, high)
 
 
 def sigmoid(f: Array) -> Array:

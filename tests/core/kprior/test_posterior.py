@@ -9,7 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import expit, softmax
+from scipy.special import expit, logit, logsumexp, softmax
+from scipy.stats import norm
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import BayesianRidge
@@ -17,7 +18,7 @@ from torch import nn
 
 from core.inference.loaded_model import LoadedModel
 from core.kprior import AddData, ChangeRegularizer, Examples, RemoveData, State, adapt, draw_from, train
-from core.kprior.model.posterior import WIDTH, Uncertainty
+from core.kprior.model.posterior import WIDTH, Uncertainty, assess_classes, assess_logits
 from core.kprior.posterior import LatePosterior, NoPosterior, laplace
 from core.kprior.solvers import Training
 from core.kprior.variational import adapt_variational
@@ -162,6 +163,47 @@ def test_classes_and_counts_are_as_sure_as_draws_of_their_weights() -> None:
         assert np.allclose(found.high, np.quantile(means, 0.975, 1), rtol=0.05, atol=0.02)
 
 
+@settings(max_examples=20)
+@given(seed=st.integers(0, 1000), far=st.sampled_from([0.0, 1.0, 5.0, 30.0, 500.0]))
+def test_two_classes_are_as_sure_as_yes_or_no(seed: int, far: float) -> None:
+    """However near to 0 or 1: the same problem, with half the penalty on the difference of two weights."""
+    data = examples_of("binary", 40, 2, seed)
+    unseen = far * examples_of("binary", 20, 2, seed + 1).x
+    one = train(spec_of("binary", 2, LINEAR, l2(0.5, penalize_bias=True)), [data]).state  # type: ignore[arg-type]
+    both = Examples(data.key, data.x, torch.cat([1 - data.y, data.y], 1))
+    spec = {
+        **spec_of("classes", 2, LINEAR, l2(1.0, penalize_bias=True)),
+        "target": {"kind": "classes", "values": [0, 1]},
+    }
+    two = train(spec, [both]).state  # type: ignore[arg-type]
+    for ours, theirs in zip(assess(two, unseen), assess(one, unseen), strict=True):
+        assert np.allclose(ours[:, [1]], theirs, rtol=1e-3, atol=1e-12)
+
+
+def test_where_a_class_is_all_but_certain_its_interval_is_still_its_own() -> None:
+    """Against the slope of the log-odds in many digits, and the mean over a Gaussian by other code."""
+    f = np.array([[0.0, -24.0, -25.0], [900.0, 0.0, -1.0], [0.0, -40.0, 0.0], [1.0, 2.0, 3.0]])
+    A = np.random.default_rng(0).standard_normal((4, 3, 3))
+    covariance = A @ A.transpose(0, 2, 1) + 1e8  # what they have in common means nothing
+    found = assess_classes(f, covariance)
+    for i in range(4):
+        for k in range(3):
+            others = np.where(np.arange(3) == k, -np.inf, f[i])
+            odds, slope = f[i, k] - logsumexp(others), np.eye(3)[k] - softmax(others)
+            spread = np.linalg.norm(slope @ A[i])
+            assert found.low[i, k] == pytest.approx(expit(odds - WIDTH * spread), rel=1e-4, abs=0)
+            assert 1 - found.high[i, k] == pytest.approx(expit(-odds - WIDTH * spread), rel=1e-4, abs=1e-15)
+
+
+@pytest.mark.parametrize(("f", "spread"), [(0, 0.1), (3, 1), (0, 5), (-10, 10), (20, 20), (-8, 3)])
+def test_a_probability_varies_as_its_log_odds_make_it(f: float, spread: float) -> None:
+    x = np.linspace(-9, 9, 20_001)
+    share = norm.pdf(x) / norm.pdf(x).sum()
+    p = expit(f + spread * x)
+    truth = np.sqrt((p - p @ share) ** 2 @ share)
+    assert assess_logits(np.array([[f]]), np.array([[spread]])).std.item() == pytest.approx(truth, rel=0.01)
+
+
 def test_a_wide_model_is_about_as_sure_as_its_whole_curvature_says() -> None:
     data, unseen = examples_of("binary", 6_000, 4, 8), examples_of("binary", 100, 4, 9).x
     state = train(spec_of("binary", 4, WIDE, l2(1.0, penalize_bias=True)), data.chunks(2_000)).state  # type: ignore[arg-type]
@@ -209,7 +251,9 @@ def test_a_network_is_as_sure_as_a_linear_model_on_what_its_last_layer_reads(kin
         elif kind == "classes":
             p = softmax(f.numpy(), 1)
             J = np.einsum("nk,kl->nkl", p, np.eye(K)) - np.einsum("nk,nl->nkl", p, p)
-            truth = np.sqrt(np.einsum("nkl,nlm,nkm->nk", J, covariance, J))
+            spread = np.sqrt(np.einsum("nkl,nlm,nkm->nk", J, covariance, J)) / (p * (1 - p))
+            assert np.allclose(found.low, expit(logit(p) - WIDTH * spread), rtol=0.01, atol=1e-4)
+            continue
         else:
             low = state.predictor.family.mean(f - WIDTH * torch.from_numpy(covariance[:, :, 0]).sqrt())
             assert np.allclose(found.low, low, rtol=0.01, atol=1e-4)
