@@ -106,6 +106,10 @@ def read_linear(estimator: Any, total: float) -> Fitted:
 def read_linear_svc(estimator: Any, layer: Layer) -> Fitted:
     """C times the sum of squared hinges and |w|^2 / 2, the intercept's weight among them: delta is 1 / C."""
     require(estimator.loss == "squared_hinge", "a LinearSVC with loss='hinge' cannot be imported: fit 'squared_hinge'")
+    require(
+        estimator.multi_class == "ovr",  # of two classes, too, it is another problem
+        "a LinearSVC with multi_class='crammer_singer' minimises another objective and cannot be imported: fit 'ovr'",
+    )
     require(estimator.penalty == "l2", "an l1 penalty cannot be imported: only l2")
     advice = "label them 0 and 1, or fit LogisticRegression"
     target: Mapping[str, Any] = {"kind": "binary"}

@@ -129,8 +129,12 @@ def measure(
 
 
 def smallest_eigenvalue(H: Tensor, space: InformedSpace) -> float:
-    """No more than the smallest eigenvalue there, whatever rounding did; zero where it cannot be told from zero."""
-    H = space.restrict(H)
+    """No more than the smallest eigenvalue there, whatever rounding did; zero where it cannot be told from zero.
+
+    Where no example has a say, the penalty is all of H: its own is the smallest.
+    """
+    inside = space.restrict(H)
+    H = inside if len(inside) else H
     margin = matrix_rounding(float(H.diagonal().sum()), len(H))
     least = float(torch.linalg.eigvalsh(H)[0])
     return least - margin if least > 2 * margin else 0.0

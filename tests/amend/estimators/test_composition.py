@@ -200,6 +200,7 @@ def test_torch_layers_become_a_network() -> None:
         (SVC(kernel="linear"), "a SVC cannot be imported: of hinge losses Amend has the squared one alone"),
         (LinearSVC(loss="hinge"), "loss='hinge'"),
         (LinearSVC(intercept_scaling=10.0), "intercept_scaling"),
+        (LinearSVC(multi_class="crammer_singer"), "multi_class='crammer_singer' minimises another objective"),
         (HuberRegressor(), "fits a scale beside the weights"),
         (RandomForestClassifier(n_estimators=2), "a RandomForestClassifier cannot be imported; known: Logistic"),
         (

@@ -107,3 +107,14 @@ def test_weights_that_are_not_the_models_are_refused() -> None:
         adopt(spec, torch.tensor([0, 0, 0, torch.nan]), data, 50)
     with pytest.raises(SolverError, match="no finite loss"):
         adopt(spec, torch.full((4,), 1e4), data, 50)
+
+
+def test_where_no_row_is_within_the_margin_the_penalty_alone_holds_the_weights() -> None:
+    x = torch.tensor([[-2.0], [-1.0], [1.0], [2.0]], dtype=torch.float64)
+    data = Examples(torch.arange(4), x, (x > 0).double())
+    penalty = {"kind": "l2", "delta": 1.0, "penalize_bias": True}
+    spec = {**SPEC, "input": {"kind": "vector", "dim": 1}, "loss": {"kind": "squared_hinge"}, "regularizer": penalty}
+    found = adopt(spec, torch.tensor([5.0, 0.0]), [data], 4)
+    assert found.certificate is not None
+    # |gradient| / delta, and the rows hold more than the penalty on the way
+    assert float((found.state.w - train(spec, [data]).state.w).norm()) <= found.certificate.bound <= 5.0 + 1e-6
