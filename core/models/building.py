@@ -43,10 +43,8 @@ def check_loss(spec: Spec) -> None:
         raise Invalid.at(("loss",), "loss_unsuitable", message)
     if is_network(spec["architecture"]):
         own = default_loss(spec["target"])["kind"]
-        message = (
-            f"{loss!r} is for linear models and kernels; a network has the loss of its target: set `loss` to {own!r}"
-        )
-        message += " in the same call"
+        message = f"{loss!r} is for linear models and kernels; a network has the loss of its target: "
+        message += f"set `loss` to {own!r} in the same call"
         raise Invalid.at(("loss",), "loss_unsuitable", message)
 
 
