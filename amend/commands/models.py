@@ -32,7 +32,7 @@ COLUMNS: output.Columns[Model] = {
     "holdout": lambda model: model.counts.holdout,
     "head": lambda model: model.head,
     "pending": lambda model: model.pending,
-    "champion": lambda model: model.champion,
+    "champion": lambda model: "withdrawn" if model.withdrawn else model.champion,
     "held": lambda model: model.held.why if model.held else None,
     "created": lambda model: output.format_time(model.created_at),
 }

@@ -212,8 +212,10 @@ def name_loss(version: responses.Version) -> str:
 def find_number(connection: Connection, model: str, version: str, argument: str = "VERSION") -> int:
     """The number of a version that is named by it, or as the champion."""
     if version == "champion":
-        champion = connection.client.model(model).champion
-        return champion if champion is not None else fail(f"{model} has no champion yet")
+        found = connection.client.model(model)
+        if found.withdrawn:
+            fail(f"{model} was withdrawn: its last training example has gone")
+        return found.champion if found.champion is not None else fail(f"{model} has no champion yet")
     if not version.isdecimal() or int(version) < 1:
         raise typer.BadParameter(f"{version!r} is neither a version's number nor champion.", param_hint=argument)
     return int(version)

@@ -45,6 +45,8 @@ class Model(Answer, frozen=True):
     """Changes that the champion does not stand for yet."""
     created_at: datetime
     held: Held | None = None
+    withdrawn: bool = False
+    """Whether there is no champion because its last training example has gone."""
     loss: dict[str, Any] = msgspec.field(default_factory=dict)
     """What training minimises."""
     class_weight: dict[str, float] | None = None

@@ -42,7 +42,9 @@ def check_loss(spec: Spec) -> None:
         message = f"{loss!r} is no loss of a target of kind {target!r}, which has {' and '.join(ours)}"
         raise Invalid.at(("loss",), "loss_unsuitable", message)
     if is_network(spec["architecture"]):
-        message = f"{loss!r} is for linear models and kernels; a network has the loss of its target"
+        own = default_loss(spec["target"])["kind"]
+        message = f"{loss!r} is for linear models and kernels; a network has the loss of its target: "
+        message += f"set `loss` to {own!r} in the same call"
         raise Invalid.at(("loss",), "loss_unsuitable", message)
 
 

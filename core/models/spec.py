@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from core.models.fields import Option, Strict, Text, Values, distinct, is_none
 
@@ -128,11 +128,12 @@ class KernelArchitectureSchema(Strict):
     nu: float | None = Field(None, description="How smooth a matern kernel is; 1.5 unless told.", exclude_if=is_none)
     seed: int = Field(0, ge=0, lt=2**31, description="Of the features.")
 
-    @model_validator(mode="after")
-    def smooth(self) -> KernelArchitectureSchema:
-        if self.nu is not None and (self.kernel != "matern" or self.nu not in (1.5, 2.5)):
-            raise ValueError("nu is 1.5 or 2.5, and the matern kernel's alone")
-        return self
+    @field_validator("nu")
+    @classmethod
+    def smooth(cls, nu: float | None, info: ValidationInfo) -> float | None:
+        if nu is not None and (info.data.get("kernel") != "matern" or nu not in (1.5, 2.5)):
+            raise ValueError("is 1.5 or 2.5, and the matern kernel's alone")
+        return nu
 
 
 class MlpArchitectureSchema(Strict):
@@ -220,7 +221,11 @@ class HuberLossSchema(Strict):
 
 def as_object(value: Any) -> Any:
     """`"huber"` is short for `{"kind": "huber"}`."""
-    return {"kind": value} if isinstance(value, str) else value
+    if isinstance(value, str):
+        return {"kind": value}
+    if not isinstance(value, (dict, BaseModel)):
+        raise ValueError("must be a name or an object")
+    return value
 
 
 InputSchema = Annotated[VectorInputSchema | ImageInputSchema | TableInputSchema, Field(discriminator="kind")]

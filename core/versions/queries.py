@@ -29,6 +29,11 @@ def champion_of(session: Session, model: Model) -> Version | None:
     return session.get(Version, (model.id, model.champion)) if model.champion else None
 
 
+def is_withdrawn(session: Session, model: Model) -> bool:
+    """Whether the model's last training example has gone and nothing was made since: it has versions, and no tip."""
+    return model.tip is None and newest_number(session, model.id) > 0
+
+
 def find_version(session: Session, model: Model, number: int) -> Version:
     """A version by its number; NotFound if there is none."""
     version = session.get(Version, (model.id, number))
@@ -109,6 +114,11 @@ def page_down(
     """What a model has of one kind, the newest first, from a key downwards."""
     query = select(table).where(table.model_id == model_id, key <= last)
     return session.scalars(query.order_by(key.desc()).limit(most)).all()
+
+
+def first_promotion(session: Session, model_id: int) -> int | None:
+    """The id of a model's first promotion."""
+    return session.scalar(select(func.min(Promotion.id)).where(Promotion.model_id == model_id))
 
 
 class ModelInService(NamedTuple):

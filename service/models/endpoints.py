@@ -23,7 +23,7 @@ from core.tables.models import Model
 from core.tables.versions import Version
 from core.tracking.links import model_page
 from core.versions.orphans import sweep
-from core.versions.queries import champion_of
+from core.versions.queries import champion_of, is_withdrawn
 from service.context import Context, ContextDep
 from service.http.auth import Admin, AuthenticatedRoute, Reader
 from service.http.pages import After, Limit, Page, page_of, parse_cursor
@@ -73,6 +73,7 @@ def model_answer(session: Session, model: Model, context: Context) -> ModelAnswe
             "counts": Counts(train=model.train_count, holdout=model.holdout_count, removed=model.removed_count),
             "head": model.head,
             "champion": model.champion,
+            "withdrawn": is_withdrawn(session, model),
             "pending": model.head - (champion.position if champion else 0),
             "held": hold_answer(model),
             "mlflow": mlflow_answer(model, champion, context.settings.mlflow_pages),

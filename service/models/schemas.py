@@ -80,6 +80,9 @@ class ModelAnswer(BaseModel):
     counts: Counts
     head: int = Field(description="The last position of the ledger.")
     champion: int | None = Field(description="The version that answers predictions.")
+    withdrawn: bool = Field(
+        description="Whether it has no champion because its last training example has gone; new ones train it anew."
+    )
     pending: int = Field(description="Changes that the champion does not stand for yet.")
     held: HeldAnswer | None = Field(description="Null: the policy is carried out.")
     mlflow: ModelMlflowAnswer | None = Field(description="Null until MLflow was told of the champion.")

@@ -23,7 +23,7 @@ from core.tables.ledger import Change
 from core.tables.versions import Promotion, Version, VersionKind
 from core.tracking.lineage import Lineage, main_metric
 from core.tracking.links import find_timeline
-from core.versions.queries import champion_of, frozen_metrics, page_promotions, page_versions
+from core.versions.queries import champion_of, first_promotion, frozen_metrics, page_promotions, page_versions
 from core.versions.remembered import MemorySummary, summarize_memory
 from service.context import Context, ContextDep
 from service.http.auth import Caller
@@ -98,6 +98,7 @@ def read_page(context: Context, caller: Caller, name: str, older: Mapping[str, s
         lineage = Lineage.outline(session, model)
         frozen = frozen_metrics(session, model.id)
         found = page_promotions(session, model.id, first_of_page(older["promotions"]), ROWS + 1)
+        first = first_promotion(session, model.id)
         names = names_of(session, {row.by for row in found}) if Scope.ADMIN in caller.scopes else {}
         changes = page_changes(session, model, model.head + 1, ROWS)
         outlook = look_ahead(session, model, now())
@@ -114,7 +115,7 @@ def read_page(context: Context, caller: Caller, name: str, older: Mapping[str, s
         draw_history(lineage, frozen, metric) if metric else None,
         listed,
         page_of(shown, ROWS, lambda version: version, lambda version: version.number),
-        page_of(found, ROWS, lambda row: explain(row, lineage, names), lambda line: line.id),
+        page_of(found, ROWS, lambda row: explain(row, row.id == first, lineage, names), lambda line: line.id),
         changes,
         look_into_memory(context, champion) if champion else None,
     )
@@ -136,7 +137,7 @@ def draw_history(lineage: Lineage, frozen: Mapping[int, Mapping[str, float]], me
     return draw_lines(metric, {kind: [(x, y) for x, y in line if y is not None] for kind, line in lines.items()})
 
 
-def explain(promotion: Promotion, lineage: Lineage, names: Mapping[str, str]) -> PromotionLine:
+def explain(promotion: Promotion, first: bool, lineage: Lineage, names: Mapping[str, str]) -> PromotionLine:
     """Who promoted a version, and why."""
     version = lineage.by_number.get(promotion.version)
     if promotion.by == "erasure":
@@ -145,7 +146,7 @@ def explain(promotion: Promotion, lineage: Lineage, names: Mapping[str, str]) ->
         back = promotion.previous is not None and promotion.version < promotion.previous
         why = f"rolled back from version {promotion.previous}" if back else "promoted by hand"
     elif version is None or promotion.previous is None:
-        why = "the first version"
+        why = "the first version" if first else "the first version since the model was withdrawn"
     elif version.kind is VersionKind.ADAPTED:
         why = f"adapted to position {version.position}"
     else:

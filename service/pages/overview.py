@@ -21,7 +21,7 @@ from core.tables.jobs import Job
 from core.tables.models import Model
 from core.tables.versions import Version
 from core.tracking.lineage import Lineage, main_metric
-from core.versions.queries import champion_of
+from core.versions.queries import champion_of, is_withdrawn
 from service.context import Context, ContextDep
 from service.operations import check_parts
 from service.pages import charts
@@ -54,6 +54,7 @@ class ModelCard:
     jobs: Sequence[Job]
     """That wait or run."""
     outlook: Outlook
+    withdrawn: bool
 
     @property
     def spark(self) -> str:
@@ -88,6 +89,7 @@ def look_at_model(session: Session, model: Model) -> ModelCard:
         history,
         jobs_at_work(session, model.id),
         look_ahead(session, model, now()),
+        is_withdrawn(session, model),
     )
 
 

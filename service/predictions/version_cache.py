@@ -20,7 +20,7 @@ from core.kprior import State
 from core.kprior.posterior import LatePosterior
 from core.models import catalog
 from core.versions import history
-from core.versions.queries import find_version
+from core.versions.queries import find_version, is_withdrawn
 from service.context import Context
 from service.http.auth import Caller
 from service.parsing.inputs import Inputs, inputs_of
@@ -70,7 +70,11 @@ class VersionCache:
         with self.context.database.read() as session:
             model = catalog.find(session, name, caller.models)
             if version is None and model.champion is None:
-                raise Conflict("champion_missing", "The model has no champion yet: train it with an adaptation.")
+                words = "The model has no champion yet: train it with an adaptation."
+                if is_withdrawn(session, model):
+                    words = "The model was withdrawn, for its last training example has gone. Add examples: the next "
+                    words += "adaptation trains it anew."
+                raise Conflict("champion_missing", words)
             row = find_version(session, model, version or model.champion or 0)
             history.require_in_use(row)
             key, file, sha256 = (model.id, row.number), row.file, row.sha256

@@ -37,11 +37,12 @@ def test_a_loss_is_changed_and_the_change_is_undone(stack: Stack, api: httpx.Cli
     ("spec", "change", "code", "said"),
     [
         ({}, {"loss": "hinge"}, "loss_unknown", "must be one of"),
+        ({}, {"loss": 5}, "request_invalid", "must be a name or an object"),
         ({}, {"loss": "huber"}, "loss_unsuitable", "a target of kind 'binary', which has log and squared_hinge"),
         ({"target": NUMBER}, {"loss": HINGE}, "loss_unsuitable", "'number', which has huber and squared"),
         ({"target": NUMBER}, {"loss": {"kind": "huber", "threshold": 0}}, "request_invalid", "must be above 0"),
         ({}, {"loss": HINGE, "architecture": {"kind": "mlp"}}, "loss_unsuitable", "is for linear models and kernels"),
-        ({"loss": HINGE}, {"architecture": {"kind": "mlp"}}, "loss_unsuitable", "is for linear models"),
+        ({"loss": HINGE}, {"architecture": {"kind": "mlp"}}, "loss_unsuitable", "set `loss` to 'log' in the same call"),
         ({"loss": HINGE}, {"target": {"kind": "classes", "values": [0, 1, 2]}}, "loss_unsuitable", "'classes'"),
     ],
 )

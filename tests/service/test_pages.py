@@ -15,7 +15,9 @@ import httpx
 import pytest
 
 from core.database import now
+from core.erasure.purge import withdraw
 from core.keys import sign_ins
+from core.models import catalog
 from core.tables.keys import SignIn
 from service.pages.charts import draw_lines
 from tests.service.erasure_helpers import act, ask, model_with_person, open_erasure, somebody
@@ -315,3 +317,23 @@ def test_hundreds_of_versions_come_in_pages(stack: Stack, api: httpx.Client, tra
         assert re.findall(r"<td>(\d+) <span", older) == ["2", "1"]
         assert "promotions=" in first
         assert browser.get(f"/models/{trained}?versions=x").status_code == 422
+
+
+def test_a_withdrawn_model_is_told_from_one_that_never_had_examples(
+    stack: Stack, api: httpx.Client, trained: str
+) -> None:
+    with stack.database.write() as session:
+        model = catalog.find(session, trained, None, lock=True)
+        withdraw(session, model)
+    with visit(stack) as browser:
+        assert "It was withdrawn, and has examples again" in browser.get(f"/models/{trained}").text
+        api.post(f"/v1/models/{trained}/removals", json={"ids": [row["id"] for row in rows(6)]}).raise_for_status()
+        page = browser.get(f"/models/{trained}").text
+        assert "It was withdrawn: its last training example has gone" in page
+        assert "/adapt" not in page
+        add(api, trained, rows(6, "more-"))
+        stack.train(trained)
+        page = browser.get(f"/models/{trained}").text
+        assert "the first version since the model was withdrawn" in page
+        assert "the first version<" in page
+        assert "/adapt" in page

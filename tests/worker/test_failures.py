@@ -110,9 +110,10 @@ def test_a_model_whose_examples_are_all_removed_is_withdrawn_and_trained_anew(de
     assert (job["state"], "the model is withdrawn" in job["message"]) == ("succeeded", True)
     with deployment.client() as api:
         model = api.get(f"/v1/models/{name}").json()
-        assert (model["champion"], model["counts"]["train"]) == (None, 0)
+        assert (model["champion"], model["counts"]["train"], model["withdrawn"]) == (None, 0, True)
         answer = api.post(f"/v1/models/{name}/predictions", json={"inputs": x[:1].tolist()})
     assert (answer.status_code, answer.json()["code"]) == (409, "champion_missing")
+    assert "withdrawn, for its last training example has gone" in answer.json()["detail"]
     deployment.add_examples(name, x[:40], y[:40], first=100, split="train")
     job = deployment.adapted(name)
     assert (job["state"], deployment.version(name, job["version"])["position"]) == ("succeeded", 140), job

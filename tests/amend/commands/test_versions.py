@@ -53,6 +53,8 @@ def test_the_champion_can_be_named(stand_in: StandIn) -> None:
     ]
     assert [one.path for one in stand_in.asked] == asked
     assert "churn has no champion yet" in stand_in.run("versions", "show", "churn", "champion").stderr
+    stand_in.answer({**MODEL, "withdrawn": True})
+    assert "churn was withdrawn" in stand_in.run("versions", "show", "churn", "champion").stderr
     for wrong in ("0", "best", "-1"):
         assert stand_in.run("versions", "show", "churn", wrong).exit_code == 2
 

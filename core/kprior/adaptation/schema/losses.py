@@ -38,7 +38,8 @@ def change_loss(state: State, memory: Examples, task: ChangeLoss, removed: Seque
     try:
         new = Predictor({**old.spec, "loss": task.loss}, device=old.device)
     except ValueError as error:
-        raise Untransferable(str(error)) from error
+        why = str(error) if old.linear else "the version before is a network, which can follow no other loss"
+        raise Untransferable(why) from error
     new.encoder.load_state_dict(old.encoder.state_dict())
     if type(new.family) is type(old.family) and vars(new.family) == vars(old.family):
         if old.linear:
