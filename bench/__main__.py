@@ -7,6 +7,12 @@ from typing import Annotated
 
 import typer
 
+PARTS = (
+    *("anchored", "dense", "schema", "wide", "kernel", "million"),
+    *("networks-mlp", "networks-lenet5", "networks-overfitted"),
+)
+"""Of the engine's benchmark: importing it takes seconds, which its help need not."""
+
 app = typer.Typer(name="amend bench", no_args_is_help=True, add_completion=False, help=__doc__)
 
 
@@ -15,7 +21,7 @@ def engine(
     data: Annotated[Path | None, typer.Option(help="folder with mnist.npz (x, y, tx, ty); else generated data")] = None,
     only: Annotated[
         str,
-        typer.Option(help="part of a name: anchored, dense, schema, wide, million, networks-mlp, -lenet5, -overfitted"),
+        typer.Option(help=f"part of a name: {', '.join(PARTS)}"),
     ] = "",
     rows: Annotated[int, typer.Option(help="rows of the largest anchored model; 10^7 need 4 GB")] = 1_000_000,
     seeds: Annotated[int, typer.Option(help="random seeds of the networks")] = 3,
@@ -32,12 +38,12 @@ def engine(
 @app.command()
 def paper(
     data: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             help="folder with usps.npz (train_x, train_y, test_x, test_y), a7a, a7a.t, mnist.npz (x, y, tx, ty), "
-            "cifar-10-batches-bin"
+            "cifar-10-batches-bin; --only digits needs none"
         ),
-    ],
+    ] = None,
     json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
     figures: Annotated[Path, typer.Option(help="folder for the PNGs")] = Path("results"),
     seeds: Annotated[int, typer.Option(help="random seeds (Adult: twice as many; MNIST: 3 at most)")] = 5,

@@ -221,6 +221,8 @@ def send_file(connection: Connection, answer: type[Sum], method: str, model: str
     try:
         if file.size <= WHOLE and not file.codec and not file.names:
             content, place = read_whole(file), path("models", model, "examples")
+            if not content:
+                raise ValueError(f"there is no example in {file.name}")
             try:
                 asked = client.request(method, place, content=content, content_type=CONTENT_TYPES[file.form])
                 return client.read(answer, asked)

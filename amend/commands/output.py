@@ -122,8 +122,8 @@ def make_cell(value: object) -> Text:
 
 def format_value(value: object) -> str:
     """
-    >>> [format_value(value) for value in (None, True, 0.123456789, 12, "a", [1, "b"])]
-    ['-', 'yes', '0.1235', '12', 'a', '[1, "b"]']
+    >>> [format_value(value) for value in (None, True, 0.123456789, 12, "a", [1, "b"], {"a": [0.123456789, 2.0]})]
+    ['-', 'yes', '0.1235', '12', 'a', '[1, "b"]', '{"a": [0.1235, 2.0]}']
     """
     match value:
         case None:
@@ -135,7 +135,20 @@ def format_value(value: object) -> str:
         case str():
             return value
         case _:
-            return json.dumps(value, ensure_ascii=False)
+            return json.dumps(round_within(value), ensure_ascii=False)
+
+
+def round_within(value: object) -> object:
+    """Lists and objects with numbers as `format_value` has them."""
+    match value:
+        case float():
+            return float(f"{value:.4g}")
+        case list() | tuple():
+            return [round_within(inner) for inner in value]
+        case dict():
+            return {name: round_within(inner) for name, inner in value.items()}
+        case _:
+            return value
 
 
 def printable(text: str) -> str:

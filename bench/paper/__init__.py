@@ -25,8 +25,11 @@ FILES = {"usps.npz": "usps", "a7a": "adult", "mnist.npz": "mnist", CIFAR: "cifar
 """What each part reads."""
 
 
-def run(data: Path, json: Path | None, folder: Path, seeds: int, only: str, processes: int, rows: int | None) -> None:
+def run(
+    data: Path | None, json: Path | None, folder: Path, seeds: int, only: str, processes: int, rows: int | None
+) -> None:
     """Run all parts whose name contains `only`, print the tables, draw the figures. `rows`: of images, at the most."""
+    given, data = data, data or Path(os.devnull)
     console = Console()
     if not console.is_terminal:
         console.width = 140  # a file has no edge to wrap at
@@ -46,7 +49,10 @@ def run(data: Path, json: Path | None, folder: Path, seeds: int, only: str, proc
         raise SystemExit(f"no part has {only!r} in its name; see --only in --help")
     missing = [name for name, part in FILES.items() if not (data / name).exists() and any(part in j[0] for j in jobs)]
     if missing:
-        raise SystemExit(f"{data} has no {', '.join(missing)}: name the parts that can be run with --only")
+        lacking = (
+            f"--data is missing, with {', '.join(missing)}" if given is None else f"{data} has no {', '.join(missing)}"
+        )
+        raise SystemExit(f"{lacking}: name the parts that can be run with --only")
     if any(job[0].startswith("cifar") for job in jobs):
         try:
             cifar10(data / CIFAR)

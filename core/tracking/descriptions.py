@@ -229,16 +229,18 @@ def describe_target(described: Target) -> str:
 
 def describe_input(described: Input) -> str:
     if described["kind"] == "vector":
-        return f"vectors of {described['dim']} numbers"
+        return f"vectors of {described['dim']} {plural('number', described['dim'])}"
     if described["kind"] == "image":
         return f"images of {' x '.join(map(str, described['shape']))}"
-    return f"tables of {len(described['columns'])} columns"
+    return f"tables of {len(described['columns'])} {plural('column', len(described['columns']))}"
 
 
 def describe_part(described: SpecPart) -> str:
     """
     >>> describe_part({"kind": "l2", "delta": 5.0, "toward": [0.5, -1.0]})
     'l2, delta 5.0, toward 2 weights (sha256 0d243f6665c4)'
+    >>> describe_part({"kind": "kernel", "kernel": "rbf", "features": 200})
+    'kernel rbf, features 200'
     """
     options = {name: value for name, value in described.items() if name != "kind" and value is not None}
     if "toward" in options:
@@ -246,7 +248,10 @@ def describe_part(described: SpecPart) -> str:
         weights = json.dumps(options["toward"])
         digest = hashlib.sha256(weights.encode()).hexdigest()[:12]
         options["toward"] = f"{weights.count(',') + 1} weights (sha256 {digest})"
-    return ", ".join([described["kind"], *(f"{name} {value}" for name, value in options.items())])
+    kind = described["kind"]
+    # of a kernel it is said which
+    named = f"{kind} {options.pop(kind)}" if kind in options else kind
+    return ", ".join([named, *(f"{name} {value}" for name, value in options.items())])
 
 
 def number(value: Any) -> TypeGuard[float]:

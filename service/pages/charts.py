@@ -100,9 +100,21 @@ def draw_lines(name: str, lines: Mapping[str, Sequence[tuple[int, float]]]) -> C
             joined = "" if kind == "retrained" else path_of(placed)
             drawn.append(Line(kind, joined, dots if not joined or len(dots) <= MOST_DOTS else ()))
     across = [Tick(place(x, y_low)[0], show_count(int(x))) for x in xs if x_low <= x <= x_high]
-    digits = max(len(f"{y:.4g}".partition(".")[2]) for y in ys)
-    up = [Tick(place(x_low, y)[1], f"{y:.{digits}f}" if max(map(abs, ys)) < 1000 else f"{y:.4g}") for y in ys]
+    up = [Tick(place(x_low, y)[1], label) for y, label in zip(ys, label_ticks(ys), strict=True)]
     return Chart(name, drawn, across, up)
+
+
+def label_ticks(ticks: Sequence[float]) -> list[str]:
+    """Ticks in as many digits as tell one from the next.
+
+    >>> label_ticks([2.7274, 2.7276, 2.7278]), label_ticks([0.9, 0.95, 1.0]), label_ticks([123456.0, 123457.0])
+    (['2.7274', '2.7276', '2.7278'], ['0.90', '0.95', '1.00'], ['123456', '123457'])
+    """
+    largest = max(map(abs, ticks))
+    step = math.floor(math.log10((ticks[-1] - ticks[0]) / (len(ticks) - 1)) + 1e-9) if len(ticks) > 1 else 0
+    if largest < 1000:
+        return [f"{tick:.{max(0, -step)}f}" for tick in ticks]
+    return [f"{tick:.{max(4, math.floor(math.log10(largest)) - step + 1)}g}" for tick in ticks]
 
 
 def extent(values: Iterable[float]) -> tuple[float, float]:

@@ -45,6 +45,14 @@ def test_content_type_follows_the_suffix(name: str, content_type: str, stand_in:
     )
 
 
+def test_an_empty_file_is_not_sent(stand_in: StandIn, tmp_path: Path) -> None:
+    for name in ("a.csv", "a.json", "a.parquet"):
+        (tmp_path / name).touch()
+        result = stand_in.run("examples", "add", "churn", str(tmp_path / name))
+        assert (result.exit_code, stand_in.asked) == (1, [])
+        assert f"there is no example in {tmp_path / name}" in result.stderr
+
+
 def test_stdin_needs_a_format(stand_in: StandIn) -> None:
     stand_in.answer(ACCEPTED, status=201)
     assert stand_in.run("examples", "add", "churn", "-", stdin=b"id,y,a\n").exit_code == 1

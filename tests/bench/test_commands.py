@@ -1,0 +1,22 @@
+"""`amend bench`: what the help lists is what there is, and files are asked for only where they are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import PARTS
+from bench.engine import parts
+from bench.paper import run
+
+
+def test_the_help_lists_all_parts() -> None:
+    assert [*PARTS] == [*parts()]
+
+
+def test_only_what_reads_files_asks_for_them(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"--data is missing, with usps.npz, a7a"):
+        run(None, None, tmp_path, seeds=1, only="", processes=1, rows=None)
+    with pytest.raises(SystemExit, match="no part has 'digits-nothing'"):
+        run(None, None, tmp_path, seeds=1, only="digits-nothing", processes=1, rows=None)
