@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml
 PYTEST := $(if $(ALL),AMEND_TEST_ALL=1) OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 # What failed is run once more, alone: some tests kill and wait for real processes, and a busy machine may keep those
 # waiting for too long. Those that pass then are listed as flaky.
-test: setup  ## run the tests; ARGS="-k name" is passed to pytest, ALL=1 runs each on both databases
+test: setup  ## run the tests; ARGS="-k name" is passed to pytest, ALL=1 runs each on both databases, and every case of grids
 	$(PYTEST) -n $(JOBS) $(ARGS) || $(PYTEST) -n 1 --last-failed --last-failed-no-failures none $(ARGS)
 
 check: setup  ## lint, formatting, types, import directions
