@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from starlette.responses import Response
 
 from core.errors import Unsupported
+from core.kprior.model.posterior import Uncertainty
 from core.kprior.model.spec import PredictorSpec, gives_scores, values_of
 from core.versions.queries import LAST
 from service import metrics
@@ -24,6 +25,7 @@ from service.http.table_streams import CONTENT, MEDIA_TYPES, AnswerFormat, strea
 from service.models.endpoints import Name
 from service.parsing import columns
 from service.parsing.targets import Targets
+from service.predictions.predict import require_posterior
 from service.predictions.version_cache import CachedVersion
 from service.threads import work_on
 
@@ -47,12 +49,14 @@ async def predict_table(
     context: ContextDep,
     form: AnswerFormat,
     version: Annotated[int | None, Query(ge=1, le=LAST, description="Missing: the champion.")] = None,
+    uncertainty: Annotated[bool, Query(description="Whether `std` and `interval` are told, too.")] = False,
 ) -> Response:
     """Predict for every row of an Arrow stream or a Parquet file with the champion, or with the version that is named.
 
     It has a column for each feature, or `x`; `y`, `subject`, `weight` and `split` are passed over. The answer has the
     column `id`, if that is there, and row by row `mean`, and `class` of yes/no targets, or `class` and `probabilities`;
-    null where the model's output is not a finite number.
+    with `uncertainty` also `std` and `interval`, which have a field for each class where there are classes; null where
+    the model's output is not a finite number.
     """
     loaded: CachedVersion = await request.app.state.champions.get(name, version, caller)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -65,26 +69,38 @@ async def predict_table(
         table = OPEN[kind](reader, body)
         reader.check_size(table.num_rows)
         ids = columns.text(table.column("id"), reader.where, "id") if "id" in table.column_names else None
-        return ids, loaded.inputs.from_columns(table, reader.where)
+        x = loaded.inputs.from_columns(table, reader.where)
+        if uncertainty:
+            require_posterior(loaded)
+        return ids, x
 
     ids, x = await work_on(body, read)
     about = {"model": name, "version": str(loaded.model.number)}
-    schema = to_table(loaded, np.empty((0, loaded.model.outputs)), None if ids is None else ids[:0]).schema
-    return stream(predict_pieces(name, loaded, x, ids), schema, form, f"{name}-predictions", about)
+    none = np.empty((0, loaded.model.outputs))
+    unsure = Uncertainty(none, none, none) if uncertainty else None
+    schema = to_table(loaded, none, unsure, None if ids is None else ids[:0]).schema
+    return stream(predict_pieces(name, loaded, x, ids, uncertainty), schema, form, f"{name}-predictions", about)
 
 
-def predict_pieces(name: str, loaded: CachedVersion, x: NDArray[Any], ids: pa.StringArray | None) -> Iterator[pa.Table]:
+def predict_pieces(
+    name: str, loaded: CachedVersion, x: NDArray[Any], ids: pa.StringArray | None, uncertainty: bool
+) -> Iterator[pa.Table]:
     rows = max(1, NUMBERS // loaded.model.outputs)
     metrics.count_unseen(name, loaded.inputs.count_other(x))
     for start in range(0, len(x), rows):
         some = x[start : start + rows]
         metrics.PREDICTIONS.inc(len(some))
-        yield to_table(loaded, loaded.model.predict_means(some), None if ids is None else ids[start : start + rows])
+        mean, unsure = loaded.model.assess(some) if uncertainty else (loaded.model.predict_means(some), None)
+        yield to_table(loaded, mean, unsure, None if ids is None else ids[start : start + rows])
 
 
-def to_table(loaded: CachedVersion, mean: NDArray[Any], ids: pa.StringArray | None) -> pa.Table:
+def to_table(
+    loaded: CachedVersion, mean: NDArray[Any], unsure: Uncertainty | None, ids: pa.StringArray | None
+) -> pa.Table:
     """Predicted means (n, K), as `to_predictions` has them, in columns."""
     made = to_columns(loaded.model.spec, mean.astype(np.float64))
+    if unsure is not None:
+        made |= to_uncertainty(loaded.model.spec, unsure)
     return pa.table(made if ids is None else {"id": ids, **made})
 
 
@@ -105,3 +121,22 @@ def to_columns(spec: PredictorSpec, mean: NDArray[np.float64]) -> dict[str, pa.A
     if target["kind"] == "binary":
         means["class"] = pa.array((mean[:, 0] > (0.0 if scores else 0.5)).astype(np.int8), mask=bad)
     return means
+
+
+def to_uncertainty(spec: PredictorSpec, unsure: Uncertainty) -> dict[str, pa.Array]:
+    """
+    >>> found = Uncertainty(np.array([[0.1], [np.nan]]), np.array([[0.2], [0.0]]), np.array([[0.6], [1.0]]))
+    >>> {name: column.to_pylist() for name, column in to_uncertainty({"target": {"kind": "binary"}}, found).items()}
+    {'std': [0.1, None], 'interval': [[0.2, 0.6], None]}
+    """
+    target, bad = spec["target"], ~np.isfinite(np.concatenate(unsure, 1)).all(1)
+    none = pa.array(bad)
+    std, low, high = (array.astype(np.float64) for array in unsure)
+    stds = [pa.array(std[:, k], mask=bad) for k in range(std.shape[1])]
+    ends = [np.stack([low[:, k], high[:, k]], 1).ravel() for k in range(std.shape[1])]
+    intervals = [pa.FixedSizeListArray.from_arrays(pa.array(each), 2, mask=none) for each in ends]
+    if target["kind"] != "classes":
+        return {"std": stds[0], "interval": intervals[0]}
+    names = [str(value) for value in values_of(target)]
+    both = {"std": stds, "interval": intervals}
+    return {name: pa.StructArray.from_arrays(each, names, mask=none) for name, each in both.items()}

@@ -118,14 +118,20 @@ def predict_with(name: str, loaded: CachedVersion, x: NDArray[Any], unsure: bool
 
 def assess(name: str, loaded: CachedVersion, x: NDArray[Any], where: str = WHERE) -> tuple[NDArray[Any], Uncertainty]:
     """The predicted means (n, K), which are finite and counted, and how sure they are."""
-    try:
-        mean, found = loaded.model.assess(x)
-    except NoPosterior as error:
-        message = f"how sure this model is cannot be said: {error}"
-        raise Invalid.at(("uncertainty",), "uncertainty_unsupported", message) from error
+    require_posterior(loaded)
+    mean, found = loaded.model.assess(x)
     require_finite(np.concatenate([mean, *found], 1), where)
     count(name, loaded, x)
     return mean, found
+
+
+def require_posterior(loaded: CachedVersion) -> None:
+    """Invalid, if nobody can say how sure a version is. The first time, this is where it is found out."""
+    try:
+        loaded.posterior()
+    except NoPosterior as error:
+        message = f"how sure this model is cannot be said: {error}"
+        raise Invalid.at(("uncertainty",), "uncertainty_unsupported", message) from error
 
 
 def predict_means(name: str, loaded: CachedVersion, x: NDArray[Any], where: str = WHERE) -> NDArray[Any]:

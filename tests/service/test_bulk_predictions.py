@@ -62,6 +62,8 @@ def test_a_table_is_predicted_as_its_rows_are(stack: Stack, api: httpx.Client, t
     assert found.to_pylist() == [{"id": f"r{i}", **output} for i, output in enumerate(asked["outputs"])]
     named = read(ask(api, name, table.drop_columns(["id", "y"]), kind, version=version))
     assert named.to_pylist() == asked["outputs"]
+    asked = api.post(f"/v1/models/{name}/predictions", json={"inputs": xs, "uncertainty": True}).json()
+    assert read(ask(api, name, table, kind, uncertainty=True)).drop_columns("id").to_pylist() == asked["outputs"]
 
 
 def test_many_rows_are_answered_piece_by_piece(stack: Stack, api: httpx.Client) -> None:

@@ -6,10 +6,12 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pyarrow as pa
 import pytest
 from scipy.special import expit
 
 from amend import Client
+from tests.service.bodies import ARROW, stream
 from tests.service.expect import refused
 from tests.service.test_predictions import TARGETS, X, predict, trained, weights, with_one
 from tests.stack import Stack
@@ -89,6 +91,9 @@ def test_where_nobody_can_say_it_is_refused(stack: Stack, api: httpx.Client) -> 
     assert problem["errors"][0]["loc"] == ["uncertainty"]
     assert "so many weights" in problem["errors"][0]["msg"]
     assert [one["name"] for one in api.get(f"/v2/models/{name}").json()["outputs"]] == ["class", "probabilities"]
+    table = stream(pa.table({"x": X[:2].tolist()}))
+    bulk = f"/v1/models/{name}/predictions/bulk?uncertainty=true"
+    refused(api.post(bulk, content=table, headers={"Content-Type": ARROW}), 422, "uncertainty_unsupported")
     predict(api, name, X[:2].tolist(), uncertainty=False)
     for wrong in ("laplace", 1, None):
         body["uncertainty"] = wrong  # type: ignore[assignment]
