@@ -187,8 +187,8 @@ def change_model(name: Name, body: ModelChange, caller: Admin, context: ContextD
         model = catalog.find(session, name, caller.models, lock=True)
         spec = spec_at(session, model.id, model.spec, model.head)
         new = body.parts() if body.revert is None else [value_before(session, model, body.revert)]
-        added: list[str] = []
-        dropped: list[str] = []
+        added: list[str] | None = None
+        dropped: list[str] | None = None
         for kind, value in new:
             before, spec = spec, with_part(spec, kind, value)
             if kind is ChangeKind.INPUT:

@@ -154,8 +154,10 @@ class ChangeAnswer(BaseModel):
     job: str | None = Field(
         description="Null while there is no version to adapt, and while the model is held: `resume` has it done."
     )
-    added: list[str] = Field([], description="Columns that come with another `input`.")
-    dropped: list[str] = Field([], description="Columns that go: one that is renamed says so, by `was`.")
+    added: list[str] | None = Field(None, exclude_if=is_none, description="Columns that come with another `input`.")
+    dropped: list[str] | None = Field(
+        None, exclude_if=is_none, description="Columns that go with it: one that is renamed says so, by `was`."
+    )
 
 
 class ChangedAnswer(BaseModel):

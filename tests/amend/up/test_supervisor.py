@@ -105,7 +105,7 @@ def test_one_that_does_not_end_in_time_is_killed_with_its_children(small: Callab
     child = up.number_in("child")
     up.process.terminate()
     up.says("part0: did not end in 1 s, and is killed")
-    assert up.process.wait(10) == 0
+    assert up.process.wait(60) == 0
     up.wait_until(lambda: gone(child))
 
 
@@ -115,7 +115,7 @@ def test_they_are_stopped_one_after_the_other(small: Callable[..., Small]) -> No
     for i in range(3):
         up.number_in(f"ready{i}")
     up.process.send_signal(signal.SIGHUP)
-    assert up.process.wait(10) == 0
+    assert up.process.wait(60) == 0
     moments = [up.number_in(str(i)) for i in range(3)]
     assert moments == sorted(moments)
 
@@ -129,7 +129,7 @@ def test_a_second_signal_ends_everything_at_once(small: Callable[..., Small]) ->
     time.sleep(0.6)
     assert up.process.poll() is None
     up.process.send_signal(signal.SIGINT)
-    assert up.process.wait(10) == 1
+    assert up.process.wait(60) == 1
     assert "did not end" not in up.out.read_text()
     up.wait_until(lambda: gone(child))
 
