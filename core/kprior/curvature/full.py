@@ -101,11 +101,10 @@ def glm_hessian(
     f: Tensor,
     weight: Tensor | None = None,
     y: Tensor | None = None,
-    majorant: bool = False,
 ) -> Tensor:
     """sum_i v_i L_i (x) phi_i phi_i' for a GLM, L = h'(f): (n, D), (n, K) -> (K D, K D).
 
-    A kinked loss needs the targets y (n, K); with `majorant`, L is that of a quadratic above it.
+    A kinked loss needs the targets y (n, K).
     """
     if family.kinked and y is None:
         raise ValueError(f"the curvature of the loss {family.name!r} depends on the targets")
@@ -116,8 +115,7 @@ def glm_hessian(
     if K > 1:
         parts = softmax_hessian(phi, family, f, weight)
     else:
-        curvature = family.majorant if majorant else family.curvature
-        variance = family.variance(f) if y is None else curvature(y, f)
+        variance = family.variance(f) if y is None else family.curvature(y, f)
         parts = variance_hessian(phi, variance[:, 0], weight)
     if len(used) == D:
         return parts.reshape(K * D, K * D)

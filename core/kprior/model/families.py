@@ -63,10 +63,6 @@ class Family(ABC):
         """The diagonal of d^2 l/df^2: (n, K), (n, K) -> (n, K)."""
         return self.variance(f)
 
-    def majorant(self, y: Tensor, f: Tensor) -> Tensor:
-        """The curvature of a quadratic that touches the loss at f and is nowhere below it, of a kinked loss: (n, K)."""
-        return self.curvature(y, f)
-
     def slack(self, y: Tensor, f: Tensor) -> Tensor:
         """By how much an output can change before the curvature of a kinked loss does: (n, K), (n, K) -> (n, K)."""
         return torch.full_like(f, torch.inf)

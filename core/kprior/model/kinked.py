@@ -28,9 +28,6 @@ class Kinked(Family):
     def variance(self, f: Tensor) -> Tensor:
         return torch.full_like(f, self.steepness)
 
-    def majorant(self, y: Tensor, f: Tensor) -> Tensor:
-        return self.variance(f)
-
     def secant(self, f: Tensor, shrink: float) -> Tensor:
         return torch.ones_like(f[:, 0])
 
@@ -86,9 +83,6 @@ class Huber(Kinked):
 
     def curvature(self, y: Tensor, f: Tensor) -> Tensor:
         return ((f - y).abs() < self.threshold * (1 - BAND)).to(f)
-
-    def majorant(self, y: Tensor, f: Tensor) -> Tensor:
-        return self.threshold / (f - y).abs().clamp(min=self.threshold)
 
     def slack(self, y: Tensor, f: Tensor) -> Tensor:
         return outside((f - y).abs(), self.threshold)

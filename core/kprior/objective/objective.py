@@ -44,12 +44,8 @@ class Objective:
             value = value + 0.5 * (step * self.curvature.product(step)).sum()
         return value
 
-    def evaluate(
-        self, w: Tensor, cost: Cost, hessian: bool = False, majorant: bool = False
-    ) -> tuple[float, Tensor, Tensor | None]:
+    def evaluate(self, w: Tensor, cost: Cost, hessian: bool = False) -> tuple[float, Tensor, Tensor | None]:
         """Value, gradient and (GLM, on demand) Hessian in one pass over the terms.
-
-        With `majorant` the Hessian is that of a quadratic that is nowhere below the objective (kinked losses).
 
         Returns
         -------
@@ -65,7 +61,7 @@ class Objective:
                 assert isinstance(self.curvature, Full)
                 H = H + self.curvature.matrix
         for term in self.terms:
-            loss = term.evaluate(w, hessian, majorant)
+            loss = term.evaluate(w, hessian)
             value += term.scale * loss.value
             gradient = gradient + term.scale * loss.gradient
             if H is not None:

@@ -108,12 +108,12 @@ class Term:
     def __iter__(self) -> Iterator[EncodedExamples]:
         return chain.from_iterable(self.shards())
 
-    def evaluate(self, w: Tensor, hessian: bool = False, majorant: bool = False) -> Loss:
+    def evaluate(self, w: Tensor, hessian: bool = False) -> Loss:
         """Value, gradient and (GLM, on demand) Hessian of all rows, before the scale.
 
         Rows that are cached are added up shard by shard, too: who adds them up must not matter.
         """
-        total = Loss(self.predictor, w, with_hessian=hessian, temperature=self.temperature, majorant=majorant)
+        total = Loss(self.predictor, w, with_hessian=hessian, temperature=self.temperature)
         if (data := self._distributed(total)) is not None:
             self.count = data.accumulate(total).count
             return total

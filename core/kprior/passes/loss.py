@@ -19,7 +19,7 @@ class Loss(ModelAccumulator):
     """Sums over rows at the weights w: their number, loss and gradient, and on demand more."""
 
     kind = "loss"
-    options: ClassVar[tuple[str, ...]] = ("with_hessian", "careful", "temperature", "majorant")
+    options: ClassVar[tuple[str, ...]] = ("with_hessian", "careful", "temperature")
     tensor_options: ClassVar[tuple[str, ...]] = ("origin",)
 
     def __init__(
@@ -30,16 +30,13 @@ class Loss(ModelAccumulator):
         with_hessian: bool = False,
         careful: bool = False,
         temperature: float = 1.0,
-        majorant: bool = False,
         origin: Tensor | None = None,
     ) -> None:
         """For GLMs: `careful` asks for what rounding may have done to the gradient, `origin` for how far any row's
-        outputs are from where they were at those weights. With `majorant` the Hessian of a kinked loss is that of a
-        quadratic above it.
+        outputs are from where they were at those weights.
         """
         super().__init__(predictor, w)
         self.with_hessian, self.careful, self.temperature, self.origin = with_hessian, careful, temperature, origin
-        self.majorant = majorant
         self.count = 0
         self.value = self.rounding = self.spread = 0.0
         self.gradient = torch.zeros_like(w)
@@ -79,7 +76,7 @@ class Loss(ModelAccumulator):
         self.value += float(loss.sum())
         self.gradient = self.gradient + (residual.T @ z).reshape(-1)
         if self.with_hessian:
-            self.hessian += glm_hessian(z, family, f / T, weight, targets, self.majorant)
+            self.hessian += glm_hessian(z, family, f / T, weight, targets)
         if self.careful:
             self.rounding += gradient_rounding(self.predictor, z, f, targets, self.w, weight)
         if self.origin is not None:

@@ -13,14 +13,18 @@ from core.kprior.model.gauge import shift_directions, without_shift
 from core.kprior.objective.objective import Objective
 from core.kprior.solvers.base import Progress, Solution, SolverError, Training
 
-FALLEN = 1 / 16
-"""The share of a step from which on that is given up, where curvature jumps."""
+STEPS, KINKED_STEPS = 100, 400
+"""Most that are taken; where curvature jumps, each may find a few of the jumps only."""
+LEVEL = 0.1
+"""The share of the slope at its start at which a step is long enough, where curvature jumps."""
 
 
 def newton(
     objective: Objective, start: Tensor, training: Training, cost: Cost, progress: Progress | None = None
 ) -> Solution:
-    """Newton's method with backtracking; one pass over the terms per step."""
+    """Newton's method; one pass over the terms per step, and more where that has to be shortened."""
+    kinked = objective.predictor.family.kinked
+    steps = KINKED_STEPS if kinked else STEPS
     shifts = shift_directions(objective.predictor, objective.delta)
     w = without_shift(start, shifts)
     value, gradient, H = objective.evaluate(w, cost, hessian=True)
@@ -29,7 +33,7 @@ def newton(
         value, gradient, H = objective.evaluate(w, cost, hessian=True)
     if not math.isfinite(value) or not bool(gradient.isfinite().all()):
         raise SolverError("the objective is not finite at the start: check the examples for extreme values")
-    for iteration in range(100):
+    for iteration in range(steps):
         assert H is not None
         if shifts is not None:
             H = H + H.diagonal().mean() * shifts @ shifts.T
@@ -45,22 +49,40 @@ def newton(
             # the step is taken all the same: it costs no pass and squares the error
             return Solution(w + step, True, H)
         t, accepted = 1.0, False
-        kinked = objective.predictor.family.kinked
-        for _ in range(40):
+        for attempt in range(40):
             new_value, new_gradient, new_H = objective.evaluate(w + t * step, cost, hessian=True)
             if new_value <= value - 1e-4 * t * decrement + 1e-12 * abs(value) and bool(new_gradient.isfinite().all()):
                 accepted = True
                 break
-            t /= 2
-            if kinked and t < FALLEN:  # curvature jumps on the way: a quadratic above the objective leads down for sure
-                kinked, t = False, 1.0
-                _, _, above = objective.evaluate(w, cost, hessian=True, majorant=True)
-                assert above is not None
-                step = -torch.cholesky_solve(gradient[:, None], cholesky(above))[:, 0]
-                decrement = -float(gradient @ step)
+            rise = float(new_gradient @ step)
+            level = attempt == 0 and kinked and 0 < rise < math.inf
+            t = find_level(objective, w, step, decrement, rise, cost) if level else t / 2
         if not accepted:
             raise SolverError("Newton's method found no descent: the problem is too ill-conditioned")
         w, value, gradient, H = w + t * step, new_value, new_gradient, new_H
         if progress:
             progress(min(0.95, (iteration + 1) / 12), f"Newton step {iteration + 1}")
-    raise SolverError("no minimum was found in 100 Newton steps: nothing holds the weights where they are")
+    held = bool((objective.delta > 0).all())
+    why = "with so small a penalty it would take more" if held else "nothing holds the weights where they are"
+    raise SolverError(f"no minimum was found in {steps} Newton steps: {why}")
+
+
+def find_level(objective: Objective, w: Tensor, step: Tensor, fall: float, rise: float, cost: Cost) -> float:
+    """The share of a step after which a kinked objective neither falls nor rises much, by passes for its gradient.
+
+    Its slope along the step, -`fall` at the start and `rise` at the end, is made of straight lines and never decreases:
+    between two points on either side of zero a secant leads nearer; the side that stays is halved (Illinois).
+    """
+    low, high, enough, before = 0.0, 1.0, LEVEL * fall, 0
+    for _ in range(60):
+        t = low + (high - low) * fall / (fall + rise)
+        slope = float(objective.evaluate(w + t * step, cost)[1] @ step)
+        if abs(slope) <= enough:
+            return t
+        side = 1 if slope > 0 else -1
+        if side > 0:
+            high, rise, fall = t, slope, fall / 2 if before == side else fall
+        else:
+            low, fall, rise = t, -slope, rise / 2 if before == side else rise
+        before = side
+    return low or high

@@ -80,6 +80,21 @@ def test_a_support_vector_machine_stays_that_of_scikit_learn_on_the_retained_row
     assert distance(found.state, fit_svc(left, 0.5)) <= found.certificate.bound + 1e-6
 
 
+@pytest.mark.parametrize(("n", "dim", "delta"), [(300, 30, 1e-2), (600, 10, 1e-4)])
+def test_classes_that_can_be_told_apart_train_to_the_machine_of_scikit_learn(n: int, dim: int, delta: float) -> None:
+    """With a weak penalty few rows have curvature, and a Newton step passes most kinks."""
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(n, dim, generator=generator, dtype=torch.float64)
+        y = (x @ torch.randn(dim, 1, generator=generator, dtype=torch.float64) > 0).double()
+        data = Examples(torch.arange(n), x, y)
+        found = train(spec_of("squared_hinge", dim, regularizer=l2(delta, True)), [data])
+        assert found.certificate is not None
+        assert found.certificate.relative is not None
+        assert found.certificate.relative <= 1e-5
+        assert relative_distance(found.state, fit_svc(data, delta)) <= 1e-5
+
+
 def test_rows_nearest_to_the_margin_are_remembered() -> None:
     """Those that become support vectors, or cease to be, before all others."""
     data = examples_of("squared_hinge", 2000, 4)

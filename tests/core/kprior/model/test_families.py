@@ -161,7 +161,7 @@ def test_unknown_targets_are_refused(target: dict[str, object], words: str) -> N
     "loss", [{"kind": "squared_hinge"}, {"kind": "huber"}, {"kind": "huber", "threshold": 0.5}], ids=str
 )
 def test_a_kinked_loss_is_a_quadratic_within_its_slack(loss: Any) -> None:
-    """And its slope and curvature are those of the loss; a majorant is nowhere below it."""
+    """And its slope and curvature are those of the loss."""
     target: Any = {"kind": "binary"} if loss["kind"] == "squared_hinge" else {"kind": "number"}
     family = family_of(target, loss)
     generator = torch.Generator().manual_seed(0)
@@ -174,9 +174,6 @@ def test_a_kinked_loss_is_a_quadratic_within_its_slack(loss: Any) -> None:
         step = share * family.slack(y, f).clamp(max=10.0)
         quadratic = (slope * step + family.curvature(y, f) * step**2 / 2)[:, 0]
         torch.testing.assert_close(family.loss(y, f + step) - family.loss(y, f), quadratic)
-    for far in (-3.0, -0.3, 0.3, 3.0):
-        above = (slope * far + family.majorant(y, f) * far**2 / 2)[:, 0]
-        assert bool((family.loss(y, f + far) - family.loss(y, f) <= above + 1e-12).all())
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 import torch
@@ -53,6 +54,18 @@ def test_lbfgs_and_newton_agree(kind: str, penalize_bias: bool) -> None:
     torch.testing.assert_close(mean(f), mean(g), rtol=1e-5, atol=1e-6)
     assert 0 < costs[0].data_passes < costs[1].data_passes
     assert costs[0].backward_passes == 200 * costs[0].data_passes
+
+
+@pytest.mark.parametrize(
+    ("penalize_bias", "why"), [(True, "with so small a penalty it would take more"), (False, "nothing holds")]
+)
+def test_who_gives_up_does_not_blame_a_penalty_that_holds(
+    monkeypatch: pytest.MonkeyPatch, penalize_bias: bool, why: str
+) -> None:
+    monkeypatch.setattr(import_module("core.kprior.solvers.newton"), "STEPS", 1)
+    objective, start = objective_of("binary", penalize_bias, examples_of("binary", 50, 2))
+    with pytest.raises(SolverError, match=why):
+        newton(objective, start, Training(), Cost())
 
 
 @pytest.mark.parametrize("scale", [1e3, 1e6, 1e150])
