@@ -17,7 +17,8 @@ from core.kprior.curvature import Curvature
 from core.kprior.data.codec import Tensors, join_groups, take_group
 from core.kprior.model.predictor import Predictor
 
-SCALARS = ("exact", "reach", "peak", "smallest", "rounding", "mass", "value")
+EPSILON = torch.finfo(torch.float64).eps
+SCALARS = ("exact", "reach", "peak", "smallest", "rounding", "mass", "value", "turnover")
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,21 @@ class Anchor:
 
     value: float = math.nan
     """sum_i l_i(w0), the loss of all rows; not known after some changes."""
+    turnover: float = 0.0
+    """All that went into the value or came out of it since a pass: what its rounding grows with."""
 
     def tangent_value(self, step: Tensor) -> float:
         """The loss of all rows at w0 + step, as the sums have it: of numbers it is what it is."""
         if self.curvature is None:
             return math.nan
         return self.value + float(self.gradient @ step) + float(step @ self.curvature.product(step)) / 2
+
+    def tangent_rounding(self, step: Tensor) -> float:
+        """What rounding can have done to that."""
+        if self.curvature is None:
+            return math.nan
+        on_the_way = float(self.gradient @ step), float(step @ self.curvature.product(step)) / 2
+        return EPSILON * (max(self.turnover, self.value) + sum(abs(part) for part in on_the_way))
 
     @property
     def finite(self) -> bool:

@@ -4,17 +4,21 @@
 
 A penalty of delta/2 |w|^2 is a Gaussian prior of variance 1/delta, and losses are negative log-likelihoods. Those of
 numbers are so with a noise of variance one; what it truly is, s^2, is found from the residuals, and both noise and
-prior are in its units: N(w, s^2 (G + delta)^-1), which is the exact posterior then (as BayesianRidge has it).
+prior are in its units: N(w, s^2 (G + delta)^-1), which is the exact posterior then (as BayesianRidge has it). As s^2 is
+found from so many rows only, less the weights that they decide, numbers have Student's t.
 """
 
 from __future__ import annotations
 
+import math
+
 import torch
+from scipy.special import stdtrit
 from torch import Tensor
 
 from core.kprior.adaptation.dense import hessian_of
 from core.kprior.curvature import Blocks, Full
-from core.kprior.model.posterior import Posterior
+from core.kprior.model.posterior import LEVEL, WIDTH, Posterior
 from core.kprior.passes.last_layer import last_size
 from core.kprior.state import State
 
@@ -23,6 +27,11 @@ LIKELIHOODS = ("bernoulli", "categorical", "gaussian", "poisson")
 
 WIDEST = 4_100
 """Weights of a wide model whose posterior is found: in some seconds, the first time."""
+
+LEAST = 1 - 1e-6
+"""Degrees of freedom from which a noise is found: of less, even the interval of Student's t says nothing."""
+ROUNDED = 0.1
+"""The share of a variance that rounding may have made up."""
 
 
 class NoPosterior(ValueError):
@@ -59,9 +68,10 @@ def laplace(state: State) -> Posterior:
     """
     check_posterior(state)
     family, delta = state.predictor.family, state.regularizer.delta
-    value = state.anchor.tangent_value(state.w - state.anchor.w)
+    step = state.w - state.anchor.w
+    value, lost = state.anchor.tangent_value(step), state.anchor.tangent_rounding(step)
     if state.last_layer is not None:
-        G, value = state.last_layer.curvature.double(), float(state.last_layer.value)
+        G, value, lost = state.last_layer.curvature.double(), float(state.last_layer.value), 0.0
         delta = last_delta(state)
         H = G + torch.diag(delta)
         if family.outputs > 1 and not bool(delta.view(family.outputs, -1)[:, -1].any()):
@@ -78,13 +88,14 @@ def laplace(state: State) -> Posterior:
         raise NoPosterior("its examples do not determine all of its weights, and no penalty does")
     root = torch.linalg.solve_triangular(factor, torch.eye(len(H)).to(H), upper=False)
     decided = len(H) - float(root.square().sum(0) @ delta)  # weights that rows decide, and not the penalty
-    variance, noise = 1.0, 0.0
+    variance, noise, freedom, width = 1.0, 0.0, math.inf, WIDTH
     if isinstance(state.curvature, Blocks):
         variance = sampling_bias(state.curvature, decided, state.count)
     if family.name == "gaussian":
-        noise = residual_variance(value, float(G[-1, -1]), decided)
-        variance *= noise
-    return Posterior.of(root * variance**0.5, family.outputs, noise)
+        freedom = float(G[-1, -1]) - decided
+        noise = residual_variance(value, lost, freedom)
+        variance, width = variance * noise, float(stdtrit(freedom, (1 + LEVEL) / 2))
+    return Posterior.of(root * variance**0.5, family.outputs, noise, freedom, width)
 
 
 class LatePosterior:
@@ -154,11 +165,17 @@ def last_place(H: Tensor, outputs: int) -> Tensor:
     return place
 
 
-def residual_variance(value: float, rows: float, decided: float) -> float:
+def residual_variance(value: float, lost: float, freedom: float) -> float:
     """The variance of numbers around their predictions: squares of residuals, over rows less weights they decide.
 
-    `value` is sum_i v_i r_i^2 / 2, and rows sum_i v_i: the last number of G.
+    `value` is sum_i v_i r_i^2 / 2, `lost` what rounding can have done to it. Rows are sum_i v_i, the last number of G.
     """
-    if not value >= 0 or not rows > decided:
-        raise NoPosterior("what noise its numbers have is not known: too few examples, or none read since it changed")
-    return 2 * value / (rows - decided)
+    if freedom < LEAST:
+        raise NoPosterior("its examples are hardly more than the weights that they decide: none tells its noise")
+    if math.isnan(value):
+        raise NoPosterior("what noise its numbers have is not known: no examples were read since it changed")
+    if value < 0 or lost > ROUNDED * value:
+        raise NoPosterior(
+            "what noise its numbers have was lost in rounding, as far larger ones came or went: retrain it"
+        )
+    return 2 * value / freedom

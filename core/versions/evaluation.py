@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import stdtr
 from torch import Tensor
 
 from core.kprior import Data, Examples, State
@@ -136,9 +137,9 @@ class Evaluation(Accumulator):
         there = f.double().cpu().numpy()
         std = torch.from_numpy(posterior.assess(predictor.family.name, there, phi.double().cpu().numpy()).std)
         off = (chunk.y.double().cpu() - f.double().cpu()) / std
-        level = torch.erf(off.abs() / math.sqrt(2)).nan_to_num(1.0)[:, 0]
-        place = (level * LEVELS).long().clamp(max=LEVELS - 1)
-        self._levels += np.bincount(place.numpy(), weight.numpy(), minlength=LEVELS)
+        level = np.nan_to_num(2 * stdtr(posterior.freedom, off.abs().numpy()) - 1, nan=1.0)[:, 0]
+        place = (level * LEVELS).astype(int).clip(max=LEVELS - 1)
+        self._levels += np.bincount(place, weight.numpy(), minlength=LEVELS)
 
     def add_predictions(self, f: Tensor, mean: Tensor, y: Tensor, weight: Tensor) -> dict[str, Tensor]:
         """Take the predictions for a chunk of examples; what each example adds to the means among the metrics."""

@@ -206,7 +206,9 @@ def recentre(state: State, memory: Examples) -> State:
     curvature = Full(G)
     curvature.clip()
     value = anchor.tangent_value(state.w - anchor.w)
-    moved = Anchor(state.w, gradient - state.regularizer.gradient(state.w), curvature, value=value)
+    moved = Anchor(
+        state.w, gradient - state.regularizer.gradient(state.w), curvature, value=value, turnover=anchor.turnover
+    )
     return move_anchor(state, moved, here.rows)
 
 

@@ -60,6 +60,7 @@ def change_sums(
         rounding=round_up(anchor.rounding + removed.loss.rounding + added.loss.rounding),
         mass=round_up(anchor.mass + removed.mass + added.mass),
         value=anchor.value - removed.loss.value + added.loss.value,
+        turnover=round_up(max(anchor.turnover, anchor.value) + removed.loss.value + added.loss.value),
     )
     H = hessian_of(predictor, regularizer, moved)
     factor, failed = torch.linalg.cholesky_ex(H)

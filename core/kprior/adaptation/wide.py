@@ -39,6 +39,7 @@ def adapt_wide(
     regularizer = new_regularizer(state, change, predictor)
     curvature = None if anchor.curvature is None else anchor.curvature.copy(predictor)
     gradient, rounding, value = anchor.gradient.clone(), anchor.rounding, anchor.value
+    turnover = max(anchor.turnover, anchor.value)
     none = torch.zeros(0, dtype=torch.long)
     keys = {-1.0: [none], 1.0: [none]}
     for sign, moved in ((-1.0, change.removed), (1.0, change.added)):
@@ -50,6 +51,7 @@ def adapt_wide(
             f = phi @ anchor.w.view(predictor.family.outputs, -1).T
             rounding += terms.rounding + feature_blur(predictor, phi, f, y, anchor.w, counts)[0]
             value += sign * terms.value
+            turnover += terms.value
             cost.backward_passes += len(chunk)
             keys[sign].append(chunk.key.cpu())
             if isinstance(curvature, Blocks):
@@ -75,7 +77,8 @@ def adapt_wide(
         w = anchor.w - step * step_length(predictor, step, [rows, *chunks_of(change.added)])
         if not bool(w.isfinite().all()):
             raise SolverError("the weights are not finite any more: check the examples for extreme values")
-    moved_anchor = Anchor(anchor.w, gradient, curvature, anchor.exact, rounding=rounding, value=value)
+    sums = {"rounding": rounding, "value": value, "turnover": turnover}
+    moved_anchor = Anchor(anchor.w, gradient, curvature, anchor.exact, **sums)
     spec = change.regularizer or state.regularizer_spec
     removed, added = chunks_of(change.removed), chunks_of(change.added)
     surrogate = change_surrogate(state.surrogate, predictor, anchor.w, removed, added)

@@ -21,7 +21,7 @@ Array = NDArray[Any]
 LEVEL = 0.95
 """The share of the posterior that an interval holds."""
 WIDTH = 1.959963984540054
-"""Deviations to either side that hold it."""
+"""Deviations to either side that hold it, of a Gaussian."""
 SLAB = 256
 """Rows of the root that are multiplied at once: beside its diagonal, half of it is zero and is left out."""
 MANY, SKETCH = 640, 320
@@ -39,7 +39,7 @@ class Uncertainty(NamedTuple):
     """Of predicted means (n, K): (n, K) each."""
 
     std: Array
-    """Standard deviations."""
+    """Standard deviations; of Student's t, its scale."""
     low: Array
     high: Array
     """Ends of the intervals that hold LEVEL."""
@@ -54,15 +54,21 @@ class Posterior:
     where outputs are compared: what they have in common may be far more than their difference."""
     outputs: int
     noise: float = 0.0
+    freedom: float = math.inf
+    """Degrees of freedom that the noise was found from: numbers have Student's t."""
+    width: float = WIDTH
+    """Deviations to either side that hold LEVEL of it."""
 
     @classmethod
-    def of(cls, root: Tensor, outputs: int, noise: float = 0.0) -> Posterior:
+    def of(
+        cls, root: Tensor, outputs: int, noise: float = 0.0, freedom: float = math.inf, width: float = WIDTH
+    ) -> Posterior:
         """From R: the inverse of the precision's Cholesky factor."""
         root = root.cpu()
         if outputs == 1 and len(root) > MANY:
             root = projection(len(root)) @ root.double()
         root = root.float() if outputs == 1 else root.double()
-        return cls(np.ascontiguousarray(root.numpy()), outputs, noise)
+        return cls(np.ascontiguousarray(root.numpy()), outputs, noise, freedom, width)
 
     def covariance(self, phi: Array) -> Array:
         """Of the outputs of rows with features (n, D): (n, K, K)."""
@@ -96,7 +102,7 @@ class Posterior:
         spread = np.sqrt(self.variance(phi.astype(np.float32)))[:, None]
         if family == "gaussian":
             std = np.sqrt(spread**2 + self.noise)
-            return Uncertainty(std, f - WIDTH * std, f + WIDTH * std)
+            return Uncertainty(std, f - self.width * std, f + self.width * std)
         with np.errstate(over="ignore"):
             if family == "poisson":  # of a log-normal
                 low, high = np.exp(f - WIDTH * spread), np.exp(f + WIDTH * spread)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit, logsumexp, softmax
 from scipy.stats import norm
+from scipy.stats import t as student
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.linear_model import BayesianRidge
@@ -95,11 +96,47 @@ def test_numbers_are_as_sure_as_bayesian_ridge_says() -> None:
     exact = BayesianRidge(fit_intercept=False, max_iter=1000, tol=1e-10)
     exact.fit(design_matrix(data.x, LINEAR), data.y[:, 0].numpy())
     spec = spec_of("number", 3, LINEAR, l2(exact.lambda_ / exact.alpha_, penalize_bias=True))
-    found = assess(train(spec, [data]).state, unseen.x)  # type: ignore[arg-type]
+    state = train(spec, [data]).state  # type: ignore[arg-type]
+    found, width = assess(state, unseen.x), student.ppf(0.975, 196)
     mean, std = exact.predict(design_matrix(unseen.x, LINEAR), return_std=True)
     assert np.allclose(found.std[:, 0], std, rtol=0.01)
     ends = np.hstack([found.low, found.high])
-    assert np.allclose(ends, np.stack([mean - WIDTH * std, mean + WIDTH * std], 1), rtol=0.01, atol=0.01)
+    assert np.allclose(ends, np.stack([mean - width * std, mean + width * std], 1), rtol=0.01, atol=0.01)
+
+
+@settings(max_examples=20)
+@given(n=st.integers(4, 12), seed=st.integers(0, 1000))
+def test_of_few_rows_the_interval_of_a_number_is_that_of_least_squares(n: int, seed: int) -> None:
+    """The textbook's, which holds 95 % whatever n is: by Student's t."""
+    rng = np.random.default_rng(seed)
+    data = Examples(
+        torch.arange(n), torch.from_numpy(rng.standard_normal((n, 2))), torch.from_numpy(rng.random((n, 1)))
+    )
+    phi, y = design_matrix(data.x, LINEAR), data.y[:, 0].numpy()
+    found = assess(train(spec_of("number", 2, LINEAR, l2(1e-9)), [data]).state, data.x)  # type: ignore[arg-type]
+    residuals = y - phi @ np.linalg.lstsq(phi, y)[0]
+    leverage = np.einsum("nd,de,ne->n", phi, np.linalg.inv(phi.T @ phi), phi)
+    std = np.sqrt(residuals @ residuals / (n - 3) * (1 + leverage))
+    assert np.allclose((found.high - found.low)[:, 0], 2 * student.ppf(0.975, n - 3) * std, rtol=1e-3)
+    assert np.allclose(found.std[:, 0], std, rtol=1e-3)
+
+
+def test_a_number_says_nothing_where_its_noise_is_not_known() -> None:
+    data = examples_of("number", 200, 2, 1)
+    spec = spec_of("number", 2, LINEAR, l2(1e-3))
+    few = train(spec, [rows(data, 0, 3)]).state  # type: ignore[arg-type]
+    with pytest.raises(NoPosterior, match="hardly more than the weights"):
+        laplace(few)
+    base = train(spec, [data])  # type: ignore[arg-type]
+    for size, told in ((1e3, True), (1e9, False)):
+        outlier = Examples(torch.tensor([999]), torch.ones(1, 2).double(), torch.tensor([[size]]).double())
+        came = adapt(base.state, base.memory, [AddData([outlier])])
+        state = State.from_bytes(adapt(came.state, came.memory, [RemoveData([outlier])]).state.to_bytes())
+        if told:
+            assert laplace(state).noise == pytest.approx(laplace(base.state).noise, rel=1e-6)
+        else:
+            with pytest.raises(NoPosterior, match="lost in rounding"):
+                laplace(state)
 
 
 def test_a_kernel_is_as_unsure_as_the_exact_gaussian_process() -> None:

@@ -68,7 +68,8 @@ def change_input(
     gradient = (anchor.gradient + anchor.curvature.product(step)).view(K, -1) @ M.T
     G = torch.einsum("ad,kdle,be->kalb", M, anchor.curvature.matrix.view(K, M.shape[1], K, -1), M)
     value = anchor.tangent_value(step)
-    moved = Anchor(w0, gradient.reshape(-1), Full(G.reshape(new.size, new.size)), value=value)
+    G = G.reshape(new.size, new.size)
+    moved = Anchor(w0, gradient.reshape(-1), Full(G), value=value, turnover=anchor.turnover)
     kept = align(state, memory)
     rows = convert_rows(kept, task.conversion)
     if follows or isinstance(old.family, Gaussian):
