@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from scipy.special import expit
+from scipy.stats import t as student
 
 from amend import Client
 from tests.service.bodies import ARROW, stream
@@ -41,10 +42,11 @@ def test_intervals_are_what_the_downloaded_curvature_says(stack: Stack, api: htt
     interval = np.array([output["interval"] for output in outputs])
     if kind == "number":
         curvature = tensors["anchor.curvature.matrix"]
-        noise = ((f - ys) ** 2).sum() / (len(X) - np.trace(covariance @ curvature))
+        freedom = len(X) - np.trace(covariance @ curvature)
+        noise, width = ((f - ys) ** 2).sum() / freedom, student.ppf(0.975, freedom)
         std = np.sqrt(noise * (1 + variance))
         np.testing.assert_allclose([o["std"] for o in outputs], std, rtol=1e-4)
-        np.testing.assert_allclose(interval, np.stack([f - WIDTH * std, f + WIDTH * std], 1), rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(interval, np.stack([f - width * std, f + width * std], 1), rtol=1e-3, atol=1e-4)
         return
     reach = WIDTH * np.sqrt(variance)
     mean = expit if kind == "binary" else np.exp

@@ -18,9 +18,10 @@ from sklearn.linear_model import BayesianRidge
 from torch import nn
 
 from core.inference.loaded_model import LoadedModel
-from core.kprior import AddData, ChangeRegularizer, Examples, RemoveData, State, adapt, draw_from, train
+from core.kprior import AddData, ChangeRegularizer, Examples, RemoveData, State, adapt, certify, draw_from, train
+from core.kprior.curvature import Blocks
 from core.kprior.model.posterior import WIDTH, Uncertainty, assess_classes, assess_logits
-from core.kprior.posterior import LatePosterior, NoPosterior, laplace
+from core.kprior.posterior import LatePosterior, NoPosterior, laplace, sampling_bias
 from core.kprior.solvers import Training
 from core.kprior.variational import adapt_variational
 from tests.core.kprior.oracles import deltas_of, derivatives, design_matrix
@@ -251,6 +252,30 @@ def test_a_wide_model_is_about_as_sure_as_its_whole_curvature_says() -> None:
     ratio = np.sqrt(laplace(state).covariance(new.numpy())[:, 0, 0]) / truth.numpy()
     assert float(ratio.mean()) == pytest.approx(1, abs=0.03)
     assert np.abs(ratio - 1).max() <= 0.2
+
+
+def test_an_estimate_is_worth_as_many_rows_as_count_alike() -> None:
+    drawn, weight = torch.tensor([[7, 7, 7, 8, 9, -1]]), torch.tensor([[1.0, 1.0, 1.0, 1.0, 1.0, 0.0]])
+    blocks = Blocks(torch.zeros(1, 1, 1), drawn, weight, torch.tensor(10.0))
+    assert sampling_bias(blocks, 1.0, 10) == pytest.approx(1 - 0.7 * 1.0 / (25 / 11))
+    assert sampling_bias(blocks, 3.0, 3) == 1  # all of them were drawn
+    with pytest.raises(NoPosterior, match="few count for most"):
+        sampling_bias(blocks, 3.0, 10)
+
+
+def test_where_weights_moved_far_without_a_pass_nobody_says_how_sure_they_are() -> None:
+    """Those that a model is wrong about go, and it becomes sure: its curvature is not that of its anchor any more."""
+    data = examples_of("binary", 300, 2, 1)
+    spec = spec_of("binary", 2, LINEAR, l2(1.0))
+    base = train(spec, [data], policy=EVERYTHING)  # type: ignore[arg-type]
+    f = base.state.predictor.outputs(base.state.w, data.x)[:, 0]
+    order = (f * (2 * data.y[:, 0] - 1)).argsort()
+    moved = adapt(base.state, base.memory, [RemoveData([data.take(order[:60])])], policy=EVERYTHING)
+    with pytest.raises(NoPosterior, match="moved far"):
+        laplace(moved.state)
+    left = data.take(order[60:])
+    read, exact = certify(moved.state, moved.memory, [left]).state, train(spec, [left]).state  # type: ignore[arg-type]
+    assert np.allclose(assess(read, data.x).std, assess(exact, data.x).std, rtol=0.02)
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
