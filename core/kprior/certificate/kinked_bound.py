@@ -17,7 +17,9 @@ k'v + |v|_A^2 within t. Hence
 the retrain cannot be further than t, since the slope would be positive there. Where no row of E can gain or lose
 curvature within t, F is a quadratic there, and v = -A^-1 k itself. This is the bound by strong convexity with the
 curvature that is sure to be there, so that a bias without a penalty is held by the rows. Where every weight has a
-penalty of at least delta, |v| <= |k| / delta holds whatever passes a kink.
+penalty of at least delta, |v| <= |k| / delta holds whatever passes a kink; and where k is not known, since w is too far
+from w0, the gradient k0 there still says that the retrain w0 + u has delta |u|^2 <= -k0'u: it is in the ball around
+w0 - k0 / (2 delta) on whose surface w0 lies.
 
 `t` is found by trying: twice what n asks for, as long as there is room.
 """
@@ -26,6 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -67,10 +70,12 @@ def kinked_bound(
     if not anchor.exact or not bool(k.isfinite().all()) or not math.isfinite(error):
         return unknown
     spread = min(limit, math.sqrt(anchor.reach) * float((factor.T @ d).norm()) * SLACK) if moved else 0.0
+    ridge = float(regularizer.delta.min())
+    far = ball_around(anchor, regularizer, ridge, d) if ridge > 0 else math.inf
     if not spread < 1:  # a row that is not at hand may have passed a kink: not even the gradient is known
-        return unknown
-    norm, ridge = float(k.norm()) + error, float(regularizer.delta.min())
-    plain = AnchoredBound(norm / ridge if ridge > 0 else math.inf, norm, nothing, math.inf, factor)
+        return replace(unknown, distance=far)
+    norm = float(k.norm()) + error
+    plain = AnchoredBound(min(norm / ridge, far) if ridge > 0 else math.inf, norm, nothing, math.inf, factor)
     if not hessian_blur(anchor, regularizer) < 0.5:
         return plain
     room = (1 - spread) / (math.sqrt(anchor.reach) * SLACK) if anchor.reach > 0 else math.inf
@@ -89,6 +94,13 @@ def kinked_bound(
             return plain
         radius = 2 * found.needed
     return plain
+
+
+def ball_around(anchor: Anchor, regularizer: L2, ridge: float, d: Tensor) -> float:
+    """How far from w0 + d anything can be in the ball that the gradient at the anchor tells of."""
+    k0 = anchor.gradient + regularizer.gradient(anchor.w)
+    error = 4 * EPSILON * (2 * anchor.rounding + float(regularizer.magnitude(anchor.w).sum()))
+    return float((d + k0 / (2 * ridge)).norm()) + (float(k0.norm()) / 2 + error) / ridge
 
 
 class HeldCurvature:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from core.kprior.certificate.certificate import Measurement
@@ -152,7 +153,7 @@ def refine(
     """
     if rounds < 1:
         raise ValueError("rounds must be at least 1")
-    cost, best = Cost(), None
+    cost, best, sure = Cost(), None, None
     if is_wide(state.predictor):
         with cost.timed():
             most = max(rounds, WIDE_PASSES)
@@ -182,14 +183,13 @@ def refine(
             # the step went too far: most of the way back
             state, memory = replace(best.state, w=best.state.w + (state.w - best.state.w) / 8), best.memory
             continue
-        best = measured
+        best, sure = measured, closest(measured, sure)
         refined, there = measured.refined, measured.refined_certificate
         if refined is None or there is None:
-            return replace(measured, cost=cost)
+            return ended(sure, passes, cost)
         if there.meets(tolerance) or passes == rounds:
-            if measured.certificate.meets(tolerance) and not there.meets(tolerance):
-                return replace(measured, refined=None, refined_certificate=None, cost=cost)
-            return Measurement(there, refined, measured.memory, None, None, cost)
+            last = Measurement(there, refined, measured.memory, None, None, cost)
+            return last if there.meets(tolerance) else ended(closest(last, sure), passes, cost)
         state, memory = refined, measured.memory
         few = min(GRADIENT_PASSES, rounds - passes - 1)
         if few > 0 and not forced:
@@ -199,5 +199,17 @@ def refine(
             passes += nearer.cost.data_passes
             if nearer.certificate.meets(tolerance):
                 return replace(nearer, certificate=replace(nearer.certificate, passes=passes), cost=cost)
-    assert best is not None
-    return replace(best, cost=cost)
+    assert sure is not None
+    return ended(sure, passes, cost)
+
+
+def closest(last: Measurement, before: Measurement | None) -> Measurement:
+    """That of the smaller bound, which a lower objective need not have far from the retrain; the last, if none has."""
+    found = [last] if before is None else [last, before]
+    return min(found, key=lambda each: math.inf if each.certificate.bound is None else each.certificate.bound)
+
+
+def ended(found: Measurement, passes: int, cost: Cost) -> Measurement:
+    """What refinement ends with, after so many passes."""
+    certificate = replace(found.certificate, passes=passes)
+    return replace(found, certificate=certificate, refined=None, refined_certificate=None, cost=cost)

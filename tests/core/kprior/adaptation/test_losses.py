@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from core.kprior import (
     RemoveData,
     Task,
     adapt,
+    adopt,
     refine,
     train,
 )
@@ -164,6 +166,27 @@ def test_passes_lead_from_a_small_memory_to_the_retrain_with_another_loss(
     assert found.certificate.relative <= 1e-4
     truth = oracles.retrain(spec_of(pair[1], 3, regularizer=regularizer), left)
     assert distance(found.state, truth) <= found.certificate.bound + 1e-9
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 2**20), kind=st.sampled_from(list(KINKED)), away=st.floats(1.0, 20.0))
+def test_from_far_away_each_bound_is_finite_and_covers_the_retrain(seed: int, kind: str, away: float) -> None:
+    """All weights are penalised: whatever passes a kink, the penalty holds them."""
+    data = examples_of(kind, 120, 3, seed)
+    spec = spec_of(kind, 3, regularizer=l2(1.0, True))
+    truth = oracles.retrain(spec, data)
+    far = truth + away * torch.randn(4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    start = adopt(spec, far, [data], 120, policy=TENTH)
+    for rounds in (1, 2, 4):
+        found = refine(start.state, start.memory, [data], tolerance=1e-8, rounds=rounds, policy=TENTH)
+        assert found.certificate.bound is not None
+        assert found.certificate.bound < math.inf
+        assert distance(found.state, truth) <= found.certificate.bound + 1e-9
+    gone = rows(data, 0, 10)
+    adapted = adapt(start.state, start.memory, [RemoveData([gone])], policy=TENTH)
+    assert adapted.certificate is not None
+    assert adapted.certificate.bound is not None
+    assert distance(adapted.state, oracles.retrain(spec, without(data, gone))) <= adapted.certificate.bound < math.inf
 
 
 def test_another_threshold_is_another_loss() -> None:
