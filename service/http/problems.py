@@ -132,6 +132,8 @@ def place_in(body: Any, problem: dict[str, Any]) -> list[str | int]:
     place: list[str | int] = []
     for i, step in enumerate(steps):
         there = isinstance(step, int) if isinstance(body, list) else isinstance(body, dict) and step in body
+        if there and isinstance(body, dict) and not isinstance(body[step], dict | list) and steps[i + 1 :][:1]:
+            there = steps[i + 1] not in body  # else an alternative has the name of one of its own fields
         if there:
             body = body[step] if isinstance(body, dict) or step < len(body) else None
         if there or (i == len(steps) - 1 and problem["type"] == "missing"):

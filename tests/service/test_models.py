@@ -88,6 +88,7 @@ def test_a_new_model_is_described_with_all_its_defaults(stack: Stack, api: httpx
         "champion": None,
         "pending": 0,
         "held": None,
+        "withdrawn": False,
         "mlflow": None,
     }
 
