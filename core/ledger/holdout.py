@@ -8,7 +8,6 @@ left less than half of what it could be, the past is read again. Called by the w
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,16 +15,13 @@ from functools import cached_property
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from core.database import Database
 from core.kprior import Examples
-from core.kprior.data.partitioned import PartitionedData
 from core.kprior.memory.sampling import uniform
 from core.kprior.model.spec import Spec
 from core.ledger import bulk
-from core.ledger.layouts import Layout
-from core.ledger.passes import IN_FORCE, NOT_REMOVED, read_positions, split_span
+from core.ledger.passes import IN_FORCE, NOT_REMOVED, LedgerRows
 from core.ledger.queries import batched
 from core.tables.ledger import HAS_CONTENT, HoldoutSample
 from core.tables.models import Model
@@ -66,29 +62,12 @@ class Sample:
         return replace(self, threshold=threshold, positions=np.sort(rows).tobytes())
 
 
-class SampledRows(PartitionedData):
+class SampledRows(LedgerRows):
     """Those rows of a sample that are in force at a position, chunk by chunk, anew on every iteration."""
 
     def __init__(self, database: Database, model_id: int, spec: Spec, at: int, rows: Positions) -> None:
-        self.database, self.model_id, self.spec, self.at = database, model_id, spec, at
-        self.positions = rows[rows <= at]
-        self.span = range(len(self.positions))
-        """Which of the positions are read."""
-        with database.read() as session:
-            self.layout = Layout.at(session, model_id, spec, at)
-
-    def shards(self) -> list[SampledRows]:
-        return [self.narrow(span) for span in split_span(self.span, self.layout.chunk)] or [self]
-
-    def narrow(self, span: range) -> SampledRows:
-        """The same, some of the rows alone."""
-        part = copy.copy(self)
-        part.span = span
-        return part
-
-    def rows(self, key: Tensor) -> Examples:
-        with self.database.read() as session:
-            return read_positions(session, self.model_id, self.spec, key.tolist(), self.at)
+        self.positions = rows[rows <= at]  # the span says which of them are read
+        super().__init__(database, model_id, spec, at, range(len(self.positions)))
 
     def __iter__(self) -> Iterator[Examples]:
         for some in batched(self.positions[self.span.start : self.span.stop].tolist(), self.layout.chunk):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from typing import Self
 
 from sqlalchemy.orm import Session
 from torch import Tensor
@@ -33,7 +34,35 @@ ADDED = f"position > :since AND {IN_FORCE}"
 REMOVED = "position <= :since"
 
 
-class Pass(PartitionedData):
+class LedgerRows(PartitionedData):
+    """Examples of a model as a position has them, in a span that can be cut into shards."""
+
+    def __init__(self, database: Database, model_id: int, spec: Spec, at: int, span: range) -> None:
+        self.database, self.model_id, self.spec, self.span = database, model_id, spec, span
+        self.at = at
+        """The position whose spec it is."""
+        with database.read() as session:
+            self.layout = Layout.at(session, model_id, spec, at)
+
+    def shards(self) -> list[Self]:
+        """Shards of the span: a power of two of chunks, as small as makes them few enough.
+
+        The ledger alone decides, so sums over them are the same wherever each of them is read.
+        """
+        return [self.narrow(span) for span in split_span(self.span, self.layout.chunk)] or [self]
+
+    def narrow(self, span: range) -> Self:
+        """The same, over a part of the span alone."""
+        part = copy.copy(self)
+        part.span = span
+        return part
+
+    def rows(self, key: Tensor) -> Examples:
+        with self.database.read() as session:
+            return read_positions(session, self.model_id, self.spec, key.tolist(), self.at)
+
+
+class Pass(LedgerRows):
     """Examples that meet a condition, chunk by chunk, anew on every iteration."""
 
     def __init__(
@@ -47,16 +76,11 @@ class Pass(PartitionedData):
         by: str = "position",
         **values: int,
     ) -> None:
-        self.database, self.model_id, self.spec = database, model_id, spec
-        self.at = span.stop
-        """The position whose spec it is."""
-        with database.read() as session:
-            self.layout = Layout.at(session, model_id, spec, self.at)
+        # positions of the example, or of its removal, that can meet the condition: each after one of the span
+        super().__init__(database, model_id, spec, span.stop, span)
         window = f"{by} > :after AND {by} <= :until"
         self.where = f"model_id = :model AND holdout = :holdout AND {window} AND {where} AND {HAS_CONTENT}"
         self.values = {"model": model_id, "holdout": holdout, **values}
-        self.span = span
-        """The positions (of the example, or of its removal) that can meet the condition, each after one of these."""
 
     def __iter__(self) -> Iterator[Examples]:
         # a window of positions, not of rows: the database need neither sort nor count
@@ -67,23 +91,6 @@ class Pass(PartitionedData):
                 rows = bulk.select(session, self.where, values, self.layout.stored_dtype)
             if len(rows):
                 yield self.layout.examples(rows)
-
-    def shards(self) -> list[Pass]:
-        """Shards of positions: a power of two of chunks, as small as makes them few enough.
-
-        The ledger alone decides, so sums over them are the same wherever each of them is read.
-        """
-        return [self.narrow(span) for span in split_span(self.span, self.layout.chunk)] or [self]
-
-    def narrow(self, span: range) -> Pass:
-        """The same, over some of the positions alone."""
-        part = copy.copy(self)
-        part.span = span
-        return part
-
-    def rows(self, key: Tensor) -> Examples:
-        with self.database.read() as session:
-            return read_positions(session, self.model_id, self.spec, key.tolist(), self.at)
 
 
 def split_span(span: range, chunk: int) -> list[range]:

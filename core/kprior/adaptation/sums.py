@@ -120,8 +120,7 @@ class RowSums:
             phi, weight = predictor.features(chunk.x), predictor.weigh(chunk)
             y = chunk.y.to(phi)
             loss.add_encoded(phi, y, weight)
-            f = phi @ w.view(predictor.family.outputs, -1).T
-            off, bent = feature_blur(predictor, phi, f, y, w, weight)
+            off, bent = feature_blur(predictor, phi, y, w, weight)
             loss.rounding, blur = loss.rounding + off / (4 * EPSILON), blur + bent
             numbers += phi.numel()
             if numbers <= EXACT_NUMBERS:

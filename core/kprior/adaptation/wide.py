@@ -48,8 +48,7 @@ def adapt_wide(
             terms.add(chunk)
             gradient += sign * terms.gradient.reshape(-1)
             phi, y, counts = predictor.features(chunk.x), chunk.y.to(anchor.w), predictor.weigh(chunk)
-            f = phi @ anchor.w.view(predictor.family.outputs, -1).T
-            rounding += terms.rounding + feature_blur(predictor, phi, f, y, anchor.w, counts)[0]
+            rounding += terms.rounding + feature_blur(predictor, phi, y, anchor.w, counts)[0]
             value += sign * terms.value
             turnover += terms.value
             cost.backward_passes += len(chunk)

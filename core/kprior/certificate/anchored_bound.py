@@ -97,6 +97,12 @@ def known_gradient(
     return gradient
 
 
+def gradient_error(anchor: Anchor, regularizer: L2, w: Tensor) -> float:
+    """What rounding can have done to k. Exact rows are rounded twice: at the anchor and at w."""
+    moved = anchor.mass * float((w - anchor.w).norm())
+    return 4 * EPSILON * (2 * anchor.rounding + float(regularizer.magnitude(w).sum()) + moved)
+
+
 @dataclass(frozen=True)
 class AnchoredBound:
     """What can be said of weights w without a pass over the data."""
@@ -149,10 +155,8 @@ class Movement:
         outside = math.sqrt(max(0.0, outside) + 4 * EPSILON * anchor.mass * float(d @ d))
         whole = math.sqrt(curved + float((regularizer.delta * d * d).sum()))
         spread = min(limit, c * math.sqrt(anchor.reach) * whole) if anchor.reach > 0 else 0.0
-        # exact rows are rounded twice: at the anchor and at w
-        size = 2 * anchor.rounding + float(regularizer.magnitude(w).sum()) + anchor.mass * float(d.norm())
-        k = known_gradient(predictor, anchor, regularizer, exact, w)
-        return cls(k, spread, c * widest, bend(spread) * outside, 4 * EPSILON * size)
+        k, error = known_gradient(predictor, anchor, regularizer, exact, w), gradient_error(anchor, regularizer, w)
+        return cls(k, spread, c * widest, bend(spread) * outside, error)
 
 
 def anchored_bound(

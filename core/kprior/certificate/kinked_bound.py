@@ -34,7 +34,13 @@ import torch
 from torch import Tensor
 
 from core.kprior.anchor import Anchor
-from core.kprior.certificate.anchored_bound import AnchoredBound, ExactRows, hessian_blur, known_gradient
+from core.kprior.certificate.anchored_bound import (
+    AnchoredBound,
+    ExactRows,
+    gradient_error,
+    hessian_blur,
+    known_gradient,
+)
 from core.kprior.curvature import Full
 from core.kprior.curvature.full import variance_hessian
 from core.kprior.model.predictor import Predictor
@@ -63,8 +69,7 @@ def kinked_bound(
     assert isinstance(anchor.curvature, Full)
     d = w - anchor.w
     k = known_gradient(predictor, anchor, regularizer, exact, w)
-    size = 2 * anchor.rounding + float(regularizer.magnitude(w).sum()) + anchor.mass * float(d.norm())
-    error, moved = 4 * EPSILON * size, bool(d.any())
+    error, moved = gradient_error(anchor, regularizer, w), bool(d.any())
     nothing = torch.zeros_like(w)
     unknown = AnchoredBound(math.inf, math.inf, nothing, math.inf, factor)
     if not anchor.exact or not bool(k.isfinite().all()) or not math.isfinite(error):

@@ -31,7 +31,7 @@ def round_up(value: float) -> float:
 
 
 def feature_blur(
-    predictor: Predictor, phi: Tensor, f: Tensor, y: Tensor, w: Tensor, weight: Tensor | None = None
+    predictor: Predictor, phi: Tensor, y: Tensor, w: Tensor, weight: Tensor | None = None
 ) -> tuple[float, float]:
     """What it can do to a gradient and to a Hessian that rows which come or go had other features in another batch.
 
@@ -41,6 +41,7 @@ def feature_blur(
     if not blur:
         return 0.0, 0.0
     family, length = predictor.family, phi.norm(dim=1)
+    f = phi @ w.view(family.outputs, -1).T
     steep = family.variance(f).sum(1)
     gradient = blur * (family.residual(y, f).norm(dim=1) + steep * length * w.norm())
     hessian = 2 * blur * steep * length
