@@ -30,8 +30,8 @@ SMALL_BYTES = 64 * 2**20
 NOT_REMOVED = "(removed IS NULL OR removed > :at)"
 IN_FORCE = f"position <= :at AND {NOT_REMOVED}"
 ADDED = f"position > :since AND {IN_FORCE}"
-# one added and removed inside the range cancels out
-REMOVED = "position <= :since"
+# one added and removed inside the range cancels out; the plus keeps SQLite from walking through all positions before it
+REMOVED = "+position <= :since"
 
 
 class LedgerRows(PartitionedData):

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from sqlalchemy import text
 
 from core import ledger
 from core.database import Database
@@ -68,6 +69,19 @@ def test_a_past_position_is_read_as_it_was(database: Database, model: Model) -> 
     add(database, model, [Row("a", y=1.0, split=False)])
     assert contents(passes.read_in_force(database, model.id, model.spec, 2)) == before
     assert contents(passes.read_in_force(database, model.id, model.spec, 0)) == {}
+
+
+def test_a_change_is_found_without_reading_what_was_there_before(database: Database, model: Model) -> None:
+    if not database.sqlite:
+        return  # PostgreSQL chooses by its statistics
+    for found, key in (
+        (passes.read_added(database, model.id, model.spec, 5, 9), "position>? AND position<?"),
+        (passes.read_removed(database, model.id, model.spec, 5, 9), "removed>? AND removed<?"),
+    ):
+        with database.engine.connect() as connection:
+            query = text(f"EXPLAIN QUERY PLAN SELECT y FROM examples WHERE {found.where}")
+            [plan] = connection.execute(query, {**found.values, "after": 5, "until": 9})
+        assert f"(model_id=? AND {key})" in plan[-1]
 
 
 def test_added_and_removed_are_the_difference_of_two_positions(database: Database, model: Model) -> None:
