@@ -16,8 +16,8 @@ from torch import Tensor
 from core.kprior.curvature import Curvature
 from core.kprior.data.codec import Tensors, join_groups, take_group
 from core.kprior.model.predictor import Predictor
+from core.kprior.passes.rounding_error import EPSILON
 
-EPSILON = torch.finfo(torch.float64).eps
 SCALARS = ("exact", "reach", "peak", "smallest", "rounding", "mass", "value", "turnover")
 
 

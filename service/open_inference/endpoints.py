@@ -23,7 +23,7 @@ from service.http.auth import AuthenticatedRoute, Caller, CheckedRoute, Reader
 from service.http.json_bodies import JSON_BYTES
 from service.http.problems import problem_responses
 from service.models.endpoints import Name
-from service.open_inference import tensors
+from service.open_inference import input_tensors, metadata, output_tensors
 from service.open_inference.schemas import (
     BODY,
     InferenceAnswer,
@@ -96,7 +96,7 @@ def metadata_of(request: Request, context: Context, name: str, n: int | None, ca
         spec = spec_at(session, model.id, model.spec, position)
         versions = [str(number) for number in numbers_in_use(session, model.id)]
     given = (
-        tensors.metadata_of_output(spec)
+        metadata.metadata_of_output(spec)
         if number is None
         else outputs_of(request.app.state.champions.find(name, number, caller))
     )
@@ -108,14 +108,14 @@ def metadata_of(request: Request, context: Context, name: str, n: int | None, ca
         name=name,
         versions=versions,
         platform="amend",
-        inputs=described(tensors.metadata_of_input(spec["input"])),
+        inputs=described(metadata.metadata_of_input(spec["input"])),
         outputs=described(given),
     )
 
 
 def outputs_of(loaded: CachedVersion) -> list[tuple[str, str, list[int]]]:
     """All outputs that a version has, those that are given only if they are named among them."""
-    given, unsure = (of(loaded.model.spec) for of in (tensors.metadata_of_output, tensors.metadata_of_uncertainty))
+    given, unsure = (of(loaded.model.spec) for of in (metadata.metadata_of_output, metadata.metadata_of_uncertainty))
     return given if loaded.posterior.why else [*given, *unsure]
 
 
@@ -167,22 +167,22 @@ async def infer_with(
 
 def answer(name: str, loaded: CachedVersion, body: bytes, head_bytes: str | None, most: int) -> Response:
     """The predictions that a body asks for."""
-    head, tail = tensors.split_body(body, head_bytes)
+    head, tail = input_tensors.split_body(body, head_bytes)
     if len(head) > JSON_BYTES:
         message = f"The JSON may have {JSON_BYTES} bytes here; send tensors as bytes behind it, or several requests."
         raise TooLarge("body_too_large", message)
-    asked = tensors.decode_body(head)
+    asked = input_tensors.decode_body(head)
     given = loaded.model.spec["input"]
-    check(loaded, tensors.count_rows(asked.inputs, given), most)
-    x = tensors.read_rows(asked.inputs, tail, given, loaded.inputs)
-    if tensors.wants_uncertainty(asked.outputs):
-        made = tensors.tensors_of(loaded.model.spec, *assess(name, loaded, x, tensors.WHERE))
+    check(loaded, input_tensors.count_rows(asked.inputs, given), most)
+    x = input_tensors.read_rows(asked.inputs, tail, given, loaded.inputs)
+    if output_tensors.wants_uncertainty(asked.outputs):
+        made = output_tensors.tensors_of(loaded.model.spec, *assess(name, loaded, x, input_tensors.WHERE))
     else:
-        made = tensors.tensors_of(loaded.model.spec, predict_means(name, loaded, x, tensors.WHERE))
+        made = output_tensors.tensors_of(loaded.model.spec, predict_means(name, loaded, x, input_tensors.WHERE))
     everywhere = asked.parameters.get("binary_data_output") is True
     outputs: list[dict[str, Any]] = []
     chunks = [b""]
-    for tensor, wanted in tensors.select(made, asked.outputs, [output for output, _, _ in outputs_of(loaded)]):
+    for tensor, wanted in output_tensors.select(made, asked.outputs, [output for output, _, _ in outputs_of(loaded)]):
         described = {"name": tensor.name, "shape": tensor.shape, "datatype": tensor.datatype}
         parameters = dict(tensor.parameters)
         if wanted.get("binary_data", everywhere) is True:

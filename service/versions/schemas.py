@@ -47,6 +47,15 @@ class AuditAnswer(BaseModel):
     expected_named: float | None = Field(None, description="The same, had they never been seen.")
 
 
+class RemovalAnswer(BaseModel):
+    """What certified removal promises, and how much of its noise the distance to the retrain takes up."""
+
+    epsilon: float
+    delta: float
+    allowed: float = Field(description="Largest norm of the gradient for which the promise holds.")
+    spent: float | None = Field(description="The norm of the gradient.")
+
+
 class CertificateAnswer(BaseModel):
     """How far the version can be from the retrain that nobody ran; of networks, what was measured."""
 
@@ -59,6 +68,9 @@ class CertificateAnswer(BaseModel):
     gradient_norm: float | None = None
     passes: int = 0
     audit: AuditAnswer | None = Field(None, description="Networks.")
+    removal: RemovalAnswer | None = Field(
+        None, description="Models that were trained for certified removal.", exclude_if=is_none
+    )
 
 
 class CostAnswer(BaseModel):

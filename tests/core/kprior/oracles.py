@@ -275,3 +275,21 @@ def solve(H: Array, b: Array) -> Array:
     for i in reversed(range(n)):
         x[i] = (A[i, -1] - A[i, i + 1 : n] @ x[i + 1 :]) / A[i, i]
     return x
+
+
+def walk(phi: np.ndarray, y: np.ndarray, delta: float, start: np.ndarray, root: np.ndarray, steps: int) -> np.ndarray:
+    """Weights of the true posterior of a logistic regression, by random-walk Metropolis along `root`."""
+    rng, w, out = np.random.default_rng(0), start.copy(), []
+
+    def value(w: np.ndarray) -> float:
+        f = phi @ w
+        return float(np.logaddexp(0, f).sum() - y @ f + delta / 2 * w @ w)
+
+    here, scale = value(w), 2.4 / np.sqrt(len(w))
+    for _ in range(steps):
+        there = w + scale * root @ rng.standard_normal(len(w))
+        new = value(there)
+        if np.log(rng.random()) < here - new:
+            w, here = there, new
+        out.append(w)
+    return np.array(out[steps // 10 :])

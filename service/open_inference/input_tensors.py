@@ -1,17 +1,14 @@
-"""Tensors of the Open Inference Protocol -> the inputs that predictions are made of, and predictions -> tensors.
+"""The body of a request of the Open Inference Protocol -> the inputs that predictions are made of.
 
-A table has a tensor for each column, a vector or an image one tensor for all rows. Data come as JSON, flat or nested,
-or as bytes behind the JSON (the binary tensor data extension), in little-endian order; texts have their length before
-them.
+Data come as JSON, flat or nested, or as bytes behind the JSON (the binary tensor data extension), in little-endian
+order; texts have their length before them.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
 
@@ -20,26 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import Invalid
-from core.inference.predictions import to_predictions
-from core.kprior.model.posterior import Uncertainty
-from core.kprior.model.spec import Column, Input, PredictorSpec, gives_scores, shape_of
+from core.kprior.model.spec import Input, shape_of
 from service.examples.objects import decode_or_refuse
+from service.open_inference.metadata import NUMPY
 from service.parsing.inputs import Inputs
 from service.parsing.inputs.tables import TableInputs
 
 WHERE = "rows"
 """What places of errors within the data begin with; `inputs` are the tensors."""
-NUMPY = {
-    "BOOL": "?",
-    **{f"{sign}INT{8 * size}": f"<{sign.lower() or 'i'}{size}" for sign in ("", "U") for size in (1, 2, 4, 8)},
-    **{f"FP{8 * size}": f"<f{size}" for size in (2, 4, 8)},
-}
-"""The tensor data types with their NumPy types; BYTES, which are texts, have none."""
 Parameters = dict[str, str | int | float | bool | None]
-
-
-UNCERTAIN = ("std", "interval")
-"""Outputs that say how sure the others are."""
 
 
 class TensorIn(msgspec.Struct):
@@ -69,70 +55,6 @@ class InferenceBody(msgspec.Struct):
     id: str | None = None
     parameters: Parameters = {}
     outputs: list[OutputWanted] = []
-
-
-@dataclass(frozen=True)
-class TensorOut:
-    """An output tensor."""
-
-    name: str
-    datatype: Literal["FP64", "INT64", "BYTES"]
-    width: int
-    values: list[Any]
-    """Row by row."""
-    parameters: Parameters
-
-    @property
-    def shape(self) -> list[int]:
-        return [len(self.values) // self.width, self.width]
-
-    def to_bytes(self) -> bytes:
-        if self.datatype == "BYTES":
-            return b"".join(struct.pack("<I", len(text)) + text for text in (v.encode() for v in self.values))
-        return np.array(self.values, NUMPY[self.datatype]).tobytes()
-
-
-def metadata_of_input(given: Input) -> list[tuple[str, str, list[int]]]:
-    """Name, type and shape of the tensors that a model takes.
-
-    >>> metadata_of_input({"kind": "vector", "dim": 3})
-    [('x', 'FP32', [-1, 3])]
-    """
-    if given["kind"] == "table":
-        return [(column["name"], datatype_of(column), [-1, 1]) for column in given["columns"]]
-    kind = "UINT8" if given["kind"] == "image" and given.get("dtype") == "uint8" else "FP32"
-    return [("x", kind, [-1, *shape_of(given)])]
-
-
-def datatype_of(column: Column) -> str:
-    if column["type"] == "category":
-        return "INT64" if all(isinstance(value, int) for value in column["values"]) else "BYTES"
-    return {"number": "FP64", "boolean": "BOOL", "date": "BYTES"}[column["type"]]
-
-
-def metadata_of_output(spec: PredictorSpec) -> list[tuple[str, str, list[int]]]:
-    """Name, type and shape of the tensors that a model gives.
-
-    >>> metadata_of_output({"target": {"kind": "classes", "values": ["cat", "dog"]}})
-    [('class', 'BYTES', [-1, 1]), ('probabilities', 'FP64', [-1, 2])]
-    """
-    target = spec["target"]
-    if target["kind"] == "classes":
-        kind = "INT64" if all(isinstance(value, int) for value in target["values"]) else "BYTES"
-        return [("class", kind, [-1, 1]), ("probabilities", "FP64", [-1, len(target["values"])])]
-    mean = ("score" if gives_scores(spec) else "mean", "FP64", [-1, 1])
-    return [mean, ("class", "INT64", [-1, 1])] if target["kind"] == "binary" else [mean]
-
-
-def metadata_of_uncertainty(spec: PredictorSpec) -> list[tuple[str, str, list[int]]]:
-    """Of those that say how sure it is.
-
-    >>> metadata_of_uncertainty({"target": {"kind": "classes", "values": ["cat", "dog"]}})
-    [('std', 'FP64', [-1, 2]), ('interval', 'FP64', [-1, 4])]
-    """
-    target = spec["target"]
-    numbers = len(target["values"]) if target["kind"] == "classes" else 1
-    return [("std", "FP64", [-1, numbers]), ("interval", "FP64", [-1, 2 * numbers])]
 
 
 def split_body(body: bytes, head_bytes: str | None) -> tuple[bytes, bytes]:
@@ -266,45 +188,3 @@ def values_of_bytes(tensor: TensorIn, data: bytes, i: int) -> NDArray[Any] | lis
     if start != len(data) or len(texts) != count:
         raise refuse(i, "data", f"{len(texts)} texts; the shape takes {count}")
     return texts
-
-
-def wants_uncertainty(wanted: Sequence[OutputWanted]) -> bool:
-    """Whether an output is named that says how sure the others are: those come only if they are."""
-    return any(one.name in UNCERTAIN for one in wanted)
-
-
-def tensors_of(spec: PredictorSpec, mean: NDArray[Any], unsure: Uncertainty | None = None) -> list[TensorOut]:
-    """Predicted means (n, K) as output tensors, with the values that all our answers have."""
-    made, target = [], spec["target"]
-    predictions = to_predictions(spec, mean)
-    for name, datatype, (_, width) in metadata_of_output(spec):
-        parameters: Parameters = {}
-        if name == "probabilities":
-            values: list[Any] = mean.ravel().tolist()
-            assert target["kind"] == "classes"
-            parameters["classes"] = json.dumps(target["values"], ensure_ascii=False)
-        else:
-            values = [prediction[name] for prediction in predictions]  # type: ignore[literal-required]
-            values = list(map(str, values)) if datatype == "BYTES" else values
-        made.append(TensorOut(name, datatype, width, values, parameters))  # type: ignore[arg-type]
-    if unsure is not None:
-        ends, size = np.stack([unsure.low, unsure.high], 2), mean.shape[1]
-        made.append(TensorOut("std", "FP64", size, unsure.std.ravel().tolist(), {}))
-        made.append(TensorOut("interval", "FP64", 2 * size, ends.ravel().tolist(), {}))
-    return made
-
-
-def select(
-    tensors: list[TensorOut], wanted: Sequence[OutputWanted], known: Sequence[str]
-) -> list[tuple[TensorOut, Parameters]]:
-    """The tensors that are asked for, with what is asked of each; all, if none is named. `known`: what could be."""
-    if not wanted:
-        return [(tensor, {}) for tensor in tensors]
-    by_name = {tensor.name: tensor for tensor in tensors}
-    for i, one in enumerate(wanted):
-        if one.name not in by_name:
-            message = f"no output of this model; it has {', '.join(known)}"
-            raise Invalid.at(("outputs", i, "name"), "tensor_invalid", message)
-        if any(one.name == other.name for other in wanted[:i]):  # each would be written in full
-            raise Invalid.at(("outputs", i, "name"), "tensor_invalid", "asked for twice")
-    return [(by_name[one.name], one.parameters) for one in wanted]

@@ -1,0 +1,58 @@
+"""What the Open Inference Protocol calls types, and the tensors that a model takes and gives: names, types, shapes.
+
+A table has a tensor for each column, a vector or an image one tensor for all rows.
+"""
+
+from __future__ import annotations
+
+from core.kprior.model.spec import Column, Input, PredictorSpec, gives_scores, shape_of
+
+NUMPY = {
+    "BOOL": "?",
+    **{f"{sign}INT{8 * size}": f"<{sign.lower() or 'i'}{size}" for sign in ("", "U") for size in (1, 2, 4, 8)},
+    **{f"FP{8 * size}": f"<f{size}" for size in (2, 4, 8)},
+}
+"""The tensor data types with their NumPy types; BYTES, which are texts, have none."""
+
+
+def metadata_of_input(given: Input) -> list[tuple[str, str, list[int]]]:
+    """Name, type and shape of the tensors that a model takes.
+
+    >>> metadata_of_input({"kind": "vector", "dim": 3})
+    [('x', 'FP32', [-1, 3])]
+    """
+    if given["kind"] == "table":
+        return [(column["name"], datatype_of(column), [-1, 1]) for column in given["columns"]]
+    kind = "UINT8" if given["kind"] == "image" and given.get("dtype") == "uint8" else "FP32"
+    return [("x", kind, [-1, *shape_of(given)])]
+
+
+def datatype_of(column: Column) -> str:
+    if column["type"] == "category":
+        return "INT64" if all(isinstance(value, int) for value in column["values"]) else "BYTES"
+    return {"number": "FP64", "boolean": "BOOL", "date": "BYTES"}[column["type"]]
+
+
+def metadata_of_output(spec: PredictorSpec) -> list[tuple[str, str, list[int]]]:
+    """Name, type and shape of the tensors that a model gives.
+
+    >>> metadata_of_output({"target": {"kind": "classes", "values": ["cat", "dog"]}})
+    [('class', 'BYTES', [-1, 1]), ('probabilities', 'FP64', [-1, 2])]
+    """
+    target = spec["target"]
+    if target["kind"] == "classes":
+        kind = "INT64" if all(isinstance(value, int) for value in target["values"]) else "BYTES"
+        return [("class", kind, [-1, 1]), ("probabilities", "FP64", [-1, len(target["values"])])]
+    mean = ("score" if gives_scores(spec) else "mean", "FP64", [-1, 1])
+    return [mean, ("class", "INT64", [-1, 1])] if target["kind"] == "binary" else [mean]
+
+
+def metadata_of_uncertainty(spec: PredictorSpec) -> list[tuple[str, str, list[int]]]:
+    """Of those that say how sure it is.
+
+    >>> metadata_of_uncertainty({"target": {"kind": "classes", "values": ["cat", "dog"]}})
+    [('std', 'FP64', [-1, 2]), ('interval', 'FP64', [-1, 4])]
+    """
+    target = spec["target"]
+    numbers = len(target["values"]) if target["kind"] == "classes" else 1
+    return [("std", "FP64", [-1, numbers]), ("interval", "FP64", [-1, 2 * numbers])]
