@@ -27,8 +27,16 @@ from pathlib import Path
 from tests.servers import die_with_parent
 
 OURS = ("service.app", "worker.runner", "core.erasure.schedule", "migrations.runner")
-CELERY = ("celery.bin.worker", "celery.apps.worker", "celery.concurrency.prefork", "celery.worker.components")
+CELERY = (
+    "celery.bin.celery",
+    "celery.bin.worker",
+    "celery.apps.worker",
+    "celery.concurrency.prefork",
+    "celery.worker.components",
+)
 UVICORN = ("uvicorn.protocols.http.httptools_impl", "uvicorn.loops.uvloop", "uvicorn.lifespan.on")
+LATE = ("torch._dynamo", "pandas")
+"""What is loaded when a network is first trained, and a frame first read."""
 LONGEST = 2**16
 """Bytes of a message."""
 
@@ -118,7 +126,7 @@ def tend(channel: int) -> bool:
 
 def load() -> None:
     gc.disable()
-    for name in (*OURS, *CELERY, *UVICORN):
+    for name in (*OURS, *CELERY, *UVICORN, *LATE):
         import_module(name)
     # where uvicorn would start each of its processes afresh, to load everything again
     import_module("uvicorn._subprocess").spawn = multiprocessing.get_context("fork")  # type: ignore[attr-defined]

@@ -69,15 +69,9 @@ def model(fleet: Fleet) -> str:
 
 
 def add_worker(fleet: Fleet, cluster: RayCluster, **settings: str) -> Process:
-    """One whose long passes are those of this model."""
-    ray = {"AMEND_RAY_ADDRESS": cluster.address, "AMEND_RAY_SECONDS": "0.1"}
-    return fleet.add("worker", **{**cluster.token, **ray, **settings})
-
-
-def stop_workers(fleet: Fleet) -> None:
-    for worker in fleet.workers:
-        if worker.poll() is None:
-            kill(worker)
+    """One that runs passes on Ray, and trains networks by two processes there."""
+    ray = {"AMEND_RAY_ADDRESS": cluster.address, "AMEND_RAY_SECONDS": "0", "AMEND_RAY_PROCESSES": "2"}
+    return fleet.add("worker", **{**cluster.token, **ray, "AMEND_RAY_PATIENCE": "5", **settings})
 
 
 def retrain(fleet: Fleet, name: str) -> str:
@@ -126,8 +120,6 @@ def test_tasks_end_with_a_job_that_is_cancelled(fleet: Fleet, model: str, cluste
 
 
 def test_a_training_goes_on_from_the_last_epoch_when_a_process_is_killed(fleet: Fleet, cluster: RayCluster) -> None:
-    stop_workers(fleet)
-    add_worker(fleet, cluster, AMEND_RAY_PROCESSES="2", AMEND_RAY_SECONDS="0")
     training = {"max_epochs": 80, "patience": 100_000, "batch_size": 100}
     name = fleet.new_model(architecture={"kind": "mlp", "hidden": [10]}, training=training)
     fleet.add_examples(name, *problem(1000), split="train")
@@ -151,8 +143,6 @@ def test_a_training_goes_on_from_the_last_epoch_when_a_process_is_killed(fleet: 
 def test_a_job_goes_on_alone_when_ray_is_lost_and_the_next_one_waits_for_it_first(
     fleet: Fleet, model: str, cluster: RayCluster
 ) -> None:
-    stop_workers(fleet)
-    add_worker(fleet, cluster, AMEND_RAY_PATIENCE="5")
     job = retrain(fleet, model)
     wait_for_task(fleet, cluster)
     cluster.kill_head()
