@@ -1,6 +1,6 @@
 PYTHON ?= python3
 # Processes that run tests: more than two cores can do at once, since many tests wait for something.
-JOBS ?= 4
+JOBS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

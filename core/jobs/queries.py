@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 
 from sqlalchemy import ColumnElement, case, exists, func, select
 from sqlalchemy.orm import Session, aliased
@@ -83,6 +84,7 @@ def jobs_at_work(session: Session, model_id: int) -> Sequence[Job]:
     return session.scalars(jobs.order_by(Job.created_at)).all()
 
 
+@cache  # making it takes longer than running the query
 def is_blocked() -> ColumnElement[bool]:
     """Jobs that cannot begin now: another one of the same model and kind runs."""
     other = aliased(Job)

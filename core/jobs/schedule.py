@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import NamedTuple
 
 import structlog
@@ -95,6 +96,7 @@ def log_reasons(found: dict[Model, list[Decision]]) -> None:
                 log.info("no job was enqueued", model=model.name, kind=decision.kind, why=decision.why)
 
 
+@cache  # making it takes longer than running the query
 def is_outdated() -> ColumnElement[bool]:
     """Models for which an adaptation or a retrain may be due."""
     tip = aliased(Version)

@@ -33,7 +33,7 @@ class Deployment(Stack):
 
     def __init__(self, folder: Path, database_url: str = "", **environment: str) -> None:
         quick = {
-            "AMEND_TICK_SECONDS": "0.3",
+            "AMEND_TICK_SECONDS": "0.6",
             "AMEND_LEASE_SECONDS": "3",
             "AMEND_RETRY_SECONDS": "0.2",
             "AMEND_STOP_SECONDS": "1",
