@@ -80,11 +80,11 @@ class Stack:
             if time.monotonic() > end:
                 ends = "\n".join(f"{log.name}:\n{log.read_text()[-3000:]}" for log in self.folder.glob("*.log"))
                 raise AssertionError(f"not in {seconds} s\n{ends}")
-            time.sleep(0.05)
+            time.sleep(0.1)
 
     def ready(self) -> bool:
         """Whether everything that jobs need is there."""
-        return httpx.get(f"{self.url}/readyz", verify=False).status_code == 200
+        return self.connection.get("/readyz").status_code == 200
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         for process in [*reversed(self.others), self.process]:
@@ -118,18 +118,31 @@ class Stack:
         # no TLS here: preparing for it costs more than most tests
         return httpx.Client(base_url=self.url, headers=headers, timeout=60, verify=False, **options)
 
+    @cached_property
+    def connection(self) -> httpx.Client:
+        """For single requests: a client for each would cost more than most of them."""
+        return httpx.Client(base_url=self.url, timeout=60, verify=False)
+
+    def request(self, method: str, path: str, **options: Any) -> Any:
+        """What the service answers to the admin."""
+        headers = {"Authorization": f"Bearer {self.admin_key}", **options.pop("headers", {})}
+        return self.connection.request(method, path, headers=headers, **options).raise_for_status().json()
+
+    def post(self, path: str, body: Any = None, **options: Any) -> Any:
+        return self.request("POST", path, json=body, **options)
+
+    def get(self, path: str) -> Any:
+        return self.request("GET", path)
+
     def key(self, *scopes: str, models: list[str] | None = None) -> str:
         """A new key with these scopes."""
-        with self.client() as admin:
-            answer = admin.post("/v1/keys", json={"name": "test", "scopes": scopes, "models": models})
-        return str(answer.raise_for_status().json()["key"])
+        return str(self.post("/v1/keys", {"name": "test", "scopes": scopes, "models": models})["key"])
 
     def model(self, **spec: Any) -> str:
         """A new model of two numbers and a yes/no target, unless told otherwise; its name."""
         name = f"m-{uuid.uuid4().hex[:12]}"
         body = {"name": name, "input": {"kind": "vector", "dim": 2}, "target": {"kind": "binary"}, **spec}
-        with self.client() as admin:
-            admin.post("/v1/models", json=body).raise_for_status()
+        self.post("/v1/models", body)
         return name
 
     def train(self, name: str) -> int:

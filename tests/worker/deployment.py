@@ -48,14 +48,6 @@ class Deployment(Stack):
         given = {"input": {"kind": "vector", "dim": DIM}, "regularizer": {"kind": "l2", "delta": DELTA}}
         return self.model(**{**given, **spec}, policy=policy)
 
-    def post(self, path: str, body: Any = None, **options: Any) -> Any:
-        with self.client() as client:
-            return client.post(path, json=body, **options).raise_for_status().json()
-
-    def get(self, path: str) -> Any:
-        with self.client() as client:
-            return client.get(path).raise_for_status().json()
-
     def add_examples(self, name: str, x: Numbers, y: Numbers, first: int = 0, **more: Any) -> None:
         """Examples with the ids e<first>, e<first + 1>, ..."""
         rows = [

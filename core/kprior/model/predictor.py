@@ -174,7 +174,8 @@ class Predictor:
 
     def outputs_of_encoded(self, w: Tensor, z: Tensor, training: bool = False) -> Tensor:
         """f for inputs that are encoded already: (P,), (n, *shape) -> (n, K). `training` switches dropout on."""
-        self.body.train(training)
+        if self.body.training != training:  # it walks through all modules
+            self.body.train(training)
         out: Tensor = functional_call(self.body, self.unflatten(w), (z,))
         return out
 

@@ -56,7 +56,7 @@ def adam(
     removals = [(z, c) for z, c in objective.removed if len(z)]
     rows = sum(term.stands_for() for term in terms) + sum(len(z) for z, _ in removals)
     steps = 1 if training.batch_size is None else max(1, round(rows / training.batch_size))
-    optimizer = torch.optim.Adam([w], lr=training.learning_rate)
+    optimizer = torch.optim.Adam([w], lr=training.learning_rate, fused=True)
     generator = torch.Generator().manual_seed(training.seed)
     schedule = Schedule(training, steps)
     if resume is not None:
