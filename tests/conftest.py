@@ -1,7 +1,7 @@
 """What tests of running parts share.
 
 Tests of SQL run on SQLite and on PostgreSQL. Of the others that ask for `stack` or `deployment`, half run on the one
-and half on the other, unless they say `both_databases`. Of large grids of cases every second one runs. With
+and half on the other, unless they say `both_databases`. Of large grids of cases every second or fourth one runs. With
 AMEND_TEST_ALL set (`make test ALL=1`) all of them do.
 """
 
@@ -34,8 +34,8 @@ ORDER = ("tests/core/kprior", "deployment", "mlflow", "dashboard", *(f"tests/{na
 """The mathematics first, which is soon done. Then what takes long, so that the last test is not a long one."""
 EITHER = ("tests/service/", "tests/worker/", "tests/amend/", "tests/endurance/")
 """Whose tests are not about what the databases do differently."""
-GRIDS = tuple(f"tests/core/kprior/adaptation/test_{name}.py" for name in ("exact", "chains"))
-"""Hundreds of cases each, any half of which has every family, task and option."""
+GRIDS = {"adaptation/test_exact": 4, "adaptation/test_chains": 2, "certificate/test_near_singular": 2}
+"""Of how many cases one runs: there are hundreds of each, and any such share has every family, task and option."""
 SHARED = {
     "tests/service/": "stack",
     "tests/amend/test_service": "stack",
@@ -97,8 +97,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def is_spared(item: pytest.Item, chosen: set[str]) -> bool:
     """Whether a test runs on the other database instead, or others of its grid do: it depends on its name."""
-    if item.nodeid.startswith(GRIDS) and "[" in item.nodeid:
-        return zlib.crc32(item.nodeid.encode()) % 2 == 0
+    share = next((n for name, n in GRIDS.items() if item.nodeid.startswith(f"tests/core/kprior/{name}.py")), 1)
+    if share > 1 and "[" in item.nodeid:
+        return zlib.crc32(item.nodeid.encode()) % share != 0
     if not item.nodeid.startswith(EITHER) or item.get_closest_marker("both_databases"):
         return False
     backend = next((backend for backend in BACKENDS if backend in item.nodeid), None)
