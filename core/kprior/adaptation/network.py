@@ -36,6 +36,8 @@ from core.kprior.state import State, align
 
 STAGES, NEW_BODY_STAGES = (0.6, 1.0), (1.0,)
 """Of the budget, after which the network is audited; a new architecture needs all of it."""
+SLOWER, TRIAL = 4, 0.05
+"""A new architecture may need a learning rate so many times smaller: each is tried with such a share of the budget."""
 SOFT, TEMPERATURE = 0.2, 4.0
 """The weight of the old network's soft labels, and their temperature. They hold weights where they were: a new
 architecture, which begins elsewhere, learns from true labels alone."""
@@ -119,7 +121,10 @@ def descend_in_stages(
             visits = cost.backward_passes
             progress(min(1.0, (visits - spent) / whole), f"adapting: {visits} of at most {survey.budget} examples seen")
 
-    begun = 0.0
+    begun, rate = 0.0, survey.rate
+    if new_body:
+        rate = choose_rate(survey, w, step_loss, max(1, int(TRIAL * whole / size)), cost, watch)
+        whole = max(size, survey.budget - cost.backward_passes)
     for stage in NEW_BODY_STAGES if new_body else STAGES:
         steps = max(1, int((stage - begun) * whole / size))
         solution = descend(
@@ -127,7 +132,7 @@ def descend_in_stages(
             step_loss,
             steps,
             cost,
-            rate=survey.rate,
+            rate=rate,
             regularizer=survey.regularizer,
             count=survey.count,
             progress=report,
@@ -143,6 +148,24 @@ def descend_in_stages(
             break
         last = now
     return w, audit, True
+
+
+def choose_rate(
+    survey: Survey,
+    w: Tensor,
+    step_loss: Callable[[Tensor], tuple[Tensor, int]],
+    steps: int,
+    cost: Cost,
+    watch: Watch | None = None,
+) -> float:
+    """The learning rate that gets further from w in so many steps, measured on unseen rows."""
+    regularizer, count, unseen = survey.regularizer, survey.count, survey.yardstick.unseen
+    losses = {}
+    for rate in (survey.rate, survey.rate / SLOWER):
+        tried = descend(w, step_loss, steps, cost, rate=rate, regularizer=regularizer, count=count, watch=watch).w
+        losses[rate] = float(audit_rows(survey.predictor, tried, unseen).losses.mean())
+        cost.forward_passes += len(unseen)
+    return min(losses, key=lambda rate: losses[rate])
 
 
 def still_improves(before: Tensor, after: Tensor) -> bool:

@@ -18,7 +18,9 @@ from core.kprior import (
     adapt,
     train,
 )
-from core.kprior.adaptation.survey import budget_of
+from core.kprior.adaptation.network import choose_rate, step_loss_of
+from core.kprior.adaptation.survey import budget_of, survey_change
+from core.kprior.cost import Cost
 from core.kprior.data.drawing import Draw, draw_from
 from tests.core.kprior.adaptation.digits import (
     FEW,
@@ -59,6 +61,17 @@ def test_a_changed_model_is_near_a_retrain(change: str) -> None:
     spec = digit_spec(body, 1.0 if change == "regularizer" else 0.1)
     assert state.spec == spec
     assert accuracy(state, test) > accuracy(train(spec, [data], training=TRAINING).state, test) - 0.06
+
+
+def test_a_new_architecture_has_the_learning_rate_that_gets_it_further() -> None:
+    """With too large a rate a network of fresh weights may never leave chance."""
+    data, holdout, _ = digits()
+    body: Task = ChangeModel({"kind": "mlp", "hidden": [30]})
+    survey = survey_change(base(0).state, [body], draw_from(data), holdout=[holdout], training=TRAINING)
+    start = survey.predictor.initial_weights()
+    for rate, chosen in ((0.4, 0.1), (0.004, 0.004)):
+        tried = replace(survey, rate=rate)
+        assert choose_rate(tried, start, step_loss_of(tried, Cost())[0], 10, Cost()) == chosen
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not() -> None:
