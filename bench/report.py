@@ -25,7 +25,7 @@ STYLES = {
     "ours": ("tab:red", "s", "Amend"),
     "paper": ("tab:orange", "^", "K-prior (paper)"),
     "replay": ("tab:blue", "o", "Replay"),
-    "ours + 1 pass": ("tab:green", "d", "Amend + 1 pass"),
+    "ours + 2 passes": ("tab:green", "d", "Amend + 2 passes"),
     "optimal": ("black", "*", "optimal K-prior (limit)"),
     "directions": ("tab:grey", "x", "directions alone"),
     "paper, T = 5": ("tab:brown", "v", "K-prior, temperature 5"),
