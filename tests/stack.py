@@ -120,7 +120,7 @@ class Stack:
 
     @cached_property
     def connection(self) -> httpx.Client:
-        """For single requests: a client for each would cost more than most of them."""
+        """For single requests, one after the other."""
         return httpx.Client(base_url=self.url, timeout=60, verify=False)
 
     def request(self, method: str, path: str, **options: Any) -> Any:

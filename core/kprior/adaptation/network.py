@@ -121,12 +121,12 @@ def descend_in_stages(
             visits = cost.backward_passes
             progress(min(1.0, (visits - spent) / whole), f"adapting: {visits} of at most {survey.budget} examples seen")
 
-    begun, rate = 0.0, survey.rate
+    begun, rate, left = 0.0, survey.rate, whole
     if new_body:
         rate = choose_rate(survey, w, step_loss, max(1, int(TRIAL * whole / size)), cost, watch)
-        whole = max(size, survey.budget - cost.backward_passes)
+        left = max(size, survey.budget - cost.backward_passes)
     for stage in NEW_BODY_STAGES if new_body else STAGES:
-        steps = max(1, int((stage - begun) * whole / size))
+        steps = max(1, int((stage - begun) * left / size))
         solution = descend(
             w,
             step_loss,

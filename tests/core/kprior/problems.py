@@ -25,6 +25,7 @@ EVERYTHING = MemoryPolicy(fraction=1.0, cap=10**9)
 """Full memory: every example is remembered."""
 TENTH = MemoryPolicy(fraction=0.1)
 LINEAR: dict[str, Any] = {"kind": "linear", "degree": 1}
+KERNEL: dict[str, Any] = {"kind": "kernel", "kernel": "rbf", "features": 30, "lengthscale": 2.0}
 QUADRATIC: dict[str, Any] = {"kind": "linear", "degree": 2}
 
 

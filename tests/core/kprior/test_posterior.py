@@ -27,6 +27,7 @@ from tests.core.kprior.oracles import deltas_of, derivatives, design_matrix, wal
 from tests.core.kprior.problems import (
     EVERYTHING,
     FAMILIES,
+    KERNEL,
     LINEAR,
     examples_of,
     l2,
@@ -37,7 +38,6 @@ from tests.core.kprior.problems import (
     without,
 )
 
-KERNEL: dict[str, Any] = {"kind": "kernel", "kernel": "rbf", "features": 30, "lengthscale": 2.0}
 WIDE: dict[str, Any] = {"kind": "kernel", "kernel": "rbf", "features": 1024, "lengthscale": 2.0}
 
 

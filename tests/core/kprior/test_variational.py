@@ -13,9 +13,7 @@ from core.kprior import AddData, ChangeRegularizer, RemoveData, adapt, train
 from core.kprior.posterior import NoPosterior, laplace
 from core.kprior.variational import adapt_variational
 from tests.core.kprior.oracles import design_matrix, walk
-from tests.core.kprior.problems import EVERYTHING, LINEAR, examples_of, l2, rows, spec_of, without
-
-KERNEL: dict[str, Any] = {"kind": "kernel", "kernel": "rbf", "features": 30, "lengthscale": 2.0}
+from tests.core.kprior.problems import EVERYTHING, KERNEL, LINEAR, examples_of, l2, rows, spec_of, without
 
 
 def batch_posterior(kind: str, phi: np.ndarray, y: np.ndarray, delta: float) -> tuple[np.ndarray, np.ndarray]:
