@@ -29,14 +29,13 @@ class RayCluster:
 
     def __init__(self, environment: dict[str, str], nodes: int) -> None:
         self.token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        self.environment = {**environment, **self.token, **QUICK}
         self.nodes: list[Any] = []
         self.folder = TemporaryDirectory(prefix="ray", dir="/tmp")  # a short path, since sockets are in it
+        self.environment = {**environment, **self.token, **QUICK, "RAY_TMPDIR": self.folder.name}
         with as_environment(self.environment):
             from ray.cluster_utils import Cluster  # which reads, once, whether tokens are asked for
 
-            head = {**SIZE, "include_dashboard": False, "temp_dir": self.folder.name}
-            self.cluster = Cluster(initialize_head=True, head_node_args=head)
+            self.cluster = Cluster(initialize_head=True, head_node_args={**SIZE, "include_dashboard": False})
         for _ in range(nodes - 1):
             self.add_node()
 
@@ -56,6 +55,19 @@ class RayCluster:
         for process in (*children(raylet), raylet):
             os.kill(process, signal.SIGKILL)
         self.nodes.remove(node)
+
+    @contextmanager
+    def paused_tasks(self) -> Iterator[None]:
+        """No task gets further meanwhile."""
+        stopped = self.workers()
+        for process in stopped:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in stopped:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGCONT)
 
     def kill_head(self) -> None:
         """kill -9 the server that knows all nodes; they themselves live on for a while, but finish no task."""

@@ -97,14 +97,22 @@ def messages(fleet: Fleet, job: str) -> Iterator[str]:
         yield shown["message"]
 
 
-def test_a_retrain_on_three_nodes_of_which_one_is_killed_and_then_the_driver(
-    fleet: Fleet, model: str, cluster: RayCluster
-) -> None:
+def test_a_retrain_on_three_nodes_of_which_one_is_killed(fleet: Fleet, model: str, cluster: RayCluster) -> None:
     worker = add_worker(fleet, cluster, AMEND_LEASE_SECONDS="3")
     job = retrain(fleet, model)
     cluster.kill_node(wait_for_task(fleet, cluster))
-    fleet.wait_until(lambda: bool(re.search(r"shard [1-9] of 6, on Ray$", fleet.get(f"/v1/jobs/{job}")["message"])))
+    same_again(fleet, model, job, attempts=1)
+    assert "since Ray could not" not in (fleet.folder / "worker.log").read_text()
     kill(worker)
+
+
+def test_another_worker_takes_over_when_the_driver_is_killed(fleet: Fleet, model: str, cluster: RayCluster) -> None:
+    worker = add_worker(fleet, cluster, AMEND_LEASE_SECONDS="3")
+    job = retrain(fleet, model)
+    wait_for_task(fleet, cluster)
+    with cluster.paused_tasks():
+        fleet.wait_until(lambda: bool(re.search(r"shard \d of 6, on Ray$", fleet.get(f"/v1/jobs/{job}")["message"])))
+        kill(worker)
     fleet.wait_until(lambda: cluster.tasks() == [], 30)
     add_worker(fleet, cluster)
     same_again(fleet, model, job, attempts=2)
