@@ -30,7 +30,7 @@ from core.kprior.objective.transfer import transplant
 from core.kprior.passes.last_layer import estimate_last_layer, has_last_layer
 from core.kprior.passes.row_losses import audit_rows
 from core.kprior.result import Result
-from core.kprior.solvers import Progress, Watch
+from core.kprior.solvers import Progress, SolverError, Watch
 from core.kprior.solvers.budget import descend
 from core.kprior.state import State, align
 
@@ -158,12 +158,20 @@ def choose_rate(
     cost: Cost,
     watch: Watch | None = None,
 ) -> float:
-    """The learning rate that gets further from w in so many steps, measured on unseen rows."""
+    """The learning rate that gets further from w in so many steps, measured on unseen rows.
+
+    One that diverges gets nowhere; if both do, the descent that follows says so.
+    """
     regularizer, count, unseen = survey.regularizer, survey.count, survey.yardstick.unseen
     losses = {}
     for rate in (survey.rate, survey.rate / SLOWER):
-        tried = descend(w, step_loss, steps, cost, rate=rate, regularizer=regularizer, count=count, watch=watch).w
-        losses[rate] = float(audit_rows(survey.predictor, tried, unseen).losses.mean())
+        try:
+            tried = descend(w, step_loss, steps, cost, rate=rate, regularizer=regularizer, count=count, watch=watch).w
+        except SolverError:
+            losses[rate] = math.inf
+            continue
+        loss = float(audit_rows(survey.predictor, tried, unseen).losses.mean())
+        losses[rate] = math.inf if math.isnan(loss) else loss
         cost.forward_passes += len(unseen)
     return min(losses, key=lambda rate: losses[rate])
 

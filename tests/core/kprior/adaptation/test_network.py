@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
 from core.kprior import (
     AddData,
@@ -72,6 +74,12 @@ def test_a_new_architecture_has_the_learning_rate_that_gets_it_further() -> None
     for rate, chosen in ((0.4, 0.1), (0.004, 0.004)):
         tried = replace(survey, rate=rate)
         assert choose_rate(tried, start, step_loss_of(tried, Cost())[0], 10, Cost()) == chosen
+
+    def overflow(w: Tensor) -> tuple[Tensor, int]:
+        """A loss that is no number any more a fifth away from where it began."""
+        return w.sum() * (math.nan if (w - start).abs().max() > 0.2 else 1e-3), 1
+
+    assert choose_rate(replace(survey, rate=0.4), start, overflow, 2, Cost()) == 0.1
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not() -> None:
