@@ -26,8 +26,8 @@ class EventHandler:
     def __init__(self, database: Database, store: Store, url: str, hold: Callable[[], None]) -> None:
         self.database, self.store, self.url = database, store, url
         # of this database alone: others may publish from the same machine
-        self.packages = f"amend-{hashlib.sha256(str(database.engine.url).encode()).hexdigest()[:12]}-"
-        registry.sweep_packages(self.packages)
+        self.temporary = f"amend-{hashlib.sha256(str(database.engine.url).encode()).hexdigest()[:12]}-"
+        registry.sweep_temporary_folders(self.temporary)
         self.client = mlflow_client.Client(url, hold)
 
     def handle(self, event: TrackingEvent) -> None:
@@ -83,15 +83,15 @@ class EventHandler:
         if state is not None:
             note = partial(self.note_folder, version)
             where = (run.info.experiment_id, run.info.run_id)
-            model_id = registry.ensure_logged_model(client, *where, version, state, self.packages, note)
+            model_id = registry.ensure_logged_model(client, *where, version, state, self.temporary, note)
             runs.fill_model(client, run, model_id, version)
         runs.fill_version(client, run, version, spec, model_id, then)
         # the weights, or figures that would tell of a person, are gone: no picture brings them back
         pictures = {} if version.state is VersionState.PURGED else self.draw(version, then, spec)
-        runs.fill_figures(client, run.info.run_id, pictures)
+        runs.fill_figures(client, run.info.run_id, pictures, self.temporary)
         ids = timeline.fill(client, lines, version, then)
         if version is lineage.versions[-1]:
-            timeline.describe(client, ids, pictures, lineage)
+            timeline.describe(client, ids, pictures, self.temporary, lineage)
         if model_id is not None:
             self.register(lineage, version, run.info.run_id, model_id)
         self.publish_comparison(then, version, run.info.run_id)

@@ -21,8 +21,8 @@ HELD = "amend.held"
 """The tag of a registered model that is held: since when, and why."""
 
 
-def sweep_packages(prefix: str) -> None:
-    """Delete what publishers who were killed left behind. Called by who has the lease: nobody else packs anything."""
+def sweep_temporary_folders(prefix: str) -> None:
+    """Delete what publishers who were killed left behind. Called by who has the lease: nobody else has any."""
     for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         shutil.rmtree(folder, ignore_errors=True)
 

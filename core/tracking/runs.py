@@ -93,11 +93,11 @@ def fill_model(client: Any, run: Any, logged_model_id: str, version: Version) ->
         client.log_outputs(run.info.run_id, [LoggedModelOutput(logged_model_id, version.number)])
 
 
-def fill_figures(client: Any, run_id: str, pictures: dict[str, bytes]) -> None:
+def fill_figures(client: Any, run_id: str, pictures: dict[str, bytes], prefix: str) -> None:
     """Upload pictures; the same name again replaces the picture."""
     if not pictures:
         return
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix=prefix) as folder:
         for name, data in pictures.items():
             Path(folder, name).write_bytes(data)
         client.log_artifacts(run_id, folder, PICTURES)

@@ -37,14 +37,14 @@ def fill(client: Any, experiment: str, version: Version, lineage: Lineage) -> di
     return runs
 
 
-def describe(client: Any, runs: dict[str, str], pictures: dict[str, bytes], lineage: Lineage) -> None:
+def describe(client: Any, runs: dict[str, str], pictures: dict[str, bytes], prefix: str, lineage: Lineage) -> None:
     """Say what the three runs show altogether. `lineage` is the whole one, and the pictures are its newest."""
     for name, run_id in runs.items():
         client.set_tag(run_id, NOTE, descriptions.describe_line(name, lineage))
         # finished, though more may come: a run that never ends looks as if it were stuck
         client.set_terminated(run_id, "FINISHED", milliseconds(lineage.versions[-1].created_at))
     overview = {name: picture for name, picture in pictures.items() if name in charts.OVERVIEW}
-    fill_figures(client, runs["adapted"], overview)
+    fill_figures(client, runs["adapted"], overview, prefix)
 
 
 def ensure(client: Any, experiment: str, lineage: Lineage) -> dict[str, str]:

@@ -7,8 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import structlog
@@ -67,37 +69,42 @@ def assert_once(tracked: TrackedModel, shown: Shown) -> None:
 
 KILLED = """
 import os, signal, sys
+from mlflow import MlflowClient
 from core.database import Database
 from core.settings import Settings
 from core.tracking import publisher
 from core.versions.store import Store
 
-hold, calls = publisher.Holding.__call__, []
-
-def kill(self, at_once=False):
-    calls.append(1)
-    if len(calls) == 25:
-        os.kill(os.getpid(), signal.SIGKILL)
-    hold(self, at_once)
-
-publisher.Holding.__call__ = kill
+setattr(MlflowClient, sys.argv[3], lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
 settings = Settings(home=sys.argv[1])
 publisher.publish(Database(settings), Store(settings.artifacts), sys.argv[2], "killed")
 """
 
 
+@pytest.mark.parametrize("call", ["log_inputs", "log_model_artifacts", "log_artifacts"])
 def test_killed_on_the_way_it_is_followed_by_another(
-    new_tracked: NewTrackedModel, server: str, client: MlflowClient
+    new_tracked: NewTrackedModel,
+    server: str,
+    client: MlflowClient,
+    call: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tracked = trained(new_tracked)
-    command = [sys.executable, "-c", KILLED, str(tracked.settings.home), server]
-    assert subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode == -signal.SIGKILL
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    command = [sys.executable, "-c", KILLED, str(tracked.settings.home), server, call]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(temporary)}
+    assert subprocess.run(command, env=environment).returncode == -signal.SIGKILL
+    assert bool(list(temporary.iterdir())) == call.endswith("artifacts")
     assert tracked.entries != []
     assert tracked.publish(server) == 0  # until the lease of the dead is over
     with tracked.database.write() as session:
         session.execute(update(mutex.Mutex).values(until=now()))
     tracked.publish(server)
     assert tracked.entries == []
+    assert list(temporary.iterdir()) == []
     assert_once(tracked, Shown(client, tracked.name))
 
 
