@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -64,10 +65,17 @@ def test_views_of_texts_are_texts() -> None:
     assert (read["plan"].to_pylist(), read["size"].to_pylist()) == (["paid", "free", None], ["S", "L", "S"])
 
 
-def test_polars_is_read_where_it_is_installed() -> None:
-    polars = pytest.importorskip("polars")
-    found = read_schema(polars.from_pandas(FRAME.drop(columns="size")), "left", id="customer")
-    assert found.input["columns"] == [column for column in COLUMNS if column["name"] != "size"]
+def test_polars_is_read_and_sent() -> None:
+    frame = pl.from_pandas(FRAME.drop(columns="size")).with_columns(
+        size=pl.Series(FRAME["size"].astype(str), dtype=pl.Enum(["S", "M", "L"]))
+    )
+    found = read_schema(frame, "left", id="customer")
+    by_name = {column["name"]: column for column in COLUMNS}
+    assert found.input["columns"] == [by_name[name] for name in frame.columns if name in by_name]
+    [sent] = batches.split(frame)
+    read = pa.ipc.open_stream(sent.content).read_all()
+    assert read["size"].to_pylist() == FRAME["size"].tolist()
+    assert {read["customer"].type, read["size"].type.value_type} == {pa.large_string()}
 
 
 TARGETS: dict[str, tuple[Any, str | None, dict[str, Any]]] = {

@@ -7,7 +7,9 @@ import io
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from amend import batches
 from amend.commands import examples
@@ -71,7 +73,6 @@ def test_a_json_list_is_a_batch(stand_in: StandIn, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["new_file", "new_stream"])
 def test_both_kinds_of_arrow_arrive_as_a_stream(kind: str, stand_in: StandIn, tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow")
     table = pa.table({"id": ["a", "b"], "y": [0, 1], "job": pa.array(["x", "y"]).dictionary_encode()})
     sink = io.BytesIO()
     with getattr(pa.ipc, kind)(sink, table.schema) as writer:
@@ -94,7 +95,6 @@ def test_a_file_of_corrections_is_put_and_waited_for(stand_in: StandIn, tmp_path
 
 
 def test_columns_of_a_file_may_have_other_names(stand_in: StandIn, tmp_path: Path) -> None:
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     stand_in.answer(ACCEPTED, status=201)
     file, names = tmp_path / "a.csv", ["--target", "left", "--id", "customer", "--subject", "customer"]
     # what values are is for the service to say: an id of zeros stays what it is
