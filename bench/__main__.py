@@ -104,7 +104,7 @@ def turnaround(
 def sharing(
     rows: Annotated[list[int] | None, typer.Option(help="examples; may be repeated [1000000, 10000000]")] = None,
     tasks: Annotated[int, typer.Option(help="tasks at once at the most, one processor each")] = 2,
-    repeats: Annotated[int, typer.Option(help="passes to measure")] = 3,
+    repeats: Annotated[int, typer.Option(help="passes of each kind to measure")] = 5,
     json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
 ) -> None:
     """One pass over all examples, in one process and as tasks of a local Ray cluster; needs the extra `ray`."""

@@ -6,8 +6,8 @@ import json as json_module
 import os
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -35,16 +35,25 @@ ALLOWED = 1.1
 
 
 @dataclass(frozen=True)
-class Pass:
-    """Seconds of a pass for the loss, its gradient and its Hessian, all of them with one thread."""
+class Seconds:
+    """Of a pass for the loss, its gradient and its Hessian, with one thread in each process."""
 
-    rows: int
-    where: str
-    first: float
-    """Of the first pass: it waits for processes that load torch."""
     wall: float
     cpu: float
     """Of the worker and its tasks; the database's are not counted."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Medians of passes that were made in turn, in process and on Ray: the noise of the machine is that of both."""
+
+    rows: int
+    tasks: int
+    """At once."""
+    first: float
+    """Seconds of the first pass on Ray: it waits for processes that load torch."""
+    in_process: Seconds
+    on_ray: Seconds
 
 
 class Bench:
@@ -57,14 +66,17 @@ class Bench:
             model = catalog.find(session, name, None)
         self.model_id, self.spec, self.head = model.id, model.spec, model.head
 
-    def measure(self, executor: Executor, where: str, processes: Callable[[], list[int]]) -> Pass:
-        """The median of several passes, after a first one."""
-        self.context.executor = executor
-        first, *others = (self.run_pass(processes) for _ in range(1 + self.repeats))
-        wall, cpu = (statistics.median(each) for each in zip(*others, strict=True))
-        return Pass(self.rows, where, first[0], wall, cpu)
+    def compare(self, executor: Executor, tasks: int, processes: Callable[[], list[int]]) -> Comparison:
+        """Several passes of each kind, after a first one."""
+        passes = [
+            (self.run_pass(InProcess(), lambda: []), self.run_pass(executor, processes))
+            for _ in range(1 + self.repeats)
+        ]
+        in_process, on_ray = (median(each) for each in zip(*passes[1:], strict=True))
+        return Comparison(self.rows, tasks, passes[0][1].wall, in_process, on_ray)
 
-    def run_pass(self, processes: Callable[[], list[int]]) -> tuple[float, float]:
+    def run_pass(self, executor: Executor, processes: Callable[[], list[int]]) -> Seconds:
+        self.context.executor = executor
         ours = (self.context, "", "", JobKind.ADAPT, 1, self.model_id, "", "", None, lambda context, job_id: None)
         data = passes.read_in_force(self.stack.database, self.model_id, self.spec, self.head)
         reading = Reading(JobAttempt(*ours), data, lambda share, phrase: None, "")
@@ -72,7 +84,11 @@ class Bench:
         before = time.process_time() + sum(map(cpu_seconds, processes())), time.perf_counter()
         reading.accumulate(Loss(predictor, predictor.initial_weights(), with_hessian=True))
         after = time.process_time() + sum(map(cpu_seconds, processes())), time.perf_counter()
-        return after[1] - before[1], after[0] - before[0]
+        return Seconds(after[1] - before[1], after[0] - before[0])
+
+
+def median(passes: Sequence[Seconds]) -> Seconds:
+    return Seconds(*(statistics.median(each) for each in zip(*map(astuple, passes), strict=True)))
 
 
 def cpu_seconds(process: int) -> float:
@@ -95,8 +111,6 @@ def run(rows: list[int], tasks: int, repeats: int, json: Path | None) -> None:
             stack.start()
             with stack.client() as client:
                 benches = [prepare(stack, client, count, repeats, console) for count in rows]
-            for bench in benches:
-                found.append(bench.measure(InProcess(), "in process", lambda: []))
             cluster = RayCluster(stack.environment, nodes=1)
             os.environ.update(cluster.token)
             from worker.executors.on_ray import OnRay
@@ -107,7 +121,7 @@ def run(rows: list[int], tasks: int, repeats: int, json: Path | None) -> None:
                     cluster.add_node()
                 for bench in benches:
                     executor = OnRay(settings, stack.database, torch.device("cpu"))
-                    found.append(bench.measure(executor, f"Ray, {number}", cluster.workers))
+                    found.append(bench.compare(executor, number, cluster.workers))
                     executor.close()
         finally:
             if cluster is not None:
@@ -124,14 +138,14 @@ def prepare(stack: Stack, client: httpx.Client, rows: int, repeats: int, console
     return Bench(stack, f"rows-{rows}", rows, repeats)
 
 
-def show(found: list[Pass], console: Console) -> None:
-    table = Table(title=f"One pass, P = {DIM + 1}: seconds", title_justify="left")
-    for column in ("examples", "where", "first pass", "wall", "ratio", "CPU", "ratio", ""):
+def show(found: list[Comparison], console: Console) -> None:
+    table = Table(title=f"One pass, P = {DIM + 1}: seconds in process and on Ray", title_justify="left")
+    for column in ("examples", "tasks", "first", "wall", "Ray", "ratio", "CPU", "Ray", "ratio", ""):
         table.add_column(column, justify="right")
-    for each in sorted(found, key=lambda one: one.rows):
-        alone = next(one for one in found if one.rows == each.rows)
-        verdict = "" if each.where != "Ray, 1" else "met" if each.cpu <= ALLOWED * alone.cpu else "missed"
-        ratios = f"{each.wall / alone.wall:.2f}", f"{each.cpu / alone.cpu:.2f}"
-        times = f"{each.first:.2f}", f"{each.wall:.2f}", ratios[0], f"{each.cpu:.2f}", ratios[1]
-        table.add_row(f"{each.rows:,}", each.where, *times, verdict)
+    for each in sorted(found, key=lambda one: (one.rows, one.tasks)):
+        times: list[float] = [each.first]
+        for alone, shared in zip(astuple(each.in_process), astuple(each.on_ray), strict=True):
+            times += [alone, shared, shared / alone]
+        verdict = "" if each.tasks > 1 else "met" if times[-1] <= ALLOWED else "missed"
+        table.add_row(f"{each.rows:,}", str(each.tasks), *(f"{time:.2f}" for time in times), verdict)
     console.print(table)
