@@ -46,6 +46,8 @@ READING, MULTIPLYING = 1.5e-6, 1e-10
 """About what a row and a multiplication take, in seconds."""
 PORT = 6379
 """Ray's own default."""
+SETTINGS = b"\x04"
+"""The kind of the frame with which a server of HTTP/2 begins."""
 PROBE = 2.0
 """Seconds between two questions whether the cluster is there, and for which an answer is waited for."""
 LOST = 20.0
@@ -220,13 +222,13 @@ class OnRay(InProcess):
 
 
 def answers_at(address: str) -> bool:
-    """Whether somebody listens there."""
+    """Whether Ray listens there, and is not stuck: its server speaks first, unless it waits for TLS."""
     place = urlsplit(address if "://" in address else f"ray://{address}")
     try:
-        socket.create_connection((place.hostname or "", place.port or PORT), timeout=PROBE).close()
+        with socket.create_connection((place.hostname or "", place.port or PORT), timeout=PROBE) as server:
+            return os.environ.get("RAY_USE_TLS") == "1" or server.recv(9)[3:4] == SETTINGS
     except OSError:
         return False
-    return True
 
 
 def largest(resource: str) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -81,3 +83,23 @@ def test_each_shard_counts_once_whoever_adds_it_up(
     found = executor.reduce_by_tasks(reading, total.empty())
     assert answers.asked == len(reading.shards()) > 4
     assert found.total == add_shards(reading.data.shards(), total).total
+
+
+@pytest.mark.parametrize(
+    ("said", "is_ray"), [(b"\0\0\x18\x04\0\0\0\0\0", True), (b"", False), (b"SSH-2.0-x", False)]
+)
+def test_only_a_server_that_speaks_as_ray_does_is_one(said: bytes, is_ray: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+
+        def speak() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(said)
+                connection.recv(1)  # until the other one has gone
+
+        speaker = threading.Thread(target=speak)
+        speaker.start()
+        assert ray_executor().answers_at(address) == is_ray
+        speaker.join()
+    assert not ray_executor().answers_at(address)
