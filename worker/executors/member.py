@@ -67,7 +67,8 @@ def interface_towards(address: str) -> str:
     with socket.socket(type=socket.SOCK_DGRAM) as probe:
         probe.connect((host, int(port)))  # nothing is sent
         own = probe.getsockname()[0]
-    return next(name for name, places in psutil.net_if_addrs().items() if own in [each.address for each in places])
+    there = psutil.net_if_addrs().items()
+    return next(str(name) for name, places in there if own in [each.address for each in places])
 
 
 class Member:
