@@ -156,15 +156,16 @@ class OnRay(InProcess):
 
     def training_device(self) -> str:
         """What networks are trained on: GPUs, where the cluster has some."""
-        return "cuda" if self.settings.device != "cpu" and total_of("GPU") else "cpu"
+        return "cuda" if self.settings.device != "cpu" and any(of_nodes("GPU")) else "cpu"
 
     def members(self) -> int:
         """How many processes train one network; none, if this one is as good."""
         wanted = self.settings.ray_processes
         if self.training_device() == "cuda":
-            there = int(total_of("GPU"))
+            there = int(sum(of_nodes("GPU")))
             return min(there, wanted or there)
-        there = int(total_of("CPU") // torch.get_num_threads())
+        asked = self.resources("cpu")["num_cpus"]
+        there = sum(int(processors // asked) for processors in of_nodes("CPU"))  # none has them on two nodes
         return min(there, wanted) if min(there, wanted) > 1 else 0
 
     def is_lost(self) -> bool:
@@ -182,7 +183,7 @@ class OnRay(InProcess):
     def resources(self, device: str) -> dict[str, float]:
         """What a process asks of a node."""
         if device == "cuda":
-            return {"num_gpus": 1}
+            return {"num_cpus": 0, "num_gpus": 1}  # an actor that names no CPUs would ask for one
         return {"num_cpus": min(torch.get_num_threads(), self.processors)}
 
     def connect(self, progress: Progress) -> bool:
@@ -213,8 +214,8 @@ class OnRay(InProcess):
         finally:
             with suppress(ValueError):  # of a thread
                 signal.signal(signal.SIGTERM, handler)  # the worker's own, which hands jobs back
-        self.processors = largest("CPU")
-        if self.processors < 1 or (self.device.type == "cuda" and largest("GPU") < 1):
+        self.processors = max(of_nodes("CPU"), default=0.0)
+        if self.processors < 1 or (self.device.type == "cuda" and max(of_nodes("GPU"), default=0.0) < 1):
             ray.shutdown()
             return "no node has a processor for it"
         self.heard = time.monotonic()
@@ -231,14 +232,9 @@ def answers_at(address: str) -> bool:
         return False
 
 
-def largest(resource: str) -> float:
-    """The most of a resource that one node has."""
-    return max((node["Resources"].get(resource, 0.0) for node in ray.nodes() if node["Alive"]), default=0.0)
-
-
-def total_of(resource: str) -> float:
-    """What all nodes have of it."""
-    return float(ray.cluster_resources().get(resource, 0.0))
+def of_nodes(resource: str) -> list[float]:
+    """What each node has of a resource."""
+    return [float(node["Resources"].get(resource, 0.0)) for node in ray.nodes() if node["Alive"]]
 
 
 def cancel(answers: Sequence[Any] | deque[Any]) -> None:

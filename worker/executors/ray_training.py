@@ -97,7 +97,7 @@ class RayTraining:
     def placed_members(self, world: int) -> Iterator[tuple[list[Any], str]]:
         """The members and where the first of them is, once there is room for all; they are gone afterwards."""
         resources = self.executor.resources(self.executor.training_device())
-        bundle = {name.removeprefix("num_").removesuffix("s").upper(): size for name, size in resources.items()}
+        bundle = {name.removeprefix("num_").removesuffix("s").upper(): size for name, size in resources.items() if size}
         group = placement_group([bundle] * world, strategy="SPREAD")
         members: list[Any] = []
         try:
