@@ -54,6 +54,9 @@ LOST = 20.0
 """Seconds without an answer after which a job goes on alone."""
 LOOK = 0.2
 """Seconds between two looks at what the cluster does."""
+SILENCE = 90.0
+"""Seconds without any answer after which shards are added up here: a node whose packets are lost, and not its
+connections, Ray itself takes for dead after 65, and begins its tasks again minutes later."""
 RETRIES = 3
 """How often Ray begins a task again whose process or node was lost."""
 ALONE = ", in one process, since Ray is away"
@@ -100,16 +103,17 @@ class OnRay(InProcess):
         shards = reading.shards()
         spans = [shard.data.span for shard in shards]
         answers = deque(task.remote(request, span.start, span.stop) for span in spans)
+        silence = Silence()
         try:
             for shard in shards:
-                sums = self.wait_for(answers, reading, len(shards))
+                sums = self.wait_for(answers, reading, len(shards), silence)
                 answers.popleft()
                 total.merge(add_chunks(shard, total.empty()).sums() if sums is None else sums)
         finally:
             cancel(answers)
         return total
 
-    def wait_for(self, answers: deque[Any], reading: Reading, count: int) -> Tensors | None:
+    def wait_for(self, answers: deque[Any], reading: Reading, count: int, silence: Silence) -> Tensors | None:
         """The first of the answers; None if the cluster does not have it."""
         try:
             while True:
@@ -121,6 +125,11 @@ class OnRay(InProcess):
                 if ray.wait([answers[0]], timeout=LOOK)[0]:
                     found = ray.get(answers[0])
                     break
+                if silence.seconds(reached) > SILENCE:
+                    log.warning("a shard is added up here, since Ray is silent", job=reading.attempt.job_id)
+                    cancel([answers[0]])
+                    silence.reached += 1  # by this one, which is no news of the cluster
+                    return None
         except RayError as error:
             log.warning("a shard is added up here, since Ray could not", job=reading.attempt.job_id, exc_info=error)
             return None
@@ -220,6 +229,20 @@ class OnRay(InProcess):
             return "no node has a processor for it"
         self.heard = time.monotonic()
         return ""
+
+
+class Silence:
+    """For how long a cluster has brought nothing new of a pass."""
+
+    def __init__(self) -> None:
+        self.reached, self.since = 0, time.monotonic()
+
+    def seconds(self, reached: int) -> float:
+        """With so many shards added up, here or there."""
+        now = time.monotonic()
+        if reached > self.reached:
+            self.reached, self.since = reached, now
+        return now - self.since
 
 
 def answers_at(address: str) -> bool:
