@@ -218,7 +218,10 @@ class OnRay(InProcess):
         try:
             ray.init(address, namespace="amend", log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # of many kinds: another version, a wrong token, no node on this host
-            log.warning("Ray refused this worker", address=address, exc_info=error)
+            # its words are of clusters, not of people's data
+            log.warning(
+                "Ray refused this worker", address=address, reason=str(error.__cause__ or error), exc_info=error
+            )
             return type(error).__name__
         finally:
             with suppress(ValueError):  # of a thread
