@@ -11,9 +11,10 @@ import logging
 import os
 import signal
 import socket
+import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -52,6 +53,8 @@ PROBE = 2.0
 """Seconds between two questions whether the cluster is there, and for which an answer is waited for."""
 LOST = 20.0
 """Seconds without an answer after which a job goes on alone."""
+LEAVE = 5.0
+"""Seconds for which a job waits until Ray has taken leave of a cluster."""
 LOOK = 0.2
 """Seconds between two looks at what the cluster does."""
 SILENCE = 90.0
@@ -77,11 +80,22 @@ class OnRay(InProcess):
         """When the cluster last answered."""
         self.processors = 0.0
         """The most that one node has."""
+        self.leaving = threading.Thread()
 
     def close(self) -> None:
         self.away = False
-        if ray.is_initialized():
-            ray.shutdown()
+        if self.is_driver():
+            self.leave()
+
+    def is_driver(self) -> bool:
+        """Whether this process may call the cluster."""
+        return ray.is_initialized() and not self.leaving.is_alive()
+
+    def leave(self) -> None:
+        """Be no driver any more. Of a head that hangs Ray takes leave only when that is over, and the job goes on."""
+        self.leaving = threading.Thread(target=ray.shutdown, daemon=True)
+        self.leaving.start()
+        self.leaving.join(LEAVE)
 
     def is_distributed(self, reading: Reading, total: Accumulator) -> bool:
         seconds = len(reading.data.span) * (READING + MULTIPLYING * total.work)
@@ -110,7 +124,7 @@ class OnRay(InProcess):
                 answers.popleft()
                 total.merge(add_chunks(shard, total.empty()).sums() if sums is None else sums)
         finally:
-            cancel(answers)
+            self.cancel(answers)
         return total
 
     def wait_for(self, answers: deque[Any], reading: Reading, count: int, silence: Silence) -> Tensors | None:
@@ -127,7 +141,7 @@ class OnRay(InProcess):
                     break
                 if silence.seconds(reached) > SILENCE:
                     log.warning("a shard is added up here, since Ray is silent", job=reading.attempt.job_id)
-                    cancel([answers[0]])
+                    self.cancel([answers[0]])
                     silence.reached += 1  # by this one, which is no news of the cluster
                     return None
         except RayError as error:
@@ -140,6 +154,12 @@ class OnRay(InProcess):
             )
             return None
         return unpack(found)[1]
+
+    def cancel(self, answers: Iterable[Any]) -> None:
+        """End what still runs, at once: it has nothing to clean up."""
+        for answer in answers if self.is_driver() else ():
+            with suppress(RayError, ValueError):
+                ray.cancel(answer, force=True)
 
     def train(
         self,
@@ -186,7 +206,7 @@ class OnRay(InProcess):
             elif now - self.heard > min(LOST, self.settings.ray_patience):
                 log.warning("a job goes on without Ray", address=self.settings.ray_address)
                 self.away = True
-                ray.shutdown()
+                self.leave()
         return self.away
 
     def resources(self, device: str) -> dict[str, float]:
@@ -198,7 +218,7 @@ class OnRay(InProcess):
     def connect(self, progress: Progress) -> bool:
         """Whether there is a cluster; waits for one that does not answer, once in a job."""
         end = time.monotonic() + self.settings.ray_patience
-        while not self.away and not ray.is_initialized():
+        while not self.away and not self.is_driver():
             problem = self.try_to_connect()
             if not problem:
                 return True
@@ -214,6 +234,8 @@ class OnRay(InProcess):
         address = self.settings.ray_address
         if not answers_at(address):  # Ray itself takes long to find out, and then logs pages
             return "nobody answers"
+        if self.leaving.is_alive():
+            return "the connection before is not closed yet"
         handler = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(address, namespace="amend", log_to_driver=False, logging_level=logging.ERROR)
@@ -228,7 +250,7 @@ class OnRay(InProcess):
                 signal.signal(signal.SIGTERM, handler)  # the worker's own, which hands jobs back
         self.processors = max(of_nodes("CPU"), default=0.0)
         if self.processors < 1 or (self.device.type == "cuda" and max(of_nodes("GPU"), default=0.0) < 1):
-            ray.shutdown()
+            self.leave()
             return "no node has a processor for it"
         self.heard = time.monotonic()
         return ""
@@ -261,10 +283,3 @@ def answers_at(address: str) -> bool:
 def of_nodes(resource: str) -> list[float]:
     """What each node has of a resource."""
     return [float(node["Resources"].get(resource, 0.0)) for node in ray.nodes() if node["Alive"]]
-
-
-def cancel(answers: Sequence[Any] | deque[Any]) -> None:
-    """End what still runs, at once: it has nothing to clean up."""
-    for answer in answers if ray.is_initialized() else ():
-        with suppress(RayError, ValueError):
-            ray.cancel(answer, force=True)

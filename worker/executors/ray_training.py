@@ -115,7 +115,7 @@ class RayTraining:
                 members.append(actor.remote())
             yield members, host
         finally:
-            if ray.is_initialized():
+            if self.executor.is_driver():
                 for member in members:
                     with suppress(RayError):
                         ray.kill(member)

@@ -134,3 +134,19 @@ def test_only_a_server_that_speaks_as_ray_does_is_one(said: bytes, is_ray: bool)
         assert ray_executor().answers_at(address) == is_ray
         speaker.join()
     assert not ray_executor().answers_at(address)
+
+
+def test_a_job_goes_on_though_ray_cannot_take_leave_of_a_head_that_hangs(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_ray, over = ray_executor(), threading.Event()
+    monkeypatch.setattr(on_ray, "ray", SimpleNamespace(is_initialized=lambda: not over.is_set(), shutdown=over.wait))
+    monkeypatch.setattr(on_ray, "LEAVE", 0.01)
+    monkeypatch.setattr(on_ray, "answers_at", lambda address: True)
+    executor = on_ray.OnRay(deployment.settings, deployment.database, torch.device("cpu"))
+    assert executor.is_driver()
+    executor.close()
+    assert not executor.is_driver()
+    assert executor.try_to_connect() == "the connection before is not closed yet"
+    over.set()
+    executor.leaving.join()
