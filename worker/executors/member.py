@@ -6,11 +6,13 @@ Knows nothing of who placed it (`ray_training.py`), which asks from another thre
 
 from __future__ import annotations
 
+import os
 import socket
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, TypedDict, cast
 
+import psutil
 import torch
 import torch.distributed as distributed
 from torch import Tensor
@@ -46,12 +48,27 @@ class Team:
     def __init__(self, rank: int, world: int, address: str, device: torch.device) -> None:
         self.rank, self.world = rank, world
         backend = "nccl" if device.type == "cuda" else "gloo"
+        for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            os.environ.setdefault(variable, interface_towards(address))
         where = f"tcp://{address}"
         distributed.init_process_group(backend, where, timeout=PATIENCE, rank=rank, world_size=world)
 
     def sum(self, values: Tensor) -> Tensor:
         distributed.all_reduce(values)
         return values
+
+
+def interface_towards(address: str) -> str:
+    """The network interface of this host that leads to where the members meet.
+
+    Gloo would take the one that has the host's name: on Debian that is the loopback, where no other host finds it.
+    """
+    host, _, port = address.rpartition(":")
+    with socket.socket(type=socket.SOCK_DGRAM) as probe:
+        probe.connect((host, int(port)))  # nothing is sent
+        own = probe.getsockname()[0]
+    there = psutil.net_if_addrs().items()
+    return next(str(name) for name, places in there if own in [each.address for each in places])
 
 
 class Member:

@@ -7,6 +7,7 @@ be erased lie in no file. A member that is lost takes the others along; the next
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -59,7 +60,7 @@ class RayTraining:
         self.executor, self.objective, self.start, self.training = executor, objective, start, training
         self.progress, self.watch = progress, watch
         self.checkpoint: bytes | None = None
-        self.epochs = 0
+        self.epochs = self.passes = 0
 
     def solve(self, snapshot: ModelSnapshot, cost: Cost) -> Solution:
         failures = 0
@@ -97,7 +98,7 @@ class RayTraining:
     def placed_members(self, world: int) -> Iterator[tuple[list[Any], str]]:
         """The members and where the first of them is, once there is room for all; they are gone afterwards."""
         resources = self.executor.resources(self.executor.training_device())
-        bundle = {name.removeprefix("num_").removesuffix("s").upper(): size for name, size in resources.items()}
+        bundle = {name.removeprefix("num_").removesuffix("s").upper(): size for name, size in resources.items() if size}
         group = placement_group([bundle] * world, strategy="SPREAD")
         members: list[Any] = []
         try:
@@ -114,7 +115,7 @@ class RayTraining:
                 members.append(actor.remote())
             yield members, host
         finally:
-            if ray.is_initialized():
+            if self.executor.is_driver():
                 for member in members:
                     with suppress(RayError):
                         ray.kill(member)
@@ -124,7 +125,7 @@ class RayTraining:
     def run(self, members: list[Any], host: str, request: Any) -> bytes:
         """What the first member answers; RayError as soon as any of them is lost."""
         first, world = members[0], len(members)
-        address = f"{host}:{ray.get(first.find_port.remote())}"
+        address = f"{host}:{self.ask(first.find_port.remote())}"
         answers = [m.train.remote(request, rank, world, address, self.checkpoint) for rank, m in enumerate(members)]
         waiting = list(answers)
         while waiting:
@@ -133,20 +134,27 @@ class RayTraining:
                 if ray.get(answer) is None:  # or it raises what became of it
                     raise Refused
             if waiting:
-                if self.executor.is_lost():
-                    raise Shrunk
                 self.look(first, world)
         found: bytes = ray.get(answers[0])
         return found
 
     def look(self, first: Any, world: int) -> None:
         """Tell how far it is, and fetch what an epoch has brought."""
-        passes, share, phrase, epochs = ray.get(first.news.remote(), timeout=SILENCE)
+        self.passes, share, phrase, epochs = self.ask(first.news.remote())
         if epochs > self.epochs:
-            self.checkpoint, self.epochs = ray.get(first.checkpoint.remote(), timeout=SILENCE), epochs
-        self.watch(passes, self.start)  # it raises when the job must stop
+            self.checkpoint, self.epochs = self.ask(first.checkpoint.remote()), epochs
         if phrase:
             self.progress(share, f"{phrase}, {world} processes on Ray")
+
+    def ask(self, answer: Any) -> Any:
+        """What a member answers; RayError if it does not, and Shrunk if the cluster is lost meanwhile."""
+        end = time.monotonic() + SILENCE
+        while True:
+            self.watch(self.passes, self.start)  # it raises when the job must stop
+            if self.executor.is_lost():
+                raise Shrunk
+            if ray.wait([answer], timeout=LOOK)[0] or time.monotonic() > end:
+                return ray.get(answer, timeout=0)
 
 
 def host_of(node: str) -> str:

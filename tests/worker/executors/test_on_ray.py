@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import socket
+import threading
+from collections.abc import Iterator, Set
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -29,10 +31,10 @@ def ray_executor() -> ModuleType:
 
 
 class Answers:
-    """Stands in for Ray: some shards it cannot do, some nodes are of another kind."""
+    """Stands in for Ray: some shards it cannot do, some nodes are of another kind, of some nothing is heard."""
 
-    def __init__(self, broken: set[int], foreign: set[int]) -> None:
-        self.broken, self.foreign, self.asked = broken, foreign, 0
+    def __init__(self, broken: set[int], foreign: set[int], silent: Set[int] = frozenset()) -> None:
+        self.broken, self.foreign, self.silent, self.asked = broken, foreign, silent, 0
         self.cancelled: list[int] = []
 
     def options(self, **_: Any) -> Answers:
@@ -41,6 +43,10 @@ class Answers:
     def remote(self, request: bytes, start: int, stop: int) -> tuple[int, bytes | None]:
         self.asked += 1
         return self.asked - 1, add_shard(request, start, stop)
+
+    def cancel(self, answer: tuple[int, bytes | None], force: bool) -> None:
+        assert force
+        self.cancelled.append(answer[0])
 
     def get(self, answer: tuple[int, bytes | None]) -> bytes | None:
         if answer[0] in self.broken:
@@ -66,18 +72,81 @@ def reading(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> Iterator
     read_request.cache_clear()
 
 
+def executor_on(answers: Answers, reading: Reading, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An executor whose cluster is there, and answers so."""
+    on_ray = ray_executor()
+    ray = SimpleNamespace(put=lambda data: data, get=answers.get, is_initialized=lambda: True, cancel=answers.cancel)
+    ray.wait = lambda some, **_: ([each for each in some if each[0] not in answers.silent], [])
+    monkeypatch.setattr(on_ray, "ray", ray)
+    monkeypatch.setattr(on_ray, "TASK", answers)
+    monkeypatch.setattr(on_ray, "answers_at", lambda address: True)
+    context = reading.attempt.context
+    return on_ray.OnRay(context.settings, context.database, torch.device("cpu"))
+
+
 @pytest.mark.parametrize(("broken", "foreign"), [(set(), set()), ({1}, set()), ({0, 2, 3}, {1}), (set(), {0, 4})])
 def test_each_shard_counts_once_whoever_adds_it_up(
     reading: Reading, monkeypatch: pytest.MonkeyPatch, broken: set[int], foreign: set[int]
 ) -> None:
-    answers, settings, on_ray = Answers(broken, foreign), reading.attempt.context.settings, ray_executor()
-    ray = SimpleNamespace(put=lambda data: data, get=answers.get, is_initialized=lambda: True, cancel=answers.cancelled)
-    ray.wait = lambda some, **_: (some, [])
-    monkeypatch.setattr(on_ray, "ray", ray)
-    monkeypatch.setattr(on_ray, "TASK", answers)
-    monkeypatch.setattr(on_ray, "answers_at", lambda address: True)
-    executor = on_ray.OnRay(settings, reading.attempt.context.database, torch.device("cpu"))
-    total = Digest(settings.secret)
-    found = executor.reduce_by_tasks(reading, total.empty())
+    answers, total = Answers(broken, foreign), Digest(reading.attempt.context.settings.secret)
+    found = executor_on(answers, reading, monkeypatch).reduce_by_tasks(reading, total.empty())
     assert answers.asked == len(reading.shards()) > 4
     assert found.total == add_shards(reading.data.shards(), total).total
+
+
+def test_shards_of_which_nothing_is_heard_are_added_up_here(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, total = Answers(set(), set(), silent={1, 2}), Digest(reading.attempt.context.settings.secret)
+    monkeypatch.setattr(ray_executor(), "SILENCE", 0.0)
+    found = executor_on(answers, reading, monkeypatch).reduce_by_tasks(reading, total.empty())
+    assert found.total == add_shards(reading.data.shards(), total).total
+    assert answers.cancelled == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("processors", "threads", "members"), [([3, 3, 0], 2, 2), ([2, 2, 2, 2], 4, 4), ([8], 2, 4), ([1, 0], 1, 0)]
+)
+def test_there_are_as_many_members_as_nodes_have_room_for(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, processors: list[int], threads: int, members: int
+) -> None:
+    on_ray = ray_executor()
+    nodes = [{"Alive": True, "Resources": {"CPU": float(each)}} for each in processors]
+    monkeypatch.setattr(on_ray, "ray", SimpleNamespace(nodes=lambda: [*nodes, {"Alive": False, "Resources": {}}]))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    settings = deployment.settings.model_copy(update={"ray_processes": 8})
+    executor = on_ray.OnRay(settings, deployment.database, torch.device("cpu"))
+    executor.processors = max(processors)
+    assert executor.members() == members
+
+
+@pytest.mark.parametrize(("said", "is_ray"), [(b"\0\0\x18\x04\0\0\0\0\0", True), (b"", False), (b"SSH-2.0-x", False)])
+def test_only_a_server_that_speaks_as_ray_does_is_one(said: bytes, is_ray: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+
+        def speak() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(said)
+                connection.recv(1)  # until the other one has gone
+
+        speaker = threading.Thread(target=speak)
+        speaker.start()
+        assert ray_executor().answers_at(address) == is_ray
+        speaker.join()
+    assert not ray_executor().answers_at(address)
+
+
+def test_a_job_goes_on_though_ray_cannot_take_leave_of_a_head_that_hangs(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_ray, over = ray_executor(), threading.Event()
+    monkeypatch.setattr(on_ray, "ray", SimpleNamespace(is_initialized=lambda: not over.is_set(), shutdown=over.wait))
+    monkeypatch.setattr(on_ray, "LEAVE", 0.01)
+    monkeypatch.setattr(on_ray, "answers_at", lambda address: True)
+    executor = on_ray.OnRay(deployment.settings, deployment.database, torch.device("cpu"))
+    assert executor.is_driver()
+    executor.close()
+    assert not executor.is_driver()
+    assert executor.try_to_connect() == "the connection before is not closed yet"
+    over.set()
+    executor.leaving.join()
