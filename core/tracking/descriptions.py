@@ -188,7 +188,7 @@ def describe_job(job: Job, version: Version | None, lineage: Lineage) -> str:
     """The description of a job's run."""
     if version is not None:
         return describe_version(version, lineage)
-    span = f"positions {job.from_position} to {job.to_position}"
+    span = describe_span(job.from_position + 1, job.to_position)
     if job.state is JobState.CANCELLED:
         return f"The job for {span} was cancelled."
     code = job.error["code"] if job.error else "unknown"
@@ -260,6 +260,14 @@ def describe_part(described: SpecPart) -> str:
 
 def number(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float))
+
+
+def describe_span(first: int, last: int) -> str:
+    """
+    >>> describe_span(4, 9), describe_span(9, 9)
+    ('positions 4 to 9', 'position 9')
+    """
+    return f"position {last}" if first >= last else f"positions {first} to {last}"
 
 
 def plural(noun: str, many: int) -> str:
