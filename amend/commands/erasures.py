@@ -20,12 +20,8 @@ app = typer.Typer(help="Have people forgotten by all models, with a due date and
 receipts = typer.Typer(help="Check the receipts of erasures.", no_args_is_help=True)
 
 ErasureId = Annotated[str, typer.Argument(metavar="ID", help="The erasure's id, or how it begins.")]
-Reason = Annotated[
-    str,
-    typer.Option(
-        "--reason", help="Why; shown with the erasure until it is completed, or from then on if it is refused."
-    ),
-]
+WhyRefused = Annotated[str, typer.Option("--reason", help="Why; in the letter to the person, and kept.")]
+WhyExtended = Annotated[str, typer.Option("--reason", help="Why; deleted when the erasure is completed.")]
 
 COLUMNS: output.Columns[Erasure] = {
     "id": lambda erasure: erasure.id,
@@ -165,7 +161,7 @@ def approve(connection: Connection, id: ErasureId) -> None:
 
 
 @command(app)
-def refuse(connection: Connection, id: ErasureId, reason: Reason) -> None:
+def refuse(connection: Connection, id: ErasureId, reason: WhyRefused) -> None:
     """Refuse a request, with a reason. What it took out of force comes back, and the models follow.
 
     Example: amend erasures refuse 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6 --reason "manifestly unfounded"
@@ -174,7 +170,7 @@ def refuse(connection: Connection, id: ErasureId, reason: Reason) -> None:
 
 
 @command(app)
-def extend(connection: Connection, id: ErasureId, reason: Reason) -> None:
+def extend(connection: Connection, id: ErasureId, reason: WhyExtended) -> None:
     """Move the due date by two months, once and within the first, with a reason that the person is told.
 
     Example: amend erasures extend 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6 --reason "500 requests came at once"

@@ -188,7 +188,7 @@ def describe_job(job: Job, version: Version | None, lineage: Lineage) -> str:
     """The description of a job's run."""
     if version is not None:
         return describe_version(version, lineage)
-    span = f"positions {job.from_position} to {job.to_position}"
+    span = describe_span(job.from_position + 1, job.to_position)
     if job.state is JobState.CANCELLED:
         return f"The job for {span} was cancelled."
     code = job.error["code"] if job.error else "unknown"
@@ -241,6 +241,8 @@ def describe_part(described: SpecPart) -> str:
     'l2, delta 5.0, toward 2 weights (sha256 0d243f6665c4)'
     >>> describe_part({"kind": "kernel", "kernel": "rbf", "features": 200})
     'kernel rbf, features 200'
+    >>> describe_part({"kind": "l2", "delta": 5.0, "penalize_bias": False})
+    'l2, delta 5.0, penalize_bias false'
     """
     options = {name: value for name, value in described.items() if name != "kind" and value is not None}
     if "toward" in options:
@@ -251,11 +253,21 @@ def describe_part(described: SpecPart) -> str:
     kind = described["kind"]
     # of a kernel it is said which
     named = f"{kind} {options.pop(kind)}" if kind in options else kind
-    return ", ".join([named, *(f"{name} {value}" for name, value in options.items())])
+    # as the API writes them
+    said = {name: str(value).lower() if isinstance(value, bool) else value for name, value in options.items()}
+    return ", ".join([named, *(f"{name} {value}" for name, value in said.items())])
 
 
 def number(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float))
+
+
+def describe_span(first: int, last: int) -> str:
+    """
+    >>> describe_span(4, 9), describe_span(9, 9)
+    ('positions 4 to 9', 'position 9')
+    """
+    return f"position {last}" if first >= last else f"positions {first} to {last}"
 
 
 def plural(noun: str, many: int) -> str:
@@ -277,11 +289,13 @@ def percent(share: float) -> str:
 
 def figure(value: float) -> str:
     """
-    >>> figure(0.94251), figure(0.0000312), figure(1234.5)
-    ('0.943', '3.1e-05', '1234')
+    >>> figure(0.94251), figure(0.0000312), figure(1234.5), figure(351052.4) == "351\\u202f100"
+    ('0.943', '3.1e-05', '1234', True)
     """
     if value != 0 and abs(value) < 0.001:
         return f"{value:.2g}"
+    if 1e4 <= abs(value) < 1e9:
+        return f"{float(f'{value:.4g}'):,.0f}".replace(",", "\u202f")
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
 
 

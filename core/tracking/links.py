@@ -13,30 +13,32 @@ from core.tracking.descriptions import timeline_name
 from core.tracking.publisher import USER
 
 SECONDS = 5.0
+CLASSIC = "?workflowType=machine_learning"
+"""Without it, MLflow's pages begin with what is there for language models."""
 
 
 def model_page(pages: str, model: str) -> str:
     """The address of a registered model.
 
     >>> model_page("https://mlflow.example", "churn")
-    'https://mlflow.example/#/models/churn'
+    'https://mlflow.example/#/models/churn?workflowType=machine_learning'
     """
-    return f"{pages}/#/models/{quote(model, safe='')}"
+    return f"{pages}/#/models/{quote(model, safe='')}{CLASSIC}"
 
 
 def version_page(pages: str, model: str, place: MlflowPlace | None) -> str | None:
     """The address of a version: in the registry, else of its run; None where MLflow has neither.
 
     >>> version_page("https://mlflow.example", "churn", {"run_id": "4fe1", "version": "7"})
-    'https://mlflow.example/#/models/churn/versions/7'
+    'https://mlflow.example/#/models/churn/versions/7?workflowType=machine_learning'
     >>> version_page("https://mlflow.example", "churn", {"run_id": "4fe1", "version": None})
-    'https://mlflow.example/#/runs/4fe1'
+    'https://mlflow.example/#/runs/4fe1?workflowType=machine_learning'
     """
     if not pages or not place:
         return None
     if place.get("version"):
-        return f"{model_page(pages, model)}/versions/{place['version']}"
-    return f"{pages}/#/runs/{place['run_id']}" if place.get("run_id") else None
+        return f"{pages}/#/models/{quote(model, safe='')}/versions/{place['version']}{CLASSIC}"
+    return f"{pages}/#/runs/{place['run_id']}{CLASSIC}" if place.get("run_id") else None
 
 
 def find_timeline(url: str, password: str, model: str) -> str:
@@ -54,4 +56,4 @@ def find_timeline(url: str, password: str, model: str) -> str:
         id = answer.raise_for_status().json()["experiment"]["experiment_id"]
     except (httpx.HTTPError, ValueError, LookupError) as error:
         raise Unavailable("mlflow_unavailable", "MLflow does not answer.") from error
-    return f"/#/experiments/{id}/runs?workflowType=machine_learning&compareRunsMode=CHART"
+    return f"/#/experiments/{id}/runs{CLASSIC}&compareRunsMode=CHART"

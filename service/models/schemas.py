@@ -60,7 +60,10 @@ class HeldAnswer(BaseModel):
 class ModelMlflowAnswer(BaseModel):
     """Where MLflow shows the model."""
 
-    url: str = Field(description="Of its page in the registry.", examples=["http://127.0.0.1:5000/#/models/churn"])
+    url: str = Field(
+        description="Of its page in the registry.",
+        examples=["http://127.0.0.1:5000/#/models/churn?workflowType=machine_learning"],
+    )
 
 
 class ModelAnswer(BaseModel):

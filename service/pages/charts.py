@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from service.pages.rendering import show_count
+from service.pages.rendering import show_count, show_metric
 
 Point = tuple[float, float]
 SPARK = (120.0, 28.0)
@@ -95,21 +95,25 @@ def draw_lines(name: str, lines: Mapping[str, Sequence[tuple[int, float]]]) -> C
     for kind, line in lines.items():
         if line:
             placed = [place(x, y) for x, y in line]
-            titles = [f"{kind}: {y:.4g} at position {x}" for x, y in line]
+            titles = [f"{kind}: {show_metric(y, name)} at position {x}" for x, y in line]
             dots = [Dot(x, y, title) for (x, y), title in zip(placed, titles, strict=True)]
             joined = "" if kind == "retrained" else path_of(placed)
             drawn.append(Line(kind, joined, dots if not joined or len(dots) <= MOST_DOTS else ()))
     across = [Tick(place(x, y_low)[0], show_count(int(x))) for x in xs if x_low <= x <= x_high]
-    up = [Tick(place(x_low, y)[1], label) for y, label in zip(ys, label_ticks(ys), strict=True)]
+    up = [Tick(place(x_low, y)[1], label) for y, label in zip(ys, label_ticks(ys, name), strict=True)]
     return Chart(name, drawn, across, up)
 
 
-def label_ticks(ticks: Sequence[float]) -> list[str]:
-    """Ticks in as many digits as tell one from the next.
+def label_ticks(ticks: Sequence[float], name: str = "") -> list[str]:
+    """Ticks in as many digits as tell one from the next; accuracy in percent, as everywhere.
 
+    >>> label_ticks([0.9, 0.95, 1.0], "accuracy")
+    ['90 %', '95 %', '100 %']
     >>> label_ticks([2.7274, 2.7276, 2.7278]), label_ticks([0.9, 0.95, 1.0]), label_ticks([123456.0, 123457.0])
     (['2.7274', '2.7276', '2.7278'], ['0.90', '0.95', '1.00'], ['123456', '123457'])
     """
+    if name == "accuracy":
+        return [f"{label} %" for label in label_ticks([100 * tick for tick in ticks])]
     largest = max(map(abs, ticks))
     step = math.floor(math.log10((ticks[-1] - ticks[0]) / (len(ticks) - 1)) + 1e-9) if len(ticks) > 1 else 0
     if largest < 1000:

@@ -10,7 +10,8 @@ from markupsafe import Markup
 
 from core.database import now
 from core.kprior.model.spec import loss_of
-from core.tracking.descriptions import describe_input, describe_part, describe_target, duration, figure, percent
+from core.tracking.descriptions import describe_input, describe_part, describe_target, duration, figure, percent, plural
+from core.tracking.links import model_page
 
 if TYPE_CHECKING:
     from service.pages.visitors import Visitor
@@ -96,6 +97,8 @@ TEMPLATES.globals |= {
     "describe_part": describe_part,
     "loss_of": loss_of,
     "describe_target": describe_target,
+    "model_page": model_page,
+    "plural": plural,
 }
 
 

@@ -19,6 +19,7 @@ from core.erasure.purge import withdraw
 from core.keys import sign_ins
 from core.models import catalog
 from core.tables.keys import SignIn
+from core.versions.queries import find_version
 from service.pages.charts import draw_lines
 from tests.service.erasure_helpers import act, ask, model_with_person, open_erasure, somebody
 from tests.service.expect import add, rows
@@ -80,7 +81,8 @@ def test_a_chart_has_whole_positions_and_no_accuracy_above_one() -> None:
     chart = draw_lines("accuracy", {"adapted": [(400, 1.0), (402, 1.0)], "retrained": [(402, 1.0)]})
     assert chart is not None
     assert [tick.label for tick in chart.x_ticks] == ["400", "401", "402"]
-    assert (chart.y_ticks[-1].label, chart.lines[0].dots[0].y) == ("1.000", chart.y_ticks[-1].at)
+    assert (chart.y_ticks[-1].label, chart.lines[0].dots[0].y) == ("100.0 %", chart.y_ticks[-1].at)
+    assert chart.lines[0].dots[0].title == "adapted: 100 % at position 400"
     far = draw_lines("loss", {"adapted": [(150_000, 0.78), (200_000, 0.765)]})
     assert far is not None
     assert far.x_ticks[0].label == "150\u202f000"
@@ -337,3 +339,18 @@ def test_a_withdrawn_model_is_told_from_one_that_never_had_examples(
         assert "the first version since the model was withdrawn" in page
         assert "the first version<" in page
         assert "/adapt" in page
+
+
+def test_a_models_page_tells_what_a_constant_answer_would_get_and_which_classes_count_more(
+    stack: Stack, api: httpx.Client
+) -> None:
+    name = stack.model(class_weight={"1": 20})
+    add(api, name, rows(6))
+    stack.train(name)
+    with stack.database.write() as session:
+        version = find_version(session, catalog.find(session, name, None), 1)
+        version.metrics = {"accuracy": 0.92, "baseline_accuracy": 0.96}
+    with visit(stack) as browser:
+        page = browser.get(f"/models/{name}").text
+        assert "constant answer: 96.0 %" in page
+        assert "1: 20; other classes: 1" in page

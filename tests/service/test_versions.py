@@ -80,12 +80,12 @@ def test_models_and_versions_tell_where_mlflow_shows_them(small: Stack) -> None:
             model = catalog.find(session, name, None)
             find_version(session, model, 1).mlflow = {"run_id": "4fe1", "version": None}
             find_version(session, model, 2).mlflow = {"run_id": "5fe2", "version": "7"}
-        page = f"{MLFLOW_PAGES}/#/models/{name}"
-        assert api.get(f"/v1/models/{name}").json()["mlflow"] == {"url": page}
+        page, classic = f"{MLFLOW_PAGES}/#/models/{name}", "?workflowType=machine_learning"
+        assert api.get(f"/v1/models/{name}").json()["mlflow"] == {"url": f"{page}{classic}"}
         places = [version["mlflow"] for version in api.get(f"/v1/models/{name}/versions").json()["items"]]
         assert places == [
-            {"run_id": "5fe2", "version": "7", "url": f"{page}/versions/7"},
-            {"run_id": "4fe1", "version": None, "url": f"{MLFLOW_PAGES}/#/runs/4fe1"},
+            {"run_id": "5fe2", "version": "7", "url": f"{page}/versions/7{classic}"},
+            {"run_id": "4fe1", "version": None, "url": f"{MLFLOW_PAGES}/#/runs/4fe1{classic}"},
         ]
         assert api.get(f"/v1/models/{name}/versions/2").json()["mlflow"] == places[0]
         assert api.post(f"/v1/models/{name}/versions/1/promote").json()["mlflow"] == places[1]

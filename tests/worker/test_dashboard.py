@@ -19,6 +19,7 @@ from playwright.sync_api import HttpCredentials, Page
 from sklearn.datasets import load_digits
 
 from amend.demo.timeline import Mlflow
+from core.tracking.links import CLASSIC
 from tests.browser import browser
 from tests.mlflow_server import PASSWORD, MlflowServer
 from tests.worker.deployment import Deployment
@@ -98,8 +99,9 @@ def everything_is_there_once(deployment: Deployment, server: MlflowServer) -> No
     assert sorted(int(v.version) for v in registered) == sorted(int(v["mlflow"]["version"]) for v in versions)
     assert len({v["mlflow"]["version"] for v in versions}) == len(versions)
     page = f"{server.url}/#/models/{NAME}"
-    assert [v["mlflow"]["url"] for v in versions] == [f"{page}/versions/{v['mlflow']['version']}" for v in versions]
-    assert deployment.get(f"/v1/models/{NAME}")["mlflow"] == {"url": page}
+    pages = [f"{page}/versions/{v['mlflow']['version']}{CLASSIC}" for v in versions]
+    assert [v["mlflow"]["url"] for v in versions] == pages
+    assert deployment.get(f"/v1/models/{NAME}")["mlflow"] == {"url": f"{page}{CLASSIC}"}
     timeline = client.get_experiment_by_name(f"{NAME} timeline")
     assert timeline is not None
     lines = {run.info.run_name: run for run in client.search_runs([timeline.experiment_id])}
@@ -129,7 +131,7 @@ def our_own_page_leads_there(deployment: Deployment, server: MlflowServer) -> No
     assert timeline is not None
     with httpx.Client(base_url=deployment.url) as visitor:
         visitor.post("/sign-in", data={"key": deployment.admin_key})
-        assert f'href="{server.url}/#/models/{NAME}"' in visitor.get(f"/models/{NAME}").text
+        assert f'href="{server.url}/#/models/{NAME}{CLASSIC}"' in visitor.get(f"/models/{NAME}").text
         place = visitor.get(f"/models/{NAME}/timeline").headers["location"]
     assert place.startswith(f"{server.url}/#/experiments/{timeline.experiment_id}/")
 

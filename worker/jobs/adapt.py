@@ -13,6 +13,7 @@ from core.jobs.leases import Lost
 from core.tables.jobs import JobState
 from core.tables.models import Model
 from core.tables.versions import Version
+from core.tracking.descriptions import describe_span
 from core.versions import history, imports
 from core.versions.history import VersionDraft
 from core.versions.queries import find_version, newest_number
@@ -80,7 +81,7 @@ def settle(snapshot: ModelSnapshot, draft: VersionDraft, session: Session, model
         raise Outdated
     model.tip = version.number
     imports.drop(session, model.id)
-    words = f"version {version.number}, {version.kind} for positions {draft.since + 1} to {draft.position}"
+    words = f"version {version.number}, {version.kind} for {describe_span(draft.since + 1, draft.position)}"
     if draft.method == "imported":
         words += " from imported weights"
     if draft.method == "warm":

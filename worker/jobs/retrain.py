@@ -17,6 +17,7 @@ from core.tables.jobs import Job, JobKind, JobState
 from core.tables.models import Model
 from core.tables.versions import Comparison, Version, VersionKind
 from core.tables.webhooks import WebhookEvent
+from core.tracking.descriptions import describe_span
 from core.versions import history
 from core.versions.comparison import compare, weight_distance
 from core.versions.history import VersionDraft
@@ -143,7 +144,7 @@ def settle(
 ) -> str:
     """Note how near the adapted version is, and have the retrained one take over if it is too far off; the words for
     the job's message."""
-    words = f"version {version.number}, trained for positions 1 to {draft.position}"
+    words = f"version {version.number}, trained for {describe_span(1, draft.position)}"
     if adapted is None:
         words += "; " + take_over(session, model, version, snapshot.tip)
     elif figures is None:

@@ -23,6 +23,7 @@ from core.kprior.model.regularizers import L2
 from core.kprior.objective.forgetting import class_counts, tilt_of
 from core.kprior.objective.tasks import Change, Task
 from core.kprior.objective.transfer import new_predictor, new_regularizer
+from core.kprior.passes.moments import begin_network
 from core.kprior.passes.row_losses import audit_rows
 from core.kprior.solvers import Training, Watch
 from core.kprior.solvers.budget import BATCH, descend
@@ -80,6 +81,11 @@ class Survey:
     def count(self) -> int:
         """Rows that the new network stands for."""
         return self.retained_count + self.added_count
+
+    def begin(self, predictor: Predictor) -> Tensor:
+        """The weights with which a network begins to learn the rows that the new one stands for."""
+        some = self.draw(RowStream.chunk_size(self.predictor), self.seed)
+        return begin_network(predictor, [some] if self.added is None else [some, self.added])
 
     def minibatches(self, predictor: Predictor, order: int) -> Minibatches:
         """The rows that the new network stands for, as a predictor reads them, in an order of their own."""
@@ -207,7 +213,7 @@ def add_judgement(survey: Survey, lost: Tensor | None, training: Training, watch
         return (weight * judge.family.loss(y, f)).mean(), len(z)
 
     assert survey.removed is not None
-    steps, w = max(1, min(JUDGE, survey.budget // 4) // len(rows)), judge.initial_weights()
+    steps, w = max(1, min(JUDGE, survey.budget // 4) // len(rows)), survey.begin(judge)
     unseen, before = yardstick.unseen, yardstick.before if yardstick.holdout else None
     rate = training.learning_rate * (1 if survey.count >= SMALL else 2)  # as a training from scratch, but in a hurry
     with torch.random.fork_rng(devices=[]):

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+RAREST = 1e-3
+"""The least mean of counts with which a network begins."""
 HESSIAN_NUMBERS = 2**24
 
 
@@ -97,6 +99,10 @@ class Family(ABC):
     def spread(self, f: Tensor) -> Tensor:
         """The size of a change of outputs that matters to the curvature: (n, K) -> (n,)."""
         return f.abs().amax(1)
+
+    def begin(self, mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
+        """Where a network's outputs begin, and in which unit, given what its targets are like: (K,) each."""
+        return torch.zeros_like(mean), torch.ones_like(mean)
 
     def decide(self, f: Tensor) -> Tensor:
         """What the output says for certain: a class where there are classes, else the mean. (n, K) -> (n,)."""
@@ -202,6 +208,9 @@ class Gaussian(Family):
     def variance(self, f: Tensor) -> Tensor:
         return torch.ones_like(f)
 
+    def begin(self, mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
+        return mean, deviation.clamp(min=1)  # steps of Adam are too large for a smaller unit
+
 
 class Poisson(Family):
     """A count with log rate f: A(f) = e^f."""
@@ -220,6 +229,9 @@ class Poisson(Family):
 
     def variance(self, f: Tensor) -> Tensor:
         return f.exp()
+
+    def begin(self, mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
+        return mean.clamp(min=RAREST).log(), torch.ones_like(mean)
 
     def admits(self, y: Tensor) -> bool:
         return bool((y >= 0).all()) and bool(y.isfinite().all())

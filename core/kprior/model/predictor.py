@@ -89,6 +89,26 @@ class Predictor:
         """The (P,) weights the body was built with: zeros for GLMs, the seed's draw for networks."""
         return torch.cat([p.detach().reshape(-1) for p in self.body.parameters()]).clone()
 
+    def begin(self, mean: Tensor, deviation: Tensor) -> Tensor:
+        """The (P,) weights of a network whose outputs are about as large as its targets, where its last layer is known.
+
+        Adam takes steps of the same length whatever the targets are: from the seed's draw alone, prices of a house
+        would never be reached.
+        """
+        w = self.initial_weights()
+        try:
+            last = Hidden(self.body).last
+        except ValueError:
+            return w
+        start, unit = (part.to(w) for part in self.family.begin(mean, deviation))
+        weights = self.unflatten(w)
+        for name, parameter in self.body.named_parameters():
+            if parameter is last.weight:
+                weights[name].mul_(unit[:, None])
+            elif parameter is last.bias:
+                weights[name].mul_(unit).add_(start)
+        return w
+
     def unflatten(self, w: Tensor) -> dict[str, Tensor]:
         """(P,) -> the body's parameters by name, as views."""
         parts = w.split([shape.numel() for shape in self._shapes.values()])

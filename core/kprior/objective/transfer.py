@@ -55,7 +55,7 @@ def shared_parameters(old: Predictor, new: Predictor) -> tuple[Tensor, Tensor] |
     return (rows * after + a).reshape(-1), (rows * before + b).reshape(-1)
 
 
-def transplant(state: State, new: Predictor) -> Tensor:
+def transplant(state: State, new: Predictor, start: Tensor | None = None) -> Tensor:
     """The weights with which a new network begins: the old one's, or what fits of them.
 
     Where every layer only grows, all of them fit, and the new units are silent at first; else the leading layers do,
@@ -67,13 +67,15 @@ def transplant(state: State, new: Predictor) -> Tensor:
         The old model.
     new
         The new one; a linear model gives a network nothing.
+    start
+        Where what does not fit begins; without it, at the seed's draw.
 
     Returns
     -------
     Tensor
         (P,) of the new network.
     """
-    old, w = state.predictor, new.initial_weights()
+    old, w = state.predictor, new.initial_weights() if start is None else start.clone()
     if new is old:
         return state.w.clone()
     if old.linear or new.linear:

@@ -6,11 +6,13 @@ from copy import deepcopy
 from typing import Any, Self
 
 import torch
+from torch import Tensor
 
 from core.kprior.data.codec import Tensors
 from core.kprior.data.examples import Data, Examples
 from core.kprior.data.partitioned import accumulate
 from core.kprior.model.encoders import Encoder, TableEncoder
+from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import Accumulator
 
 LEAST = 1e-300
@@ -48,6 +50,12 @@ class Moments(Accumulator):
         self.mean = self.mean + (m - self.mean) * n / total
         self.count = self.count + n
 
+    @property
+    def deviation(self) -> Tensor:
+        """The standard deviations."""
+        found: Tensor = (self.square / self.count.clamp(min=LEAST)).sqrt()
+        return found
+
     def to_config(self) -> tuple[dict[str, Any], Tensors]:
         return {"columns": self.columns}, {}
 
@@ -56,11 +64,28 @@ class Moments(Accumulator):
         return cls(header["columns"])
 
 
+class TargetMoments(Moments):
+    """The same of targets."""
+
+    kind = "target_moments"
+
+    def add(self, chunk: Examples) -> None:
+        super().add(Examples(chunk.key, chunk.y, chunk.y, chunk.weight))
+
+
+def begin_network(predictor: Predictor, data: Data) -> Tensor:
+    """The (P,) weights with which a network begins to learn the data; targets that are no classes are read once."""
+    if predictor.family.classifies:
+        return predictor.initial_weights()
+    seen = accumulate(data, TargetMoments(list(range(predictor.family.outputs))))
+    return predictor.begin(seen.mean, seen.deviation)
+
+
 def fit_encoder(encoder: Encoder, data: Data) -> None:
     """Learn an encoder's buffers in one pass; for encoders without buffers nothing is read."""
     if isinstance(encoder, TableEncoder):
         seen = accumulate(data, Moments(encoder.numbers))
-        encoder.set_units(seen.mean, (seen.square / seen.count.clamp(min=LEAST)).sqrt())
+        encoder.set_units(seen.mean, seen.deviation)
 
 
 def encoder_fits(encoder: Encoder, data: Data) -> bool:

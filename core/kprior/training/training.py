@@ -21,7 +21,7 @@ from core.kprior.objective.objective import Objective
 from core.kprior.objective.terms import Term
 from core.kprior.objective.transfer import transplant
 from core.kprior.passes.measurement import choose_memory, measure
-from core.kprior.passes.moments import fit_encoder
+from core.kprior.passes.moments import begin_network, fit_encoder
 from core.kprior.result import Result
 from core.kprior.solvers import Progress, Solve, Training, Watch, solve
 from core.kprior.solvers.budget import descend_warm
@@ -126,10 +126,12 @@ def train(
                         return result
             del encoded
         w = predictor.initial_weights()
-        if not predictor.linear and regularizer.toward is not None:
-            w = regularizer.toward.clone()  # a network ends near where it began: what it shall be like
-        if start is not None and not predictor.linear:
-            w, solver = transplant(start, predictor), descend_warm
+        if not predictor.linear:
+            # a network ends near where it began: what it shall be like
+            w = begin_network(predictor, data) if regularizer.toward is None else regularizer.toward.clone()
+            cost.data_passes += regularizer.toward is None and not predictor.family.classifies
+            if start is not None:
+                w, solver = transplant(start, predictor, w), descend_warm
         term = Term(predictor, data, past=True)
         objective = Objective(predictor, regularizer.delta, regularizer.slope(), [term])
         count = term.rows()

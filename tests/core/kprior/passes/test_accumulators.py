@@ -22,7 +22,7 @@ from core.kprior.passes.accumulator import (
 from core.kprior.passes.gradient import Gradient
 from core.kprior.passes.last_layer import LastLayerSum
 from core.kprior.passes.loss import Loss
-from core.kprior.passes.moments import Moments
+from core.kprior.passes.moments import Moments, TargetMoments
 from core.kprior.passes.row_count import Count
 from core.kprior.passes.row_losses import RowLosses
 from core.kprior.passes.sampled_hessian import SampledHessian
@@ -57,6 +57,7 @@ def accumulators(kind: str) -> list[Accumulator]:
         LastLayerSum(network, v),
         Count(linear, w),
         Moments([0, 2]),
+        TargetMoments([0]),
         Evaluation(state_of(kind)),
         PairedEvaluation(state_of(kind), state_of(kind, 9.0)),
     ]
@@ -74,7 +75,7 @@ def assert_same(one: Tensors, other: Tensors, exact: bool) -> None:
         torch.testing.assert_close(other[name], tensor, equal_nan=True, **tolerance)
 
 
-@pytest.mark.parametrize("number", range(15))
+@pytest.mark.parametrize("number", range(17))
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_strangers_who_know_bytes_alone_add_up_the_same_bits(kind: str, number: int) -> None:
     total, data = accumulators(kind)[number], examples_of(kind, 60, 3)
@@ -85,7 +86,7 @@ def test_strangers_who_know_bytes_alone_add_up_the_same_bits(kind: str, number: 
     assert_same(add_shards(shards(data), total).sums(), merged.sums(), exact=True)
 
 
-@pytest.mark.parametrize("number", range(15))
+@pytest.mark.parametrize("number", range(17))
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_shards_give_the_sums_of_the_whole(kind: str, number: int) -> None:
     total, data = accumulators(kind)[number], examples_of(kind, 60, 3)
