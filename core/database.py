@@ -124,13 +124,15 @@ class Database:
         if self.sqlite:
             arguments: dict[str, Any] = {"timeout": patience}
         else:
-            # a lost connection is noticed in a minute, on both sides, not in the two hours that TCP would take
+            # a lost connection is noticed in a minute, on both sides, not in the two hours that TCP would take, or in
+            # the quarter of an hour where somebody waits for an answer: nothing is asked then whether it lives
             keepalive = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+            unanswered = {"tcp_user_timeout": 60_000}
             # a table without statistics looks costly enough to compile a statement for longer than it takes
             session: dict[str, Any] = {"lock_timeout": int(patience * 1000), "timezone": "UTC", "jit": "off"}
-            session |= {f"tcp_{name}": value for name, value in keepalive.items()}
+            session |= {f"tcp_{name}": value for name, value in keepalive.items()} | unanswered
             options = " ".join(f"-c {name}={value}" for name, value in session.items())
-            arguments = {"options": options, "connect_timeout": max(2, int(patience)), **keepalive}
+            arguments = {"options": options, "connect_timeout": max(2, int(patience)), **keepalive, **unanswered}
         self.engine = sa.create_engine(
             url,
             connect_args=arguments,

@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import MutableMapping
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
@@ -68,7 +69,8 @@ def request_line(
 ) -> None:
     """The line of a request: `key` is the id of the caller's, `model` a model's name.
 
-    Past the logging machinery, which takes longer than a prediction.
+    Past the logging machinery, which takes longer than a prediction. A line that cannot be written, on a full disk, is
+    lost: the answer is not.
     """
     if not logging.getLogger("service").isEnabledFor(logging.INFO):
         return
@@ -85,7 +87,9 @@ def request_line(
         "logger": "service",
         "timestamp": datetime.now(UTC),
     }
-    os.write(1, msgspec.json.encode({name: value for name, value in line.items() if value is not None}) + b"\n")
+    text = msgspec.json.encode({name: value for name, value in line.items() if value is not None}) + b"\n"
+    with suppress(OSError):
+        os.write(1, text)
 
 
 def configure(level: str) -> None:
@@ -113,6 +117,7 @@ def configure(level: str) -> None:
             ],
         )
     )
+    logging.raiseExceptions = False  # of a line that cannot be written, the values would go to stderr as they are
     logging.captureWarnings(True)
     root = logging.getLogger()
     root.handlers = [handler]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -136,6 +138,17 @@ def test_a_database_that_is_not_there_is_one_error_too(settings: Settings) -> No
         url = "sqlite:////no/such/folder/amend.db"
     with impatient(settings, database_url=url) as other, pytest.raises(Unavailable), other.read() as session:
         session.execute(select(1))
+
+
+def test_a_lost_connection_is_noticed_in_a_minute_by_whoever_waits_for_an_answer(database: Database) -> None:
+    if database.sqlite:
+        return  # there is no connection to lose
+    with database.read() as session:
+        own = session.connection().connection.driver_connection
+        assert own is not None
+        with socket.socket(fileno=os.dup(own.fileno())) as wire:
+            assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
+        assert session.scalar(sa.text("SHOW tcp_user_timeout")) == "60000"
 
 
 def test_times_come_back_in_utc(database: Database) -> None:
