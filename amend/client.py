@@ -24,7 +24,7 @@ Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
 Transport = TypeVar("Transport", httpx.BaseTransport, httpx.AsyncBaseTransport)
 
 # Seconds before each repetition: enough for a restart of the service.
-PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0)
+RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)
 # Storing a large batch takes a while; finding out that nobody listens must not.
 TIMEOUT = httpx.Timeout(120.0, connect=5.0)
 
@@ -39,7 +39,7 @@ class BaseClient(Operations, Generic[Http, Transport]):
         url: str | None = None,
         key: str | None = None,
         *,
-        pauses: Sequence[float] = PAUSES,
+        pauses: Sequence[float] = RETRY_SECONDS,
         transport: Transport | None = None,
     ) -> None:
         self.url, self.pauses = find_url(url), tuple(pauses)

@@ -24,13 +24,14 @@ from sqlalchemy.types import TypeDecorator
 from core.errors import Invalid, Unavailable
 from core.settings import Settings
 
-READ_ONLY = "25006"
-"""SQLSTATE of a write to a server that takes none."""
-PAUSE = 2.0
-"""Seconds after which a connection is asked whether it still lives: in a rush, that would be a tenth of the work."""
+READ_ONLY_SQLSTATE = "25006"
+"""SQLSTATE of a write to a server that accepts none."""
+PING_AFTER_SECONDS = 2.0
+"""An idle connection is pinged before use after this long. Pinging every time would be a tenth of the work under
+load."""
 
 
-SETTLE = "SET LOCAL synchronous_commit = off; COMMIT; SELECT pg_logical_emit_message(true, 'amend', '')"
+EARLY_COMMIT = "SET LOCAL synchronous_commit = off; COMMIT; SELECT pg_logical_emit_message(true, 'amend', '')"
 """Ends a transaction on PostgreSQL as safely as COMMIT does, but lets go of its locks before it waits for the disk.
 
 The second transaction writes no more than a note to the log, and waits until the log is on disk up to there, the first
@@ -167,7 +168,7 @@ class Database:
             yield session
             if session.info.get("settle_early") and not self.sqlite:
                 session.flush()
-                session.connection().exec_driver_sql(SETTLE)
+                session.connection().exec_driver_sql(EARLY_COMMIT)
 
     @contextmanager
     def alone(self) -> Iterator[sa.Connection]:
@@ -230,7 +231,7 @@ def note_pause(_connection: Any, record: Any) -> None:
 
 def ping_after_pause(connection: Any, record: Any, _proxy: Any) -> None:
     """Make sure that a connection which lay idle is still there; the pool replaces it if not."""
-    if time.monotonic() - record.info.get("idle_since", time.monotonic()) > PAUSE:
+    if time.monotonic() - record.info.get("idle_since", time.monotonic()) > PING_AFTER_SECONDS:
         try:
             connection.execute("SELECT 1")
             connection.rollback()
@@ -255,7 +256,7 @@ def leave_standby(context: sa.engine.ExceptionContext) -> sa.exc.OperationalErro
 
 def says_standby(error: BaseException | None) -> bool:
     """Whether PostgreSQL refuses to write, as after a failover."""
-    return getattr(error, "sqlstate", None) == READ_ONLY
+    return getattr(error, "sqlstate", None) == READ_ONLY_SQLSTATE
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.errors import Conflict
 
-SHORTEST = 6
-"""Characters of an id that are enough to look for it."""
+MIN_PREFIX_LENGTH = 6
+"""Characters of an id that are enough to look it up."""
 
 Ts = TypeVarTuple("Ts")
 
@@ -20,7 +20,7 @@ def find_by_id(session: Session, query: Select[*Ts], column: InstrumentedAttribu
     if not id.isprintable():
         return None
     found = session.execute(query.where(column == id)).first()
-    if found is not None or len(id) < SHORTEST:
+    if found is not None or len(id) < MIN_PREFIX_LENGTH:
         return found
     begins = column.startswith(id.lower(), autoescape=True)  # as ids are, and as SQLite takes them all the same
     some = session.execute(query.where(begins).limit(2)).all()

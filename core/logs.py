@@ -54,13 +54,13 @@ def without_values(_logger: Any, _method: str, event: MutableMapping[str, Any]) 
     """Libraries' own lines keep their text, but not what was formatted into it."""
     record = event.get("_record")
     # the values of these are addresses, process numbers and names of tasks
-    if isinstance(record, logging.LogRecord) and not record.name.startswith(OPEN):
+    if isinstance(record, logging.LogRecord) and not record.name.startswith(TRUSTED_LOGGERS):
         event["event"] = str(record.msg)
     return event
 
 
-OPEN = ("uvicorn.error", "celery", "kombu", "alembic")
-"""Libraries whose lines hold nothing that came with a request."""
+TRUSTED_LOGGERS = ("uvicorn.error", "celery", "kombu", "alembic")
+"""Libraries whose log messages contain nothing that came with a request."""
 
 
 def request_line(

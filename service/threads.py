@@ -11,18 +11,18 @@ from starlette.concurrency import run_in_threadpool
 
 T = TypeVar("T")
 
-LARGE = 2**22
-"""Bytes."""
-AT_ONCE = anyio.CapacityLimiter(4)
+MAX_INLINE_BYTES = 2**22
+"""A larger body is handled in a thread."""
+LIMITER = anyio.CapacityLimiter(4)
 
 
 async def work_on(body: bytes, act: Callable[[], T]) -> T:
     """What `act` makes of a body."""
-    if len(body) > LARGE:
+    if len(body) > MAX_INLINE_BYTES:
         return await work_on_large(act)
     return await run_in_threadpool(act)
 
 
 async def work_on_large(act: Callable[[], T]) -> T:
     """The same for what may become large, whatever it is now."""
-    return await run_sync(act, limiter=AT_ONCE)
+    return await run_sync(act, limiter=LIMITER)

@@ -15,15 +15,15 @@ from celery import signals
 from core.database import Database
 from core.errors import AmendError
 from core.jobs import workers
-from core.jobs.messages import TRACKING
+from core.jobs.messages import TRACKING_QUEUE
 from core.jobs.queue import QUEUES
 from core.settings import Settings, from_environment
 from core.versions import store_identity
 from core.versions.store import Store
 from migrations.runner import open_database
 
-SIGN = 5.0
-"""Seconds between two signs of life."""
+HEARTBEAT_SECONDS = 5.0
+"""Between two heartbeats of a worker."""
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
 
     gc.freeze()  # nor is it looked for among them later, which would copy their memory into each child
     gc.enable()
-    known = (*QUEUES, TRACKING)
+    known = (*QUEUES, TRACKING_QUEUE)
     queues = settings.queue_names or list(known)
     if unknown := set(queues) - set(known):
         sys.exit(f"AMEND_QUEUES: there is no queue {min(unknown)!r}; there are {', '.join(known)}")
@@ -65,13 +65,13 @@ def give_signs(settings: Settings, name: str) -> None:
     pause = threading.Event()
     while True:
         with signing, suppress(AmendError):  # readyz tells that the database is down
-            database = Database(settings.model_copy(update={"database_patience": SIGN}))
+            database = Database(settings.model_copy(update={"database_patience": HEARTBEAT_SECONDS}))
             try:
                 with database.write() as session:
                     workers.give_sign(session, name)
             finally:
                 database.close()
-        pause.wait(SIGN)
+        pause.wait(HEARTBEAT_SECONDS)
 
 
 if __name__ == "__main__":

@@ -16,16 +16,16 @@ from redis.exceptions import ConnectionError as BrokerGone
 
 from core import logs
 from core.errors import Unavailable
-from core.jobs.messages import RUN, TRACK, send_track
+from core.jobs.messages import RUN_TASK, TRACK_TASK, send_track
 from core.settings import Settings, from_environment
 from worker.context import Context
 from worker.runner import run as run_job
 
 log = structlog.get_logger("worker")
 
-TURN = 10.0
-"""Seconds for which one task tells MLflow things; others may wait for the process."""
-SOON = 5.0
+PUBLISH_SECONDS = 10.0
+"""How long one task may publish to MLflow before it lets other tasks have the process."""
+BROKER_TIMEOUT_SECONDS = 5.0
 
 stopping = RawValue("b", 0)
 """1 once the worker was told to stop; written in its main process and seen in its children. A process that is killed
@@ -59,7 +59,7 @@ def make(settings: Settings) -> Celery:
         # sent again by the reconciler.
         broker_transport_options={
             "visibility_timeout": 3600,
-            "socket_connect_timeout": SOON,
+            "socket_connect_timeout": BROKER_TIMEOUT_SECONDS,
             "socket_keepalive": True,
             "health_check_interval": 10,
         },
@@ -82,7 +82,7 @@ def context() -> Context:
     return Context(from_environment(), app, lambda: bool(stopping.value))
 
 
-@app.task(name=RUN)
+@app.task(name=RUN_TASK)
 def run(job_id: str) -> None:
     """Run a job."""
     try:
@@ -93,14 +93,14 @@ def run(job_id: str) -> None:
         send_track(app)
 
 
-@app.task(name=TRACK)
+@app.task(name=TRACK_TASK)
 def track() -> None:
     """Tell MLflow what it does not know yet."""
     from core.tracking.publisher import publish  # takes seconds to import, and most processes never need it
 
     here = context()
     try:
-        told = publish(here.database, here.store, here.settings.mlflow_url, here.name, TURN)
+        told = publish(here.database, here.store, here.settings.mlflow_url, here.name, PUBLISH_SECONDS)
         if told:
             send_track(app)  # there may be more; whoever waits for this process goes first
     except Unavailable:

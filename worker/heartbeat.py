@@ -13,8 +13,8 @@ from worker.context import Context
 
 log = structlog.get_logger("worker")
 
-BEAT = 1.0
-"""Seconds between two looks; the database is written when there is something to say, or the lease needs it."""
+CHECK_SECONDS = 1.0
+"""Between two checks; the database is written when there is progress to report, or the lease needs it."""
 
 
 class HandedBack(Exception):
@@ -48,7 +48,7 @@ class Heartbeat:
     def _run(self) -> None:
         settings = self.context.settings
         told, extended, stopping_since = (0.0, ""), time.monotonic(), None
-        while not self._over.wait(BEAT) and self._stop is None:
+        while not self._over.wait(CHECK_SECONDS) and self._stop is None:
             now, news = time.monotonic(), (self.share, self.phrase)
             if self.context.stopping():
                 stopping_since = stopping_since or now

@@ -21,11 +21,11 @@ from worker.attempt import JobAttempt
 from worker.context import Context
 from worker.heartbeat import HandedBack, Heartbeat
 from worker.jobs import adapt, erase, retrain
-from worker.versions.builder import NUMERICAL
+from worker.versions.builder import NUMERICAL_ERRORS
 
 log = structlog.get_logger("worker")
 
-OUTAGES = (
+TRANSIENT = (
     "database_unavailable",
     "database_busy",
     "store_unavailable",
@@ -35,8 +35,8 @@ OUTAGES = (
     "receipts_behind",
     "not_gone_yet",
 )
-"""Errors that end by themselves."""
-WORK: dict[JobKind, Callable[[JobAttempt], None]] = {
+"""Codes of errors that go away by themselves: they do not count as attempts."""
+HANDLERS: dict[JobKind, Callable[[JobAttempt], None]] = {
     JobKind.ADAPT: adapt.adapt,
     JobKind.RETRAIN: retrain.retrain,
     JobKind.ERASE: erase.erase,
@@ -73,7 +73,7 @@ def carry_out(context: Context, attempt: JobAttempt) -> None:
         with Heartbeat(context, attempt.job_id, extend) as heartbeat:
             attempt.progress = heartbeat
             store_identity.check(context.store, context.store_id)
-            WORK[attempt.kind](attempt)
+            HANDLERS[attempt.kind](attempt)
         log.info("job succeeded", job=attempt.job_id, model=attempt.model)
     except Lost:
         log.warning("job lost to another worker, or its model was deleted", job=attempt.job_id, model=attempt.model)
@@ -96,7 +96,7 @@ def carry_out(context: Context, attempt: JobAttempt) -> None:
         most, pause = context.settings.max_attempts, context.settings.retry_seconds
         with context.database.write() as session:
             if found := leases.find_owned(session, attempt.job_id, attempt.owner):
-                if isinstance(error, Unavailable) and error.code in OUTAGES:
+                if isinstance(error, Unavailable) and error.code in TRANSIENT:
                     found[0].attempts -= 1  # nor is this
                 elif isinstance(error, Conflict):
                     most = 1  # another attempt would find the same
@@ -110,7 +110,7 @@ def explain(error: Exception) -> JobError:
         return {"code": error.code, "detail": error.detail}
     if isinstance(error, SolverError):
         return {"code": "solver_failed", "detail": str(error)}
-    if isinstance(error, NUMERICAL):
+    if isinstance(error, NUMERICAL_ERRORS):
         detail = "No model could be computed: check the examples for extreme values, or use a larger delta."
         return {"code": "solver_failed", "detail": detail}
     if isinstance(error, MemoryError) or "out of memory" in str(error).lower():

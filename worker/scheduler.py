@@ -39,9 +39,9 @@ from worker.webhook_sender import WebhookSender
 
 log = structlog.get_logger("scheduler")
 
-SOON = 2.0
-FORGOTTEN = timedelta(days=1)
-"""A worker that was silent for so long is struck off the list."""
+STOP_TIMEOUT_SECONDS = 2.0
+FORGET_AFTER = timedelta(days=1)
+"""A worker without a heartbeat for this long is dropped from the list."""
 
 
 def main() -> None:
@@ -63,7 +63,7 @@ def main() -> None:
     while not over.is_set():
         tick(settings, database, celery)
         over.wait(settings.tick_seconds)
-    sender.join(SOON)  # what it is sending, another one sends again
+    sender.join(STOP_TIMEOUT_SECONDS)  # what it is sending, another one sends again
     celery.close()
     database.close()
 
@@ -85,7 +85,7 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
 
     def forget_workers() -> None:
         with database.write() as session:
-            workers.forget(session, now() - FORGOTTEN)
+            workers.forget(session, now() - FORGET_AFTER)
 
     def forget_answers() -> None:
         with database.write() as session:

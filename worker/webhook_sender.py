@@ -16,8 +16,8 @@ from core.webhooks import deliveries
 
 log = structlog.get_logger("scheduler")
 
-PAUSE = 1.0
-"""Seconds between two looks."""
+POLL_SECONDS = 1.0
+"""Between two checks for due deliveries."""
 
 
 class WebhookSender(threading.Thread):
@@ -28,7 +28,7 @@ class WebhookSender(threading.Thread):
         self.settings, self.database, self.over = settings, database, over
 
     def run(self) -> None:
-        while not self.over.wait(PAUSE):
+        while not self.over.wait(POLL_SECONDS):
             try:
                 deliveries.send_due(self.database, self.settings.secret, self.settings.private_webhooks)
             except Exception as error:  # what is not sent stays where it is

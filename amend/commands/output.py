@@ -21,14 +21,14 @@ T = TypeVar("T")
 Columns = Mapping[str, Callable[[T], object]]
 
 # Not a terminal: as wide as it takes, for a program that reads lines must not get them folded.
-WIDE = 10_000
-LINES = 3
+PIPE_WIDTH = 10_000
+MAX_DETAIL_LINES = 3
 """Of one value among the details, in a terminal."""
 
 
 def console(stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, highlight=False, width=None if stream.isatty() else WIDE)
+    return Console(file=stream, highlight=False, width=None if stream.isatty() else PIPE_WIDTH)
 
 
 def print_json(answer: object) -> None:
@@ -61,7 +61,7 @@ def print_details(answer: Mapping[str, object]) -> None:
     screen = console()
     cells = [(Text(printable(name)), make_cell(value)) for name, value in flatten(answer).items()]
     names = min(max((name.cell_len for name, _ in cells), default=0), screen.width // 2)
-    room = LINES * (screen.width - names - widths.GAP)
+    room = MAX_DETAIL_LINES * (screen.width - names - widths.GAP)
     table = Table(box=None, pad_edge=False, padding=(0, widths.GAP, 0, 0), show_header=False)
     table.add_column(style="bold", overflow="fold", width=names)
     table.add_column(overflow="fold")

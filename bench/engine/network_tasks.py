@@ -16,8 +16,8 @@ from core.kprior.model.spec import Architecture, Input, Spec
 NEW, GONE, WRONG, ADDED, DAYS = 9, 8, 0.01, 0.1, 10
 """The class that is added, the one that is removed; the share of wrong labels, and of added rows."""
 DELTA, OTHER_DELTA = 1.0, 5.0
-LOOKED_AT = 0.2
-"""The share of test rows that the engine may look at; the others judge it."""
+HOLDOUT_FRACTION = 0.2
+"""Test rows that the engine may see; the others judge it."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def images(data: Path | None, pixels: bool, most: int | None = None) -> Images:
     rows, others = (each.examples() for each in (digits() if data is None else mnist(data)))
     if most is not None:
         rows = rows.take(torch.arange(min(most, len(rows))))
-    looked = round(LOOKED_AT * len(others))
+    looked = round(HOLDOUT_FRACTION * len(others))
     holdout, test = others.take(torch.arange(looked)), others.take(torch.arange(looked, len(others)))
     shape: Input = {"kind": "vector", "dim": rows.x.shape[1]}
     if pixels:

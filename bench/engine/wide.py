@@ -23,7 +23,7 @@ from core.kprior import Predictor, RemoveData, Result, adapt, refine, train
 from core.kprior.model.spec import KernelArchitecture, Spec
 
 REMOVED = 100
-TRUTH = 3e-4
+OPTIMUM_TOLERANCE = 3e-4
 """The relative bound of the optimum that distances are measured from."""
 COLUMNS = {
     "step": "|",
@@ -125,7 +125,7 @@ def remove(
     with measured() as spent:
         adapted = adapt(base.state, base.memory, [RemoveData([gone])])
         found = refine(adapted.state, adapted.memory, data, tolerance=TOLERANCE)
-    exact = refine(found.state, found.memory, data, tolerance=TRUTH)
+    exact = refine(found.state, found.memory, data, tolerance=OPTIMUM_TOLERANCE)
     cost, old, new, truth = adapted.cost + found.cost, *map(weights, (base.state, found.state, exact.state))
     row: Row = {
         "step": name,

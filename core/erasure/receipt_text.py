@@ -21,8 +21,8 @@ from core.tables.versions import Comparison, Version, VersionKind
 from core.versions.privacy_rounding import coarse_certificate
 
 CACHES = "processes that answer predictions drop weights of superseded versions within a minute"
-AUDITED = 10
-"""Examples from which on the page tells an audit."""
+MIN_AUDITED_EXAMPLES = 10
+"""The page shows an audit of no fewer examples than this."""
 GLOSSARY = {
     "Example": "one record with its answer, from which a model learns.",
     "Adapted": "the model was moved to where training without this data would have put it.",
@@ -151,7 +151,7 @@ def select_glossary(models: Sequence[ModelReport]) -> dict[str, str]:
 
 def find_audit(model: ModelReport) -> Familiarity | None:
     """The audit, if it says anything: of a few examples the figure is chance."""
-    return model.audit if model.examples >= AUDITED else None
+    return model.audit if model.examples >= MIN_AUDITED_EXAMPLES else None
 
 
 def describe_audit(audit: Familiarity) -> str:

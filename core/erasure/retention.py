@@ -23,14 +23,14 @@ from core.models.policy import duration, policy_of
 from core.tables.ledger import Change
 from core.tables.models import Model
 
-POSITIONS = 5_000
-"""Of one transaction, at the most."""
-TRANSACTIONS = 5
-"""Of one model in one tick: the others, and the rest of the tick, must not wait for long."""
-STEPS = 1_000
+POSITIONS_PER_TRANSACTION = 5_000
+"""At most."""
+TRANSACTIONS_PER_TICK = 5
+"""For each model: other models, and the rest of the tick, must not wait for long."""
+STEPS_PER_LIFETIME = 1_000
 """A lifetime falls into so many steps, at the end of which what is due is removed: a model whose examples come one by
 one is not to be adapted to each of them a second time as it goes."""
-BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 log = structlog.get_logger("core")
 
@@ -43,7 +43,7 @@ def expire_due(database: Database) -> int:
         ids = [model.id for model in limited if expired_until(session, model, moment) > model.expired]
     for model_id in ids:
         try:
-            for _ in range(TRANSACTIONS):
+            for _ in range(TRANSACTIONS_PER_TICK):
                 removed = expire_some(database, model_id, moment)
                 if removed is None:
                     break
@@ -78,14 +78,14 @@ def expired_until(session: Session, model: Model, moment: datetime) -> int:
     if every is None:
         return model.expired
     length = duration(every)
-    step = length / STEPS
-    came_before = BEGINNING + (moment - length - BEGINNING) // step * step
+    step = length / STEPS_PER_LIFETIME
+    came_before = EPOCH + (moment - length - EPOCH) // step * step
     runs = select(Change.last, Change.created_at).where(Change.model_id == model.id, Change.last > model.expired)
     runs, until = runs.order_by(Change.last), model.expired
-    for most in (1, POSITIONS):  # as a rule, one is enough to see that there is nothing to do
+    for most in (1, POSITIONS_PER_TRANSACTION):  # as a rule, one is enough to see that there is nothing to do
         found = session.execute(runs.limit(most))
         old = [run.last for run in takewhile(lambda run: run.created_at <= came_before, found)]
         if not old:
             break
-        until = min(old[-1], model.expired + POSITIONS)
+        until = min(old[-1], model.expired + POSITIONS_PER_TRANSACTION)
     return until

@@ -35,26 +35,26 @@ from core.tables.models import Model
 from core.tables.webhooks import WebhookEvent
 from core.webhooks.events import emit
 
-WARNING = timedelta(days=7)
-"""Before the due date of a request."""
+WARN_BEFORE_DUE = timedelta(days=7)
+"""How long before its due date a request that is still open is warned about."""
 HELD, RECEIVED, PURGING = ErasureState.HELD, ErasureState.RECEIVED, ErasureState.PURGING
 COMPLETED, FAILED, REFUSED = ErasureState.COMPLETED, ErasureState.FAILED, ErasureState.REFUSED
 
-NEXT: dict[ErasureState, frozenset[ErasureState]] = {
+TRANSITIONS: dict[ErasureState, frozenset[ErasureState]] = {
     HELD: frozenset({HELD, RECEIVED, PURGING, REFUSED}),
     **dict.fromkeys(OPEN, frozenset({*OPEN, COMPLETED, REFUSED})),
     PURGING: frozenset({*OPEN, COMPLETED}),
     COMPLETED: frozenset({COMPLETED, RECEIVED}),
     REFUSED: frozenset(),
 }
-"""Where an erasure, or a part, may go from each state."""
+"""The states that an erasure, or a part of one, may go to from each state."""
 DECISIONS: dict[EventKind, tuple[Sequence[ErasureState], str, str]] = {
     EventKind.APPROVED: ((HELD,), "erasure_not_held", "The erasure does not wait for an approval: it is {}."),
     EventKind.REFUSED: (PENDING, "erasure_ended", "The erasure has ended already: {}."),
     EventKind.EXTENDED: (PENDING, "erasure_ended", "The erasure has ended already: {}."),
     EventKind.RETRIED: ((FAILED,), "erasure_not_failed", "The erasure has not failed: it is {}."),
 }
-"""What can be decided in which states, and what is said in the others."""
+"""For each decision: the states in which it can be made, and the error code and message in all others."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def token_of(subject: bytes, secret: bytes) -> str:
 
 def move(row: Erasure | Part, state: ErasureState) -> None:
     """Change the state of an erasure, or of its part in a model."""
-    if state not in NEXT[row.state]:
+    if state not in TRANSITIONS[row.state]:
         raise ValueError(f"what is {row.state} cannot become {state}")
     row.state = state
 
@@ -188,7 +188,7 @@ def extend(session: Session, erasure: Erasure, reason: str, by: str) -> None:
 def warn_of_due(database: Database) -> int:
     """Tell webhooks, once, of each open request that is due in a few days; how many."""
     with database.write() as session:
-        soon = (Erasure.state.in_(PENDING), Erasure.due_at <= now() + WARNING, Erasure.warned_at.is_(None))
+        soon = (Erasure.state.in_(PENDING), Erasure.due_at <= now() + WARN_BEFORE_DUE, Erasure.warned_at.is_(None))
         found = session.scalars(select(Erasure).where(*soon).with_for_update(skip_locked=True)).all()
         for erasure in found:
             erasure.warned_at = now()

@@ -21,8 +21,8 @@ from core.tables.jobs import ENDED, Job, JobKind, JobState
 from core.tables.models import Model
 from core.versions.queries import tip_of
 
-LONGEST = 500
-"""Characters of a job's message."""
+MAX_MESSAGE_LENGTH = 500
+"""Characters of a job's message; the rest is cut off."""
 
 
 class Lost(Exception):
@@ -69,7 +69,7 @@ def extend(database: Database, job_id: str, owner: str, seconds: float, progress
     with database.write() as session:
         ours = (Job.id == job_id, Job.lease_owner == owner, Job.state == JobState.RUNNING)
         until = now() + timedelta(seconds=seconds)
-        values = {"lease_until": until, "progress": progress, "message": message[:LONGEST]}
+        values = {"lease_until": until, "progress": progress, "message": message[:MAX_MESSAGE_LENGTH]}
         if rows_changed(session, update(Job).where(*ours).values(**values)) == 0:
             raise Lost
         if session.scalar(select(Job.cancelling).where(Job.id == job_id)):
@@ -104,7 +104,7 @@ def lock(session: Session, job_id: str) -> tuple[Job, Model] | None:
 
 def end(job: Job, state: JobState, message: str) -> None:
     """Write how a job ended."""
-    job.state, job.message, job.finished_at = state, message[:LONGEST], now()
+    job.state, job.message, job.finished_at = state, message[:MAX_MESSAGE_LENGTH], now()
     job.seconds = (job.finished_at - job.started_at).total_seconds() if job.started_at else None
     job.lease_owner = job.lease_until = None
     if state is JobState.SUCCEEDED:
@@ -114,7 +114,7 @@ def end(job: Job, state: JobState, message: str) -> None:
 def release(session: Session, job: Job, message: str, pause: float = 0.0) -> None:
     """Leave a job to whoever comes after a pause."""
     job.lease_owner, job.lease_until = None, now() + timedelta(seconds=pause)
-    job.message = message[:LONGEST]
+    job.message = message[:MAX_MESSAGE_LENGTH]
     if pause == 0:
         enqueue_message(session, job)
 

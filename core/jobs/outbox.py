@@ -11,7 +11,8 @@ from core.database import Database, now
 from core.jobs.queries import unsent_messages
 from core.tables.jobs import Job, Outbox
 
-MANY = 1000
+BATCH_SIZE = 1000
+"""Messages that are read from the outbox at a time."""
 Send = Callable[[str, str], None]
 """Sends a job's id to a queue, or raises."""
 
@@ -21,7 +22,7 @@ def flush(database: Database, send: Send) -> int:
     sent = 0
     while True:
         with database.read() as session:
-            rows = unsent_messages(session, MANY)
+            rows = unsent_messages(session, BATCH_SIZE)
         for _, job_id, queue in rows:
             send(job_id, queue)
         if rows:
@@ -29,7 +30,7 @@ def flush(database: Database, send: Send) -> int:
                 session.execute(delete(Outbox).where(Outbox.id.in_([row[0] for row in rows])))
                 mark_sent(session, [row[1] for row in rows])
         sent += len(rows)
-        if len(rows) < MANY:
+        if len(rows) < BATCH_SIZE:
             return sent
 
 

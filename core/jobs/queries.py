@@ -17,7 +17,7 @@ from core.paging import invalid_cursor, page_after
 from core.tables.jobs import Job, JobKind, JobState, Outbox, Worker, in_state
 from core.tables.models import Model
 
-AT_WORK = (JobState.QUEUED, JobState.RUNNING)
+UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 
 
 def find_job(session: Session, id: str, visible: Collection[str] | None) -> tuple[Job, Model]:
@@ -74,13 +74,13 @@ def last_job(session: Session, model_id: int, kind: JobKind) -> Job | None:
 
 def is_at_work(session: Session, model_id: int, *kinds: JobKind) -> bool:
     """Whether a job of these kinds waits or runs."""
-    jobs = select(Job.id).where(Job.model_id == model_id, Job.kind.in_(kinds), Job.state.in_(AT_WORK))
+    jobs = select(Job.id).where(Job.model_id == model_id, Job.kind.in_(kinds), Job.state.in_(UNFINISHED))
     return session.scalar(jobs.limit(1)) is not None
 
 
 def jobs_at_work(session: Session, model_id: int) -> Sequence[Job]:
     """The jobs of a model that run or wait, in the order in which they were enqueued."""
-    jobs = select(Job).where(Job.model_id == model_id, Job.state.in_(AT_WORK))
+    jobs = select(Job).where(Job.model_id == model_id, Job.state.in_(UNFINISHED))
     return session.scalars(jobs.order_by(Job.created_at)).all()
 
 

@@ -31,10 +31,10 @@ from core.tables.versions import Version, VersionKind
 from core.versions.queries import last_trained, tip_of
 
 HELD = ErasureState.HELD
-QUIET = timedelta(seconds=5)
-"""Without a change, after which a first training begins."""
-LONGEST = timedelta(minutes=10)
-"""That a first training waits for such a quiet: where examples never cease to come, there is none."""
+QUIET_PERIOD = timedelta(seconds=5)
+"""A first training begins once no change has come in for this long."""
+MAX_QUIET_WAIT = timedelta(minutes=10)
+"""A first training waits at most this long for a quiet period: examples may never stop coming."""
 
 log = structlog.get_logger("core")
 
@@ -143,9 +143,9 @@ def first_training_due(session: Session, model: Model, policy: Policy, moment: d
     if min(waiting.count, model.train_count + model.holdout_count) < enough:
         return False, "there are too few examples for a first training"
     last = stored_at(session, model.id, model.head)
-    longest = min(LONGEST, duration(policy.adapt.every)) if policy.adapt.every is not None else LONGEST
+    longest = min(MAX_QUIET_WAIT, duration(policy.adapt.every)) if policy.adapt.every is not None else MAX_QUIET_WAIT
     waited = waiting.since is not None and moment - waiting.since >= longest
-    if last is not None and moment - last < QUIET and not waited:
+    if last is not None and moment - last < QUIET_PERIOD and not waited:
         return False, "examples are still coming"
     return True, f"{waiting.count} changes wait, {enough} are enough for a first training"
 

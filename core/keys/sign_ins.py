@@ -16,15 +16,15 @@ from core.database import now
 from core.keys.keyring import in_use
 from core.tables.keys import Key, SignIn
 
-LIFE = timedelta(hours=12)
-"""A working day: whoever leaves a browser behind is signed out by the next one."""
+LIFETIME = timedelta(hours=12)
+"""A working day: a browser that was left signed in is signed out by the next morning."""
 
 
 def sign_in(session: Session, key_id: str) -> str:
     """Sign a browser in; the token for its cookie. Those whose time is over are forgotten meanwhile."""
     session.execute(delete(SignIn).where(SignIn.until < now()))
     token = secrets.token_urlsafe(32)
-    session.add(SignIn(digest=digest(token), key_id=key_id, until=now() + LIFE))
+    session.add(SignIn(digest=digest(token), key_id=key_id, until=now() + LIFETIME))
     return token
 
 

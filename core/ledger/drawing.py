@@ -22,9 +22,9 @@ from core.ledger.passes import IN_FORCE, NOT_REMOVED
 from core.ledger.queries import batched
 from core.tables.ledger import HAS_CONTENT
 
-SPARSE = 64
-"""Positions that may be tried for each row; where fewer are in force, all positions are listed once."""
-LOOKUPS = 5_000
+MAX_TRIES_PER_ROW = 64
+"""Random positions that may be tried for each row; where fewer are in force, all positions are listed once."""
+POSITIONS_PER_QUERY = 5_000
 """Positions that are asked for at once."""
 
 
@@ -39,10 +39,10 @@ class LedgerDraw:
     def __call__(self, count: int, seed: int) -> Examples:
         """Up to `count` distinct rows, in random order; the same for the same seed."""
         generator = np.random.default_rng(seed)
-        listed = self.left <= 2 * count or self.left * SPARSE < self.since
+        listed = self.left <= 2 * count or self.left * MAX_TRIES_PER_ROW < self.since
         pool = generator.permutation(self.listed) if listed else self._guess(count, generator)
         parts, found = [], 0
-        for some in batched(pool.tolist(), min(LOOKUPS, self.layout.chunk)):
+        for some in batched(pool.tolist(), min(POSITIONS_PER_QUERY, self.layout.chunk)):
             if found >= count:
                 break
             rows = self._rows(list(some))

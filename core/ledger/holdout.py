@@ -26,12 +26,13 @@ from core.ledger.queries import batched
 from core.tables.ledger import HAS_CONTENT, HoldoutSample
 from core.tables.models import Model
 
-SEED = 2**40
-"""Above the seeds that choose memories: what is looked at must not be what is remembered."""
-WINDOW = 100_000
+SAMPLE_SEED = 2**40
+"""Above the seeds that choose memories: the rows that versions are measured on must not be those that they remember."""
+POSITIONS_PER_QUERY = 100_000
 """Positions that are read at once."""
-LAG = 5_000
-"""Positions that may be read again by the next job rather than have the sample written, if nothing else has changed."""
+MAX_SAMPLE_LAG = 5_000
+"""Positions by which a stored sample may lag behind if nothing in it changed: reading them again costs the next job
+less than a write."""
 
 Positions = NDArray[np.int64]
 
@@ -80,7 +81,7 @@ class SampledRows(LedgerRows):
 
 def hashes_of(rows: Positions) -> NDArray[np.float64]:
     """A number in (0, 1] for each row."""
-    hashes: NDArray[np.float64] = uniform(torch.from_numpy(rows.copy()), SEED).numpy()
+    hashes: NDArray[np.float64] = uniform(torch.from_numpy(rows.copy()), SAMPLE_SEED).numpy()
     return hashes
 
 
@@ -113,7 +114,7 @@ def update_sample(database: Database, model_id: int, at: int, size: int) -> Samp
             made = advance(database, model_id, kept, at)
             if made.threshold < 1 and 2 * len(made.rows) < min(size, in_force):
                 made = scan(database, model_id, at, size)
-            if made.positions == kept.positions and at - kept.position < LAG:
+            if made.positions == kept.positions and at - kept.position < MAX_SAMPLE_LAG:
                 return made
         if store(database, model_id, kept, made):
             return made
@@ -133,10 +134,10 @@ def advance(database: Database, model_id: int, sample: Sample, at: int, holdout:
             went = f"{ours} AND removed > :since AND removed <= :at"
             gone = bulk.positions(session, went, {**values, "since": sample.position})
         sample = sample.with_rows(np.setdiff1d(sample.rows, gone))
-    for after in range(sample.position, at, WINDOW):
+    for after in range(sample.position, at, POSITIONS_PER_QUERY):
         with database.read() as session:
             came = f"{ours} AND position > :after AND position <= :until AND {IN_FORCE}"
-            window = {"after": after, "until": min(after + WINDOW, at)}
+            window = {"after": after, "until": min(after + POSITIONS_PER_QUERY, at)}
             new = bulk.positions(session, came, {**values, **window})
         sample = sample.with_rows(np.concatenate([sample.rows, new]))
     return replace(sample, position=at)

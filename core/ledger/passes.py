@@ -24,8 +24,8 @@ from core.ledger.layouts import Layout
 from core.ledger.queries import batched
 from core.tables.ledger import HAS_CONTENT
 
-MOST_SHARDS = 32
-"""Into which a pass falls at most: a few for each worker of a fleet, and few enough to note, store and merge."""
+MAX_SHARDS = 32
+"""Of one pass: a few for each worker of a fleet, and few enough to record, store and merge."""
 SMALL_BYTES = 64 * 2**20
 NOT_REMOVED = "(removed IS NULL OR removed > :at)"
 IN_FORCE = f"position <= :at AND {NOT_REMOVED}"
@@ -100,7 +100,7 @@ def split_span(span: range, chunk: int) -> list[range]:
     [range(5, 8), range(8, 11), range(11, 12)]
     """
     size = chunk
-    while size * MOST_SHARDS < len(span):
+    while size * MAX_SHARDS < len(span):
         size *= 2
     return [range(start, min(start + size, span.stop)) for start in span[::size]]
 

@@ -19,7 +19,7 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 from sqlalchemy import Connection
 
-from core.database import SETTLE
+from core.database import EARLY_COMMIT
 from core.ledger import bulk
 from core.ledger.batch import Batch
 from core.ledger.positions import ADVANCE_IF_SAME, Counts, advance_values
@@ -40,7 +40,7 @@ def append(connection: Connection, model_id: int, share: float, batch: Batch, ho
     advance = ClientCursor(driver).mogrify(bulk.to_psycopg(ADVANCE_IF_SAME), values)
     with bulk.sqlalchemy_errors(connection):
         # the server stops at COPY, with the answers so far, until it has the rows
-        driver.pgconn.send_query(f"BEGIN; {advance}; {bulk.copy_of(batch)}; {SETTLE}".encode())
+        driver.pgconn.send_query(f"BEGIN; {advance}; {bulk.copy_of(batch)}; {EARLY_COMMIT}".encode())
         _, moved, _ = read_results(driver)
         if moved.ntuples == 0:
             driver.pgconn.put_copy_end(b"there is no such model")  # fails the COPY; the pool undoes the rest

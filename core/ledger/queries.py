@@ -14,8 +14,8 @@ from core.errors import NotFound
 from core.tables.ledger import Change, Example, Removal
 from core.tables.models import Model
 
-BATCH = 5_000
-"""Values in one IN (...): far below what either database refuses."""
+VALUES_PER_QUERY = 5_000
+"""Values in one IN (...): far below the limits of both databases."""
 
 T = TypeVar("T")
 
@@ -86,8 +86,8 @@ def look_up_in_force(
         yield from session.execute(select(looked_up).select_from(wanted, looked_up))
 
 
-def batched(values: Sequence[T], size: int = BATCH) -> Iterator[Sequence[T]]:
-    """The values, `size` or `BATCH` at a time, whichever is less."""
-    size = min(BATCH, size)
+def batched(values: Sequence[T], size: int = VALUES_PER_QUERY) -> Iterator[Sequence[T]]:
+    """The values, `size` or `VALUES_PER_QUERY` at a time, whichever is less."""
+    size = min(VALUES_PER_QUERY, size)
     for i in range(0, len(values), size):
         yield values[i : i + size]

@@ -18,7 +18,7 @@ from core.tables.models import Model
 from core.tables.versions import Version
 from core.tracking.lineage import Lineage
 from core.tracking.mlflow_client import MODEL_ID, is_unanswered, or_none
-from core.tracking.runs import PICTURES
+from core.tracking.runs import CHARTS_FOLDER
 
 SUFFIX = ".safetensors"
 """How the names of all files with weights end."""
@@ -98,7 +98,7 @@ def folders_of(version: Version) -> dict[str, Callable[[str], bool]]:
 
 def is_private_file(path: str) -> bool:
     """Whether a file of a run may not outlive its version: weights that somebody put there, and pictures."""
-    return path.endswith(SUFFIX) or path.startswith(f"{PICTURES}/")
+    return path.endswith(SUFFIX) or path.startswith(f"{CHARTS_FOLDER}/")
 
 
 def files_in(repository: Any, path: str | None = None) -> list[str]:

@@ -24,8 +24,8 @@ COLOURS = {"adapted": "#0072b2", "retrained": "#d55e00", "frozen": "#8c8c8c"}
 LABELS = {"adapted": "adapted, in service", "retrained": "full retrain", "frozen": "frozen (version 1)"}
 OVERVIEW = ("cost_against_retrain.png", "adapted_against_retrained.png")
 """Pictures of a model, version by version, rather than of one version."""
-MOST_NAMES = 20
-"""Classes whose names and counts can be read."""
+MAX_CLASS_NAMES = 20
+"""Classes whose names and counts are still readable in a chart."""
 
 
 def of_version(version: Version, lineage: Lineage, target: Target) -> dict[str, bytes]:
@@ -134,7 +134,7 @@ def confusion(version: Version, counts: list[list[int]], target: Target) -> Figu
     axes.imshow(share, cmap="Blues" if version.kind is VersionKind.ADAPTED else "Oranges", vmin=0, vmax=1)
     axes.set(xlabel="predicted", ylabel="true")
     axes.grid(False)
-    if len(matrix) <= MOST_NAMES:
+    if len(matrix) <= MAX_CLASS_NAMES:
         names = [str(value)[:12] for value in values_of(target)]
         # as they are: between two dollars matplotlib would read a formula, and stop at one that it does not know
         axes.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names)) > 2 else 0, parse_math=False)

@@ -18,8 +18,8 @@ ROUNDED = (
     "Figures of the holdout are rounded here on purpose, accuracy to steps of four examples, so that nobody's example "
     "can be told from them: differences below a step mean nothing."
 )
-TINY = 0.0001
-"""A percentage below which nobody wants digits."""
+SMALLEST_PERCENTAGE = 0.0001
+"""Percentages below this are shown as less than it."""
 
 
 def summarize(lineage: Lineage) -> str:
@@ -268,8 +268,8 @@ def percent(share: float) -> str:
     ('99.8 %', '0.004 %', '100 %', 'less than 0.0001 %')
     """
     value = 100 * share
-    if 0 < value < TINY:
-        return f"less than {TINY} %"
+    if 0 < value < SMALLEST_PERCENTAGE:
+        return f"less than {SMALLEST_PERCENTAGE} %"
     if value in (0, 100):
         return f"{value:.0f} %"
     return f"{value:.1f} %" if 1 <= value < 99.95 else f"{value:.4g} %" if value > 99 else f"{value:.1g} %"

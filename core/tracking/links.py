@@ -12,7 +12,7 @@ from core.tables.figures import MlflowPlace
 from core.tracking.descriptions import timeline_name
 from core.tracking.publisher import USER
 
-SECONDS = 5.0
+TIMEOUT_SECONDS = 5.0
 
 
 def model_page(pages: str, model: str) -> str:
@@ -46,7 +46,7 @@ def find_timeline(url: str, password: str, model: str) -> str:
             f"{url.rstrip('/')}/api/2.0/mlflow/experiments/get-by-name",
             params={"experiment_name": timeline_name(model)},
             auth=(USER, password) if password else None,
-            timeout=SECONDS,
+            timeout=TIMEOUT_SECONDS,
             verify=httpx.URL(url).scheme != "http",  # preparing for TLS takes longer than the call
         )
         if answer.status_code == 404:

@@ -16,11 +16,11 @@ from core.database import Database
 from core.errors import AmendError, NotFound, Unavailable
 from core.tables.versions import Version, VersionState
 from core.tracking.lineage import Lineage
-from core.tracking.publisher import ENVIRONMENT, LEASE, Holding, LeaseLost, require
+from core.tracking.publisher import ENVIRONMENT, MUTEX, Holding, LeaseLost, require
 
-WAIT = 120.0
-"""Seconds in which somebody who tells MLflow something should have finished."""
-POLL = 0.5
+MUTEX_WAIT_SECONDS = 120.0
+"""How long a purge waits for another process that is publishing."""
+POLL_SECONDS = 0.5
 
 
 def purge(
@@ -50,7 +50,7 @@ def purge(
 @contextmanager
 def alone(database: Database, owner: str) -> Iterator[Holding]:
     """Keep publishers away; Unavailable if one does not finish in time."""
-    hold, end = Holding(database, owner), time.monotonic() + WAIT
+    hold, end = Holding(database, owner), time.monotonic() + MUTEX_WAIT_SECONDS
     busy = Unavailable("mlflow_busy", "MLflow is being told something else; try again later.")
     try:
         while True:
@@ -60,12 +60,12 @@ def alone(database: Database, owner: str) -> Iterator[Holding]:
             except LeaseLost:
                 if time.monotonic() > end:
                     raise
-            time.sleep(POLL)
+            time.sleep(POLL_SECONDS)
         yield hold
     except LeaseLost:
         raise busy from None
     finally:
-        mutex.give_back(database, LEASE, owner)
+        mutex.give_back(database, MUTEX, owner)
 
 
 def forget(

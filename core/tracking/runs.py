@@ -26,8 +26,8 @@ from core.versions.privacy_rounding import coarse, coarse_certificate, coarse_pa
 
 STATUS = {JobState.SUCCEEDED: "FINISHED", JobState.FAILED: "FAILED", JobState.CANCELLED: "KILLED"}
 NOTE = "mlflow.note.content"
-PICTURES = "figures"
-"""The folder of pictures in a run."""
+CHARTS_FOLDER = "figures"
+"""The folder of a run's charts."""
 
 
 def ensure(client: Any, experiment: str, job: Job, version: Version | None, lineage: Lineage) -> Any:
@@ -100,7 +100,7 @@ def fill_figures(client: Any, run_id: str, pictures: dict[str, bytes]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, data in pictures.items():
             Path(folder, name).write_bytes(data)
-        client.log_artifacts(run_id, folder, PICTURES)
+        client.log_artifacts(run_id, folder, CHARTS_FOLDER)
 
 
 def end(client: Any, run_id: str, job: Job) -> None:

@@ -14,10 +14,10 @@ from core.kprior.model.spec import loss_of
 from core.kprior.passes.accumulator import Combined
 from core.versions.evaluation import Evaluation, Mean, weights_of
 
-SIGMAS = 2.0
-"""Standard errors of a difference beyond which it is not put down to chance."""
-FEWEST = 20
-"""Rows; of fewer, nobody can say what chance would have it."""
+MIN_STANDARD_ERRORS = 2.0
+"""A difference of fewer standard errors than this is put down to chance."""
+MIN_ROWS = 20
+"""With fewer rows, no difference can be told from chance."""
 
 
 class PairedEvaluation(Combined):
@@ -102,14 +102,14 @@ class PairedEvaluation(Combined):
         where the losses are equal, as far as anybody knows, or of different kinds. None also if there are too few rows
         to tell.
         """
-        if self.one.count < FEWEST:
+        if self.one.count < MIN_ROWS:
             return None
         if self.alike and "loss" in self.one.metrics and "loss" not in self.other.metrics:
             return "loss"  # it is no finite number
         loss, accuracy = self._differences["loss"], self._differences.get("accuracy")
-        if self.alike and not abs(loss.value) <= SIGMAS * loss.error:
+        if self.alike and not abs(loss.value) <= MIN_STANDARD_ERRORS * loss.error:
             return "loss" if loss.value < 0 else None
-        return "accuracy" if accuracy is not None and accuracy.value > SIGMAS * accuracy.error else None
+        return "accuracy" if accuracy is not None and accuracy.value > MIN_STANDARD_ERRORS * accuracy.error else None
 
     @property
     def errors(self) -> dict[str, float]:

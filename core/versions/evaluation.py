@@ -18,14 +18,14 @@ from core.kprior.data.partitioned import accumulate
 from core.kprior.model.posterior import LEVEL
 from core.kprior.model.spec import gives_scores
 from core.kprior.passes.accumulator import Accumulator, Combined
-from core.kprior.passes.moments import LEAST, Moments
+from core.kprior.passes.moments import MIN_COUNT, Moments
 from core.kprior.posterior import LatePosterior, NoPosterior
 from core.tables.figures import EvaluationFigures, ReliabilityBin
 from core.versions.scores import area_under_curve, explained, f1_score
 
 BINS, LEVELS = 10, 20
-MOST_CLASSES = 50
-"""More cannot be read off a confusion matrix, and of thousands it would be hundreds of megabytes."""
+MAX_CLASSES = 50
+"""Of a confusion matrix: more could not be read, and with thousands of classes it would take hundreds of megabytes."""
 
 
 class Mean:
@@ -42,7 +42,7 @@ class Mean:
         values, weight = values.double(), weight.double()
         v = torch.stack([weight, weight**2])
         total = v.sum(1)
-        mean = v @ values / total.clamp(min=LEAST)
+        mean = v @ values / total.clamp(min=MIN_COUNT)
         square = (v * (values - mean[:, None]) ** 2).sum(1)
         self._moments.merge({"count": total, "mean": mean, "square": square})
 
@@ -99,7 +99,7 @@ class Evaluation(Accumulator):
         """Of each class: how often it was predicted rightly, was predicted, was there; and the weight of those."""
         self._rows: list[Tensor] = []
         """(n, 3) each: predicted mean, truth and weight, of targets that are one number. There are some 20 000 rows."""
-        self._confusion = np.zeros((classes, classes), np.int64) if classes <= MOST_CLASSES else None
+        self._confusion = np.zeros((classes, classes), np.int64) if classes <= MAX_CLASSES else None
         self._bins = np.zeros((BINS, 4))
         """Of each bin: sums of confidences, of those that were right, of all, by their weights; how many there are."""
         self._posterior = LatePosterior(state) if self.target == "number" else None

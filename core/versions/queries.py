@@ -14,7 +14,7 @@ from core.tables.models import Model
 from core.tables.versions import Comparison, Promotion, Version, VersionKind, VersionState
 
 IS_PURGED = Version.state == VersionState.PURGED
-LAST = 2**31 - 1
+MAX_NUMBER = 2**31 - 1
 """The largest number that a version can have."""
 Listed = TypeVar("Listed", Version, Promotion, Comparison)
 

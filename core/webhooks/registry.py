@@ -19,10 +19,10 @@ from core.tables.webhooks import PING, Delivery, DeliveryState, Webhook, Webhook
 from core.webhooks import events, signing
 from core.webhooks.network import is_public
 
-OF_EACH = 20
-"""Deliveries of one webhook that are sent in one go."""
-KEPT = timedelta(days=7)
-"""How long deliveries can be looked at; the last attempt comes before that."""
+BATCH_PER_WEBHOOK = 20
+"""Deliveries of one webhook that are sent in one batch."""
+RETENTION = timedelta(days=7)
+"""How long deliveries can be looked up; the last attempt comes before that."""
 
 
 def create(
@@ -125,10 +125,10 @@ def due_deliveries(session: Session, moment: datetime, most: int) -> list[tuple[
     due = (pending, Delivery.next_at <= moment, enabled, or_(Delivery.type == PING, ~failed))
     found = select(Delivery.id, Delivery.webhook_id, place.label("place"))
     each = found.join(Webhook, Webhook.id == Delivery.webhook_id).where(*due).subquery()
-    query = select(each.c.id, each.c.webhook_id).where(each.c.place <= OF_EACH)
+    query = select(each.c.id, each.c.webhook_id).where(each.c.place <= BATCH_PER_WEBHOOK)
     return [(row.id, row.webhook_id) for row in session.execute(query.order_by(each.c.id).limit(most))]
 
 
 def delete_old(session: Session) -> None:
     """Delete deliveries that nobody looks at any more."""
-    session.execute(delete(Delivery).where(Delivery.created_at < now() - KEPT))
+    session.execute(delete(Delivery).where(Delivery.created_at < now() - RETENTION))

@@ -42,8 +42,8 @@ from service.http.unit_of_work import UnitOfWork, Write
 
 router = APIRouter(prefix="/v1", tags=["Erasure"], route_class=AuthenticatedRoute)
 
-MOST = 1000
-"""Requests that can be filed at once."""
+MAX_REQUESTS = 1000
+"""Erasures that can be filed in one request."""
 
 Id = Annotated[str, Path(description="The erasure's id, or six or more characters that it begins with.", max_length=36)]
 
@@ -95,9 +95,10 @@ def filing_of(body: NewErasure, context: Context, at: tuple[str | int, ...]) -> 
 def ask_for_erasures(body: NewErasures, caller: Eraser, context: ContextDep, write: Write) -> Response:
     """Have many people forgotten: a request for each, all of them or none. The answer is in the same order."""
     require_unrestricted(caller)
-    if len(body.requests) > MOST:
+    if len(body.requests) > MAX_REQUESTS:
         raise TooLarge(
-            "batch_too_large", f"{len(body.requests)} requests; {MOST} are allowed at once. Send the rest after."
+            "batch_too_large",
+            f"{len(body.requests)} requests; {MAX_REQUESTS} are allowed at once. Send the rest after.",
         )
     filings = [filing_of(request, context, ("requests", i)) for i, request in enumerate(body.requests)]
 

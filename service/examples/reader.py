@@ -16,8 +16,8 @@ from core.kprior.model.spec import PredictorSpec
 from core.ledger.batch import Batch, Split, subject_hashes
 from service.parsing.inputs import Inputs, inputs_of
 
-WHERE = "examples"
-LONGEST = 200
+FIELD = "examples"
+MAX_ID_LENGTH = 200
 """Characters of an id or a subject."""
 SPLITS: dict[str | None, Split] = {None: None, "train": False, "holdout": True}
 
@@ -66,7 +66,7 @@ class Reader(RowReader):
     secret: bytes
     caseless: bool = False
     """Whether subjects are the same whatever their case."""
-    where, what, needed = WHERE, "example", ("id", "y")
+    where, what, needed = FIELD, "example", ("id", "y")
 
     def batch(
         self, ids: pa.StringArray, subjects: Sequence[Any], splits: Sequence[Any], x: Any, y: Any, weights: Any
@@ -99,13 +99,13 @@ def check_ids(ids: pa.StringArray) -> None:
     sizes = pc.binary_length(ids).to_numpy()
     start = int(np.frombuffer(ids.buffers()[1], np.int32, 1, ids.offset * 4)[0])
     data = np.frombuffer(ids.buffers()[2], np.uint8, int(sizes.sum()), start)
-    if not (sizes.min() > 0 and sizes.max() <= LONGEST and data.min() >= ord(" ") and data.max() <= ord("~")):
+    if not (sizes.min() > 0 and sizes.max() <= MAX_ID_LENGTH and data.min() >= ord(" ") and data.max() <= ord("~")):
         check_text(ids.to_pylist(), "id", "id_invalid")
 
 
 def check_text(texts: Sequence[Any], name: str, code: str) -> None:
     """Ids and subjects are 1 to 200 printable characters."""
-    if all(map(str.isprintable, texts)) and "" not in texts and max(map(len, texts)) <= LONGEST:
+    if all(map(str.isprintable, texts)) and "" not in texts and max(map(len, texts)) <= MAX_ID_LENGTH:
         return
-    i = next(i for i, t in enumerate(texts) if not (t.isprintable() and 0 < len(t) <= LONGEST))
-    raise Invalid.at((WHERE, i, name), code, f"must have 1 to {LONGEST} printable characters")
+    i = next(i for i, t in enumerate(texts) if not (t.isprintable() and 0 < len(t) <= MAX_ID_LENGTH))
+    raise Invalid.at((FIELD, i, name), code, f"must have 1 to {MAX_ID_LENGTH} printable characters")

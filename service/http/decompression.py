@@ -10,8 +10,8 @@ from service.http.json_bodies import ReadRequest
 from service.threads import work_on_large
 
 CODECS = ("gzip", "zstd")
-PIECE = 2**20
-"""Bytes that are unpacked at once: so much more than the limit is in memory before a bomb is refused."""
+STEP_BYTES = 2**20
+"""Bytes that are unpacked at a time: at most this much more than the limit is in memory before a bomb is refused."""
 
 
 async def decompress(request: Request, limit: int) -> Request:
@@ -30,7 +30,7 @@ def unpack(body: bytes, codec: str, limit: int) -> bytes:
     pieces, size = [], 0
     try:
         with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
-            while piece := stream.read(min(PIECE, limit + 1 - size)):
+            while piece := stream.read(min(STEP_BYTES, limit + 1 - size)):
                 pieces.append(piece)
                 size += len(piece)
                 if size > limit:

@@ -29,8 +29,8 @@ from service.threads import work_on
 PATH = re.compile(r"/v1/models/([a-z0-9_-]{1,63})/(predictions|examples)")
 
 
-UNUSUAL = {b"idempotency-key", b"content-encoding"}
-"""Headers of requests that the endpoint deals with."""
+UNSUPPORTED_HEADERS = {b"idempotency-key", b"content-encoding"}
+"""Requests with one of these headers are left to the endpoint."""
 
 
 class FastRequest(NamedTuple):
@@ -77,7 +77,7 @@ class FastPath:
             return
         headers, context = dict(scope["headers"]), self.app.state.context
         usual = len(headers) == len(scope["headers"]) and not scope["query_string"]
-        usual = usual and UNUSUAL.isdisjoint(headers)
+        usual = usual and UNSUPPORTED_HEADERS.isdisjoint(headers)
         caller = find_recent(headers.get(b"authorization", b""), context) if usual else None
         if caller is None:
             await self.app(scope, receive, send)

@@ -19,7 +19,7 @@ from core.errors import Invalid
 from core.idempotency import RepeatableRequest
 from service.context import Context, context_of
 
-FORM = re.compile(r"[\x21-\x7e]{1,255}")
+KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 class UnitOfWork:
@@ -57,7 +57,7 @@ async def give_unit_of_work(
 ) -> UnitOfWork:
     fingerprint = b""
     if idempotency_key is not None:
-        if not FORM.fullmatch(idempotency_key):
+        if not KEY_PATTERN.fullmatch(idempotency_key):
             raise Invalid("idempotency_key_invalid", "An Idempotency-Key has 1 to 255 visible ASCII characters.")
         what = f"{request.method} {request.url.path} {request.headers.get('content-type')}\n".encode()
         fingerprint = hashlib.sha256(what + await request.body()).digest()

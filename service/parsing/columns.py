@@ -17,11 +17,11 @@ from core.models.spec import RESERVED
 __all__ = ["RESERVED", "check_type", "days", "find", "lists", "numbers", "numbers_in_text", "text", "texts"]
 
 
-LONGEST = 800
-"""Bytes of a text: above what 200 characters can take, far below what a dictionary could blow up."""
+MAX_TEXT_BYTES = 800
+"""Of one text: above what 200 characters can take, far below what a dictionary could blow up."""
 
 
-TRUTH = {"false": "0", "true": "1"}
+BOOLEAN_TEXTS = {"false": "0", "true": "1"}
 """What true and false are among numbers; as categories and classes they are these texts."""
 
 
@@ -45,8 +45,8 @@ def to_array(column: pa.ChunkedArray, where: str, name: str) -> pa.Array:
     if not pa.types.is_dictionary(array.type):
         return array
     values = array.dictionary
-    if is_text(values.type) and len(values) and (pc.max(pc.binary_length(values)).as_py() or 0) > LONGEST:
-        raise Invalid.at((where, 0, name), "example_invalid", f"a text has more than {LONGEST} bytes")
+    if is_text(values.type) and len(values) and (pc.max(pc.binary_length(values)).as_py() or 0) > MAX_TEXT_BYTES:
+        raise Invalid.at((where, 0, name), "example_invalid", f"a text has more than {MAX_TEXT_BYTES} bytes")
     return array.dictionary_decode()
 
 
@@ -86,7 +86,7 @@ def numbers_in_text(column: pa.ChunkedArray, where: str, name: str, missing: boo
     """Numbers that are written as text in CSV, true and false among them."""
     array = to_array(column, where, name)
     lower = pc.utf8_lower(array)
-    for word, number in TRUTH.items():
+    for word, number in BOOLEAN_TEXTS.items():
         array = pc.if_else(pc.equal(lower, word), number, array)
     try:
         return array.cast(pa.float64())

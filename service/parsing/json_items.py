@@ -16,13 +16,13 @@ import numpy as np
 
 from core.errors import AmendError, Invalid, Malformed
 
-WHOLE = 2**22
-"""Bytes of a body that is decoded in one go."""
-PIECE = 2**20
-QUOTE, COMMA, OPEN = ord('"'), ord(","), ord("[")
-STEPS = np.zeros(256, np.int8)
-STEPS[[OPEN, ord("{")]] = 1
-STEPS[[ord("]"), ord("}")]] = -1
+MAX_UNSPLIT_BYTES = 2**22
+"""The largest body that is decoded in one go."""
+CHUNK_BYTES = 2**20
+QUOTE, COMMA, OPENING_BRACKET = ord('"'), ord(","), ord("[")
+DEPTH_CHANGES = np.zeros(256, np.int8)
+DEPTH_CHANGES[[OPENING_BRACKET, ord("{")]] = 1
+DEPTH_CHANGES[[ord("]"), ord("}")]] = -1
 
 
 class Array(NamedTuple):
@@ -41,10 +41,10 @@ def arrays(body: bytes, most: int) -> list[Array]:
     found: list[Array] = []
     depth, quoted, opener = 0, False, 0
     current = Array(0, 0, [])
-    for start in range(0, len(data), PIECE):
-        some = data[start : start + PIECE]
+    for start in range(0, len(data), CHUNK_BYTES):
+        some = data[start : start + CHUNK_BYTES]
         inside = (np.cumsum(some == QUOTE, dtype=np.int32) + quoted) % 2 == 1
-        step = np.where(inside, np.int8(0), STEPS[some])
+        step = np.where(inside, np.int8(0), DEPTH_CHANGES[some])
         level = np.cumsum(step, dtype=np.int32) + depth
         marked = ((step > 0) & (level == 2)) | ((step < 0) & (level == 1))
         if len(current.commas) <= most:
@@ -54,11 +54,11 @@ def arrays(body: bytes, most: int) -> list[Array]:
             raise Malformed("body_malformed", "The body is not valid JSON: a bracket is closed that was never opened.")
         for i in (np.flatnonzero(marked) + start).tolist():
             if plain[i] == COMMA:
-                if opener == OPEN and len(current.commas) <= most:
+                if opener == OPENING_BRACKET and len(current.commas) <= most:
                     current.commas.append(i)
-            elif STEPS[plain[i]] > 0:
+            elif DEPTH_CHANGES[plain[i]] > 0:
                 opener, current = plain[i], Array(i + 1, 0, [])
-            elif opener == OPEN:
+            elif opener == OPENING_BRACKET:
                 found.append(current._replace(end=i))
     if depth or quoted:
         raise Malformed("body_malformed", "The body is not valid JSON: it ends too early.")
@@ -91,9 +91,9 @@ def pieces(
     check(len(ends) if body[array.start : array.end].strip() else 0, len(ends) <= most)
     start = before = array.start
     for i, end in enumerate(ends):
-        if end - before > PIECE:
+        if end - before > CHUNK_BYTES:
             check_item(body[before:end], name, i, most_commas)
-        if end - start >= PIECE or i == len(ends) - 1:
+        if end - start >= CHUNK_BYTES or i == len(ends) - 1:
             yield b'{"%s":[%s]}' % (name.encode(), body[start:end])
             start = end + 1
         before = end + 1
@@ -103,9 +103,9 @@ def lines(body: bytes, name: str, most_commas: int) -> Iterator[bytes]:
     """Some lines at a time."""
     start = count = 0
     while start < len(body):
-        end = body.rfind(b"\n", start, start + PIECE) + 1 or body.find(b"\n", start) + 1 or len(body)
+        end = body.rfind(b"\n", start, start + CHUNK_BYTES) + 1 or body.find(b"\n", start) + 1 or len(body)
         some = body[start:end].strip()
-        if len(some) > PIECE:
+        if len(some) > CHUNK_BYTES:
             check_item(some, name, count, most_commas)
         count += some.count(b"\n") + 1
         if some:

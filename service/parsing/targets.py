@@ -15,7 +15,7 @@ from service.parsing import columns
 
 BINARY: dict[Any, float] = {0: 0.0, 1: 1.0}
 """True and 1.0 are 1 to a dictionary, too."""
-LARGEST = {"number": 2.0**49, "count": 1e12}
+MAX_VALUES = {"number": 2.0**49, "count": 1e12}
 """What the solver can carry. Squares of numbers are summed in 32 bits where there is a network: 2**30 examples of
 2**98 each are what fits. The curvature of a count is the count: above 1e12 it leaves nothing of others' in 64 bits."""
 
@@ -55,7 +55,7 @@ class Targets:
             made = columns.numbers(column, where, "y")
             bad = (made != 0) & (made != 1)
         elif self.kind in ("binary", "classes"):
-            codes = spellings_of([0, 1, *columns.TRUTH] if self.kind == "binary" else self.values)
+            codes = spellings_of([0, 1, *columns.BOOLEAN_TEXTS] if self.kind == "binary" else self.values)
             made = columns.find(column, codes, -1.0, where, "y")
             bad = ~(made >= 0)
             made = made % 2 if self.kind == "binary" else made
@@ -72,7 +72,7 @@ class Targets:
             made = np.empty(len(texts))
             for i, text in enumerate(texts):
                 try:
-                    made[i] = float(columns.TRUTH.get(text.lower(), text) if text else "")
+                    made[i] = float(columns.BOOLEAN_TEXTS.get(text.lower(), text) if text else "")
                 except ValueError:
                     raise Invalid.at((where, i, "y"), "example_invalid", "expected a number") from None
             return made
@@ -82,9 +82,9 @@ class Targets:
         bad = ~np.isfinite(y)
         if bad.any():
             raise Invalid.at((where, int(bad.argmax()), "y"), "number_not_finite", "is not finite")
-        bad = np.abs(y) > LARGEST[self.kind]
+        bad = np.abs(y) > MAX_VALUES[self.kind]
         if bad.any():
-            message = f"is beyond {LARGEST[self.kind]:.15g}, more than a model can carry; give it in larger units"
+            message = f"is beyond {MAX_VALUES[self.kind]:.15g}, more than a model can carry; give it in larger units"
             raise Invalid.at((where, int(bad.argmax()), "y"), "number_too_large", message)
         if self.kind == "count":
             bad = (y < 0) | (y != np.floor(y))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from service.predictions.bulk import NUMBERS
+from service.predictions.bulk import NUMBERS_PER_BATCH
 from tests.service.bodies import ARROW, CSV, PARQUET, file, stream
 from tests.service.conftest import SMALL_BATCH
 from tests.service.expect import add, place, refused, rows
@@ -71,7 +71,7 @@ def test_many_rows_are_answered_piece_by_piece(stack: Stack, api: httpx.Client) 
     name = stack.model(target={"kind": "classes", "values": list(range(60))})
     add(api, name, [{**row, "y": i % 60} for i, row in enumerate(rows(120))])
     stack.train(name)
-    count = NUMBERS // 60 * 2 + 5
+    count = NUMBERS_PER_BATCH // 60 * 2 + 5
     x = np.random.default_rng(0).normal(size=(count, 2)).astype(np.float32)
     table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), 2)})
     answer = ask(api, name, table)

@@ -13,7 +13,7 @@ import pytest
 from core.models import catalog
 from core.tables.versions import VersionState
 from core.versions.queries import find_version
-from service.http.json_bodies import JSON_BYTES
+from service.http.json_bodies import MAX_JSON_BYTES
 from tests.service.expect import place, refused
 from tests.service.test_predictions import TARGETS, X, predict, small_model, trained
 from tests.stack import Stack
@@ -214,7 +214,7 @@ def test_what_is_wrong_with_a_row_is_told_with_its_number(stack: Stack, api: htt
     refused(api.post(f"/v2/models/{small_one}/infer", json={"inputs": [none]}), 422, "batch_empty")
     many = {**GOOD, "shape": [10**12, 2]}
     refused(api.post(f"/v2/models/{small_one}/infer", json={"inputs": [many]}), 413, "batch_too_large")
-    large = b'{"inputs": []}' + b" " * JSON_BYTES
+    large = b'{"inputs": []}' + b" " * MAX_JSON_BYTES
     refused(api.post(f"/v2/models/{small_one}/infer", content=large), 413, "body_too_large")
 
 

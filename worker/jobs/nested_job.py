@@ -9,8 +9,8 @@ from core.tables.figures import JobError
 from core.tables.jobs import ENDED, Job, JobState
 from worker.attempt import JobAttempt
 
-LOOK = 0.5
-"""Seconds between two looks at a job that another worker runs."""
+POLL_SECONDS = 0.5
+"""Between two checks of a job that another worker runs."""
 
 
 def run_nested(attempt: JobAttempt, job_id: str, phrase: str) -> JobError | None:
@@ -27,7 +27,7 @@ def run_nested(attempt: JobAttempt, job_id: str, phrase: str) -> JobError | None
             job = session.get(Job, job_id)
             if job is None or job.state in ENDED:
                 break
-        time.sleep(LOOK)
+        time.sleep(POLL_SECONDS)
     if job is not None and job.state is not JobState.SUCCEEDED:
         return job.error or {"code": "job_ended", "detail": f"the job was {job.state}"}
     return None

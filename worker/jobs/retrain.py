@@ -31,8 +31,8 @@ from worker.versions.recording import record_version
 from worker.versions.snapshot import ModelSnapshot
 from worker.versions.units import find_units
 
-STAYS = "the retrained version is kept to compare with"
-"""What becomes of a retrained version that the adapted one is near enough to."""
+KEPT_FOR_COMPARISON = "the retrained version is kept to compare with"
+"""The outcome of a retrain that the adapted version is close enough to."""
 
 
 def retrain(attempt: JobAttempt) -> None:
@@ -151,7 +151,7 @@ def settle(
     else:
         good = is_within_tolerance(policy_of(model), draft, adapted, figures)
         words += f"; the adapted version {adapted.number} is {'within' if good else 'outside'} tolerance of it; "
-        outcome = STAYS if good else objection(draft, adapted, figures)
+        outcome = KEPT_FOR_COMPARISON if good else objection(draft, adapted, figures)
         outcome = outcome or take_over(session, model, version, snapshot.tip)
         words += outcome
         session.add(

@@ -47,10 +47,10 @@ from worker.versions.snapshot import ModelSnapshot, Unadaptable, count_rows
 
 log = structlog.get_logger("worker")
 
-NUMERICAL = (ArithmeticError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
-"""What the engine and the libraries below it raise when numbers do not allow an answer."""
+NUMERICAL_ERRORS = (ArithmeticError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
+"""What the engine and the libraries below it raise when no model can be computed from the numbers."""
 LOSS_FACTOR, LOSS_SLACK = 1.25, 0.02
-"""How much more a version without a bound may lose on the holdout than the version before it."""
+"""A version without a bound may lose this much more on the holdout than its parent: a factor, and an absolute slack."""
 
 
 def adapt_tip(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tuple[VersionDraft, str]:
@@ -137,7 +137,7 @@ def train_draft(
             watch=snapshot.watch(inside),
             solver=partial(snapshot.context.executor.train, snapshot),
         )
-    except NUMERICAL as error:
+    except NUMERICAL_ERRORS as error:
         words = str(error) if isinstance(error, SolverError) else "no model could be computed"
         raise SolverError(words + describe_extremes(find_extremes(snapshot.in_force()))) from error
     assert data.digest is not None

@@ -32,9 +32,9 @@ from core.tables.models import Model
 from core.tables.versions import Version
 from core.versions import imports
 from core.versions.history import VersionDraft
-from core.versions.queries import LAST, page_versions
+from core.versions.queries import MAX_NUMBER, page_versions
 from worker.attempt import JobAttempt, Progress
-from worker.versions.builder import NUMERICAL, adapt_tip, complete_draft, import_draft, train_draft
+from worker.versions.builder import NUMERICAL_ERRORS, adapt_tip, complete_draft, import_draft, train_draft
 from worker.versions.certificates import certificate_json
 from worker.versions.changes import Changes, changes_since, spec_changes
 from worker.versions.snapshot import ModelSnapshot, Unadaptable
@@ -42,13 +42,13 @@ from worker.versions.units import find_units
 
 log = structlog.get_logger("worker")
 
-EPOCHS = 30
-"""Of a first training, as long as nobody knows better."""
-SHARE = 0.6
-"""Of its budget, that an adaptation takes: it mostly ends after the first stage."""
-NEWEST = 20
-"""Versions that predictions are made from."""
-NAMES = {"kprior": "the adaptation", "warm": "the warm descent on all examples", "retrain": "the retrain"}
+DEFAULT_EPOCHS = 30
+"""Of a training, until one was measured."""
+DEFAULT_BUDGET_FRACTION = 0.6
+"""What an adaptation takes of its budget, until some were measured: most end after the first stage."""
+HISTORY_VERSIONS = 20
+"""The newest versions, whose measured costs predict the next ones."""
+METHOD_NAMES = {"kprior": "the adaptation", "warm": "the warm descent on all examples", "retrain": "the retrain"}
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def next_version(attempt: JobAttempt, snapshot: ModelSnapshot) -> VersionDraft:
         spent = made.cost
     except Unadaptable as error:
         why = str(error)
-    except NUMERICAL as error:
+    except NUMERICAL_ERRORS as error:
         why = f"the adaptation could not be computed ({type(error).__name__})"
     return retrain_instead(attempt, snapshot, why, spent)
 
@@ -117,13 +117,13 @@ def next_network(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> 
             made, audit = attempts.make(method)
             objection = "" if audit is None else audit.objection
             visits = made.cost.backward_passes
-        except NUMERICAL as error:
+        except NUMERICAL_ERRORS as error:
             if method == "retrain":
                 raise
             made, objection, visits = None, f"it could not be computed ({type(error).__name__})", 0
         tried.append(attempts.candidate(method, visits, objection))
         if made is not None and not objection:
-            why = " and ".join(f"{NAMES[c.method]} did not pass ({c.objection})" for c in tried if c.objection)
+            why = " and ".join(f"{METHOD_NAMES[c.method]} did not pass ({c.objection})" for c in tried if c.objection)
             candidates = tuple(cast(CandidateFigures, asdict(c)) for c in tried)
             return replace(made, cost=spent + made.cost, why=why, candidates=candidates)
         spent = spent + (made.cost if made is not None else Cost())
@@ -214,7 +214,7 @@ def predict_costs(snapshot: ModelSnapshot, known: Survey, idle: bool) -> dict[st
         spec, body = session.get_one(Model, snapshot.model_id).spec, snapshot.spec["architecture"]
         versions = [
             version
-            for version in page_versions(session, snapshot.model_id, LAST, NEWEST)
+            for version in page_versions(session, snapshot.model_id, MAX_NUMBER, HISTORY_VERSIONS)
             if spec_at(session, snapshot.model_id, spec, version.position)["architecture"] == body
         ]
     tried = [Candidate(**found) for v in versions for found in (v.evaluation or {}).get("candidates", [])]
@@ -222,11 +222,11 @@ def predict_costs(snapshot: ModelSnapshot, known: Survey, idle: bool) -> dict[st
     epochs = [c.visits / max(1, c.count) for c in tried if c.method == "retrain"]
     # of a training that had no rivals the version itself tells
     epochs += [epochs_of(version) for version in versions if version.method == "retrain"]
-    adaptation = 0.0 if idle else min(1.0, median(shares[:5])) if shares else SHARE
+    adaptation = 0.0 if idle else min(1.0, median(shares[:5])) if shares else DEFAULT_BUDGET_FRACTION
     return {
         "kprior": round(adaptation * known.budget),
         "warm": warm_visits(known.count) + known.count,
-        "retrain": round((epochs[0] if epochs else min(EPOCHS, snapshot.training.max_epochs)) * known.count),
+        "retrain": round((epochs[0] if epochs else min(DEFAULT_EPOCHS, snapshot.training.max_epochs)) * known.count),
     }
 
 

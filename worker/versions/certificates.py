@@ -14,14 +14,14 @@ from worker.attempt import JobAttempt
 from worker.reading import Reading
 from worker.versions.snapshot import ModelSnapshot, Unadaptable
 
-ROUNDS = 5
-"""Passes over the data that refinements may take before a retrain, which takes about eight, is the better way."""
-FEW_REMOVED = 10
-OF_REMOVED = (
+MAX_ROUNDS = 5
+"""Passes over the data that refinement may take; after that a retrain, which takes about eight, is cheaper."""
+MIN_REMOVED_FOR_AUDIT = 10
+REMOVED_FIGURES = (
     *("removed_loss", "membership_auc", "auc_error", "still_named"),
     *("expected_loss", "expected_auc", "expected_named", "unseen_error"),
 )
-"""Figures of an audit that are of the removed examples themselves."""
+"""Figures of an audit that describe the removed examples themselves."""
 
 
 def must_certify(snapshot: ModelSnapshot, state: State, removes: bool) -> bool:
@@ -55,7 +55,7 @@ def certify_version(
         return result.state, cost, free
     data = Reading(attempt, snapshot.in_force(), attempt.part(0.5, 0.85), "certifying: a pass over all examples")
     refine_here = partial(refine, holdout=snapshot.holdout, policy=snapshot.memory, seed=snapshot.training.seed)
-    measured = refine_here(result.state, result.memory, data, tolerance=tolerance, rounds=ROUNDS, forced=forced)
+    measured = refine_here(result.state, result.memory, data, tolerance=tolerance, rounds=MAX_ROUNDS, forced=forced)
     spent = measured.cost
     if allowed is not None and measured.certificate.gradient_norm > allowed:
         measured = refine_here(measured.state, measured.memory, data, tolerance=0.0, rounds=2, forced=True)
@@ -73,7 +73,7 @@ def refine_without_erased(
         result.memory,
         Reading(attempt, snapshot.in_force(), attempt.part(0.5, 0.85), phrase),
         tolerance=snapshot.policy.tolerance.relative_bound,
-        rounds=ROUNDS,
+        rounds=MAX_ROUNDS,
         holdout=snapshot.holdout,
         policy=snapshot.memory,
         seed=snapshot.training.seed,
@@ -91,8 +91,8 @@ def certificate_json(certificate: Certificate | None, snapshot: ModelSnapshot) -
     figures = {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values}
     if figures["audit"] is None:
         del figures["audit"]
-    elif figures["audit"]["removed"] < FEW_REMOVED:  # what so few lose would tell who they were
-        figures["audit"] |= dict.fromkeys(OF_REMOVED)
+    elif figures["audit"]["removed"] < MIN_REMOVED_FOR_AUDIT:  # what so few lose would tell who they were
+        figures["audit"] |= dict.fromkeys(REMOVED_FIGURES)
     if snapshot.removal is not None:
         spent = {"allowed": snapshot.removal.allowed, "spent": figures["gradient_norm"]}
         figures["removal"] = {"epsilon": snapshot.removal.epsilon, "delta": snapshot.removal.delta, **spent}

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from core.kprior import Data
 
-FAR = 1e4
-"""How many times the usual size an example's largest number must be."""
-MOST = 3
+EXTREME_RATIO = 1e4
+"""How many times the typical magnitude an example's largest number must be."""
+MAX_EXTREMES = 3
 
 
 def find_extremes(data: Data) -> list[int]:
@@ -22,9 +22,9 @@ def find_extremes(data: Data) -> list[int]:
         sizes = torch.maximum(size_of(chunk.x), size_of(chunk.y))
         logarithms += float(sizes.clamp(min=1e-300).log().sum())
         count += len(sizes)
-        largest = heapq.nlargest(MOST, [*largest, *zip(sizes.tolist(), chunk.key.tolist(), strict=True)])
+        largest = heapq.nlargest(MAX_EXTREMES, [*largest, *zip(sizes.tolist(), chunk.key.tolist(), strict=True)])
     usual = torch.tensor(logarithms / max(1, count), dtype=torch.float64).exp().item()
-    return [position for size, position in largest if size > FAR * usual]
+    return [position for size, position in largest if size > EXTREME_RATIO * usual]
 
 
 def size_of(numbers: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import math
 from core.kprior import Data, State
 from core.kprior.data.examples import chunks_of
 from core.kprior.model.encoders import TableEncoder
-from core.kprior.passes.moments import LEAST, Moments
+from core.kprior.passes.moments import MIN_COUNT, Moments
 from core.ledger import passes
 from core.ledger.layouts import Layout
 from core.tables.models import Model
@@ -54,7 +54,7 @@ def measure_new_columns(snapshot: ModelSnapshot, tip: Version, parent: State, ad
         seen.add(chunk)
     measured = [place for place in new if seen.count[place] > 0]
     mean, scale = encoder.mean.clone(), encoder.scale.clone()
-    encoder.set_units(seen.mean, (seen.square / seen.count.clamp(min=LEAST)).sqrt())
+    encoder.set_units(seen.mean, (seen.square / seen.count.clamp(min=MIN_COUNT)).sqrt())
     mean[measured], scale[measured] = encoder.mean[measured], encoder.scale[measured]
     encoder.mean.copy_(mean)
     encoder.scale.copy_(scale)

@@ -38,10 +38,10 @@ from core.kprior.solvers import Training, solve
 from core.kprior.solvers.newton import newton
 from core.kprior.state import State, align, move_anchor
 
-BOUND_SIZE = 500
-"""Weights up to which a bound that is not small is looked at more closely."""
-SMALL = 1e-3
-"""A bound of so little, relative to the weights, is."""
+MAX_WEIGHTS_FOR_CLOSER_BOUND = 500
+"""Up to this size, a bound that is not small is computed more closely."""
+SMALL_BOUND = 1e-3
+"""A bound below this, relative to the weights, is small."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,11 @@ class AnchoredModel:
         if self.predictor.family.kinked:
             return kinked_bound(*given, self.factor, limit)
         plain = anchored_bound(*given, self.factor, limit)
-        if plain.distance <= SMALL * float(w.norm()) or self.predictor.size > BOUND_SIZE or not self.anchor.exact:
+        if (
+            plain.distance <= SMALL_BOUND * float(w.norm())
+            or self.predictor.size > MAX_WEIGHTS_FOR_CLOSER_BOUND
+            or not self.anchor.exact
+        ):
             return plain
         close = closer_bound(*given, self.factor, limit)
         return close if close is not None and close.distance < plain.distance else plain

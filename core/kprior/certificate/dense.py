@@ -26,9 +26,9 @@ from core.kprior.passes.sampled_hessian import SampledHessian
 from core.kprior.solvers import Training
 from core.kprior.state import State
 
-SPREAD = 0.7
-SAMPLE, SAMPLE_ROWS = 0.1, 20
-"""The share of rows whose curvature a step is taken by, and how many for each weight at least."""
+MAX_SPREAD = 0.7
+SAMPLE_FRACTION, SAMPLE_ROWS_PER_WEIGHT = 0.1, 20
+"""The fraction of rows whose curvature a step is computed from, and how many for each weight at least."""
 
 
 def is_dense(state: State) -> bool:
@@ -60,7 +60,7 @@ def certify_by_gradients(
     """Passes that gather the gradient alone, and steps by the anchor's Hessian, which stays where it is.
 
     For a model of many weights such a pass costs a small part of one that gathers curvature. It knows, too, how far the
-    outputs have moved from the anchor: beyond SPREAD the anchor has little to say, and it is given up.
+    outputs have moved from the anchor: beyond MAX_SPREAD the anchor has little to say, and it is given up.
     """
     cost, predictor = Cost(), state.predictor
     with cost.timed():
@@ -69,7 +69,7 @@ def certify_by_gradients(
         c = family.self_concordance
         w, certificate = state.w, Certificate("bound", math.inf, 0, math.inf, math.inf)
         # where examples at hand have moved further, so have others; and curvature that jumps needs more than a spread
-        near = here.spread(w) <= SPREAD and not family.kinked
+        near = here.spread(w) <= MAX_SPREAD and not family.kinked
         while near and cost.data_passes < rounds:
             seen = accumulate(data, Loss(predictor, w, careful=True, origin=anchor.w))
             check_count(state, seen.count)
@@ -79,7 +79,7 @@ def certify_by_gradients(
             error = 4 * EPSILON * (seen.rounding + float(regularizer.magnitude(w).sum()))
             bound = bound_from(anchor, regularizer, family, here.factor, k, c * seen.spread, error=error)
             certificate = certificate_of(here, bound, w, cost.data_passes, holdout)
-            if certificate.meets(tolerance) or not seen.spread <= SPREAD:
+            if certificate.meets(tolerance) or not seen.spread <= MAX_SPREAD:
                 break
             # after the step the gradient is what curvature changed on the way: no pass is needed to bound that
             size = float((here.factor.T @ bound.step).norm())
@@ -106,7 +106,7 @@ def approach(state: State, data: Data, rounds: int, seed: int) -> tuple[State, C
     The gradient is that of all rows, the Hessian that of a sample: such a pass costs a part of one that certifies.
     """
     cost, predictor, regularizer = Cost(), state.predictor, state.regularizer
-    share = max(SAMPLE, SAMPLE_ROWS * predictor.size / state.count)
+    share = max(SAMPLE_FRACTION, SAMPLE_ROWS_PER_WEIGHT * predictor.size / state.count)
     shifts = shift_directions(predictor, regularizer.delta)
     w, before, value = state.w, state.w, math.inf
     with cost.timed():

@@ -13,8 +13,8 @@ from core.kprior.curvature.base import Curvature
 from core.kprior.data.examples import Examples
 from core.kprior.model.predictor import Predictor
 
-LEARNT = 1_000
-"""Added rows, at most, that a block takes in at a time."""
+MAX_ADDED_ROWS = 1_000
+"""Added rows that a block takes in at a time."""
 
 
 class Blocks(Curvature):
@@ -102,7 +102,7 @@ class Blocks(Curvature):
         variance = predictor.family.variance(phi @ w.view(K, -1).T).to(self.matrices)
         if weight is not None:
             variance = variance * weight.to(variance)[:, None]
-        chosen = (variance.sum(1) * (phi**2).sum(1).to(variance)).topk(min(len(key), LEARNT)).indices
+        chosen = (variance.sum(1) * (phi**2).sum(1).to(variance)).topk(min(len(key), MAX_ADDED_ROWS)).indices
         rows, variance = phi[chosen].to(self.matrices), variance[chosen]
         for k in range(K):
             self.matrices[k] += (rows * variance[:, k, None]).T @ rows

@@ -16,8 +16,8 @@ from core.kprior.passes.accumulator import A, add_shards
 from core.kprior.passes.gradient import CHUNK_NUMBERS
 from core.kprior.passes.row_count import Count
 
-KEPT_BYTES = 2**30
-"""Rows beyond this are read, and encoded, anew in every pass."""
+MAX_CACHED_BYTES = 2**30
+"""Rows beyond this are read, and encoded, again in every pass."""
 
 
 class EncodedData(PartitionedData):
@@ -92,7 +92,7 @@ class EncodedData(PartitionedData):
                     continue
                 self.count += len(chunk)
                 size += len(chunk) * self._width * 4
-                if size > KEPT_BYTES:
+                if size > MAX_CACHED_BYTES:
                     self.count = 0
                     return
                 for some in chunk.chunks(self._rows):

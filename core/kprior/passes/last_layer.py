@@ -15,7 +15,7 @@ from core.kprior.model.architectures import layers_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import ModelAccumulator
 
-LAST_LIMIT = 2_000
+MAX_LAST_LAYER_SIZE = 2_000
 """Weights of a last layer whose curvature is kept."""
 
 
@@ -79,7 +79,7 @@ def last_size(predictor: Predictor) -> int:
 
 def has_last_layer(predictor: Predictor) -> bool:
     """Whether a model is a network whose last layer's curvature can be kept."""
-    return not predictor.linear and 0 < last_size(predictor) <= LAST_LIMIT
+    return not predictor.linear and 0 < last_size(predictor) <= MAX_LAST_LAYER_SIZE
 
 
 def estimate_last_layer(

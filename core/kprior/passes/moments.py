@@ -13,8 +13,8 @@ from core.kprior.data.partitioned import accumulate
 from core.kprior.model.encoders import Encoder, TableEncoder
 from core.kprior.passes.accumulator import Accumulator
 
-LEAST = 1e-300
-"""In the place of no rows, which nothing is divided by."""
+MIN_COUNT = 1e-300
+"""Takes the place of a count of zero, so that nothing is divided by it."""
 
 
 class Moments(Accumulator):
@@ -34,7 +34,7 @@ class Moments(Accumulator):
         there = ~x.isnan()
         v = there.double() if chunk.weight is None else there * chunk.weight.double().cpu()[:, None]
         n = v.sum(0)
-        m = torch.where(there, x * v, 0.0).sum(0) / n.clamp(min=LEAST)
+        m = torch.where(there, x * v, 0.0).sum(0) / n.clamp(min=MIN_COUNT)
         self.merge({"count": n, "mean": m, "square": torch.where(there, (x - m) ** 2 * v, 0.0).sum(0)})
 
     def sums(self) -> Tensors:
@@ -43,7 +43,7 @@ class Moments(Accumulator):
     def merge(self, sums: Tensors) -> None:
         # Chan's pairwise update: a plain sum of squares loses all digits of a column like 1e9 + noise
         n, m = sums["count"], sums["mean"]
-        total = (self.count + n).clamp(min=LEAST)
+        total = (self.count + n).clamp(min=MIN_COUNT)
         self.square = self.square + sums["square"] + (m - self.mean) ** 2 * self.count * n / total
         self.mean = self.mean + (m - self.mean) * n / total
         self.count = self.count + n
@@ -60,7 +60,7 @@ def fit_encoder(encoder: Encoder, data: Data) -> None:
     """Learn an encoder's buffers in one pass; for encoders without buffers nothing is read."""
     if isinstance(encoder, TableEncoder):
         seen = accumulate(data, Moments(encoder.numbers))
-        encoder.set_units(seen.mean, (seen.square / seen.count.clamp(min=LEAST)).sqrt())
+        encoder.set_units(seen.mean, (seen.square / seen.count.clamp(min=MIN_COUNT)).sqrt())
 
 
 def encoder_fits(encoder: Encoder, data: Data) -> bool:

@@ -14,14 +14,14 @@ from torch import Tensor
 
 Inverse = Callable[[Tensor], Tensor]
 """About the inverse of a Hessian, as a function of a vector."""
-PAIRS = 20
-STEEP = 0.3
-"""A step is too long if the objective rises there by this share of how it fell at its start."""
+MAX_PAIRS = 20
+MAX_RISE = 0.3
+"""A step is too long if the objective rises at its end by this fraction of how it fell at its start."""
 CONTRACTION = 0.3
 """What a preconditioned step usually leaves of a gradient."""
-TRIES = 20
-CHECK = 8
-"""Passes before the first check whether float32 is what holds a descent up; each next one waits twice as long."""
+MAX_TRIES = 20
+FIRST_PRECISION_CHECK = 8
+"""Passes before the first check whether float32 limits the progress; each further one waits twice as long."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Pairs:
         if float(s @ y) > max(1e-10 * float(s.norm()) * float(y.norm()), 1e-30):
             self.steps.append(s)
             self.changes.append(y)
-            del self.steps[:-PAIRS], self.changes[:-PAIRS]
+            del self.steps[:-MAX_PAIRS], self.changes[:-MAX_PAIRS]
 
     def direction(self, gradient: Tensor, inverse: Inverse) -> Tensor:
         """Minus the inverse Hessian, as the pairs know it, times the gradient."""
@@ -153,7 +153,7 @@ def preconditioned_lbfgs(
             continue
         stalls = not found.careful and float(found.gradient.norm()) > 0.7 * float(here.gradient.norm())
         w, here, unseen = w + step, found, False
-        if stalls and enough is not None and passes >= CHECK + 2 * checked and passes < most:
+        if stalls and enough is not None and passes >= FIRST_PRECISION_CHECK + 2 * checked and passes < most:
             # slow going may be the problem's fault, or that of float32: whose, a careful pass tells
             rough, here, passes = here, evaluate(w, True), passes + 1
             careful, checked = (
@@ -188,18 +188,18 @@ def line_search(
     before, t = float(here.gradient @ d), 1.0
     if not before < 0:
         return d, None, 0
-    for tries in range(1, min(TRIES, most) + 1):
+    for tries in range(1, min(MAX_TRIES, most) + 1):
         found = evaluate(w + t * d, careful)
         after = float(found.gradient @ d)
         fine = math.isfinite(found.value) and math.isfinite(after)
         if fine and after > 0 and tries <= 6 and saturated(w + t * d, found.gradient):
             t *= 0.3
             continue
-        if fine and after <= -STEEP * before and found.value <= here.value + 1e-6 * abs(here.value):
+        if fine and after <= -MAX_RISE * before and found.value <= here.value + 1e-6 * abs(here.value):
             pairs.add(t * d, found.gradient - here.gradient)
             return t * d, found, tries
         t *= min(0.7, max(0.05, before / (before - after))) if fine else 0.3
-    return d, None, min(TRIES, most)
+    return d, None, min(MAX_TRIES, most)
 
 
 def no_projection(v: Tensor) -> Tensor:

@@ -26,21 +26,21 @@ from core.kprior.result import Result
 from core.kprior.solvers import Progress, SolverError, Training
 from core.kprior.state import State
 
-NEWTON_LIMIT, NEWTON_WORK = 200, 4e9
-"""Weights, or else multiplications a pass, up to which training gathers a Hessian in every step."""
+MAX_NEWTON_WEIGHTS, MAX_NEWTON_WORK = 200, 4e9
+"""Weights, or multiplications of one pass, up to which training gathers a Hessian in every step."""
 TOLERANCE = 0.005
 """The relative bound that training by gradients ends with."""
-FIRST_ROWS = 4_000
-"""Rows of the first sample of a training, at least."""
-GROWTH = 4
-LOOSE = 2.0
+MIN_SAMPLE_ROWS = 4_000
+"""Of the first sample of a training."""
+SAMPLE_GROWTH = 4
+SAMPLE_TOLERANCE = 2.0
 """How many times the sample's own uncertainty its optimum may be off."""
 
 
 def descends_by_gradients(predictor: Predictor, regularizer: L2, curvature: str | None) -> bool:
     """Whether a GLM has so many weights that its gradient alone is descended along."""
     penalised = bool((regularizer.delta > 0).any())
-    large = is_wide(predictor) or predictor.size > NEWTON_LIMIT
+    large = is_wide(predictor) or predictor.size > MAX_NEWTON_WEIGHTS
     return predictor.linear and large and curvature == "auto" and penalised
 
 
@@ -102,7 +102,7 @@ def train_wide(
         raise SolverError("a wide model needs a penalty: nothing else holds its weights")
     D = predictor.size // predictor.family.outputs
     w = torch.zeros(predictor.size, dtype=predictor.dtype, device=predictor.device)
-    count, size = data.count_rows(), max(FIRST_ROWS, 2 * D)
+    count, size = data.count_rows(), max(MIN_SAMPLE_ROWS, 2 * D)
     if count == 0:
         raise ValueError("there is nothing to train on: no examples")
     report = None if progress is None else descent_reporter(progress)
@@ -110,11 +110,11 @@ def train_wide(
         some = data.sample(size / count, training.seed)
         sampled = WideObjective(predictor, regularizer, EncodedData(predictor, some), cost)
         sampled.scale = count / max(1, sum(len(chunk) for chunk in some))
-        loose = LOOSE * tolerance * math.sqrt(count / size)
+        loose = SAMPLE_TOLERANCE * tolerance * math.sqrt(count / size)
         for most in (20, 60) if not bool(w.any()) else (60,):  # the curvature at zero is soon out of date
             inverse = estimate_curvature(predictor, w, some, count, training.seed).inverse(regularizer.delta)
             w = sampled.minimise(w, inverse, loose, certified=False, most=most).w
-        size *= GROWTH
+        size *= SAMPLE_GROWTH
     objective = WideObjective(predictor, regularizer, data, cost)
     some = data.sample(sample_fraction(predictor, count), training.seed)
     if not bool(w.any()):  # few rows: the same in two goes

@@ -16,8 +16,8 @@ from service.parsing import columns
 
 Matrix = NDArray[Any]
 T = TypeVar("T")
-LARGEST = float(np.finfo(np.float32).max)
-MEASURED, SCALED = 2.0**26, 2.0**63
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
+MAX_UNSCALED, MAX_SCALED = 2.0**26, 2.0**63
 """What the solver can carry of an example. Features enter as they are, and their squares into sums of 64 bits: that of
 2**26 still leaves a bit of another's 1 (measured: beyond it there is no bound). A table's columns are scaled: what
 32 bits can hold the square of will do, which is any whole number of 64 bits."""
@@ -35,7 +35,7 @@ class Inputs(ABC):
     dtype: str = "float32"
     reads_raw = False
     """Whether inputs can be read from their JSON text, without a Python object for each number."""
-    largest = MEASURED
+    largest = MAX_UNSCALED
     """Of the numbers of an example."""
 
     @property
@@ -100,12 +100,14 @@ class Inputs(ABC):
             if bad.any():
                 raise Invalid.at(at(bad), "pixel_invalid", "pixels are whole numbers from 0 to 255")
             return np.ascontiguousarray(x, np.uint8)
-        largest = self.largest if where == "examples" else LARGEST
+        largest = self.largest if where == "examples" else MAX_FLOAT32
         # of NaN neither is true
         if x.size and not (x.max() <= largest and x.min() >= -largest):
             if (bad := ~np.isfinite(x)).any():
                 raise Invalid.at(at(bad), "number_not_finite", "a number is not finite")
-            hint = "" if self.largest == SCALED else "; scale it, or make the input a table, which is scaled by itself"
+            hint = (
+                "" if self.largest == MAX_SCALED else "; scale it, or make the input a table, which is scaled by itself"
+            )
             message = f"a number is beyond {largest:.15g}, more than a model can carry{hint}"
             raise Invalid.at(at(np.abs(x) > largest), "number_too_large", message)
         # a negative zero becomes the zero that it equals: the same content is the same bytes

@@ -17,22 +17,31 @@ from numpy.typing import NDArray
 
 from core.errors import Invalid
 from core.kprior.model.categories import OTHER, UNSEEN, spell, spellings_of, unseen_code
-from core.kprior.model.dates import BOOLEANS, FIRST, LAST, NO_BOOLEAN, NO_DATE, days_of, format_days, truth_of
+from core.kprior.model.dates import (
+    BOOLEANS,
+    EXPECTED_BOOLEAN,
+    EXPECTED_DATE,
+    FIRST_DAY,
+    LAST_DAY,
+    days_of,
+    format_days,
+    truth_of,
+)
 from core.kprior.model.spec import CategoryColumn, Column
 from service.parsing import columns
 from service.parsing.inputs.base import first, place, to_shortest
 
-NAMED = 10
-"""Values of a column that an answer names."""
-EXPECTED = "expected text or a whole number"
-REFUSED = -2.0
+MAX_NAMED_VALUES = 10
+"""Values of a column that an error message lists."""
+EXPECTED_CATEGORY = "expected text or a whole number"
+INVALID_CODE = -2.0
 """No code of any category."""
 
 
-MICROSECONDS = 86_400_000_000
+MICROSECONDS_PER_DAY = 86_400_000_000
 """Of a day."""
 
-ANY = str | int | float | bool | None
+JSON_SCALAR = str | int | float | bool | None
 
 
 class TableColumn(ABC):
@@ -96,14 +105,14 @@ class Number(TableColumn):
 class Category(TableColumn):
     """Texts and whole numbers, by their code. True and false are texts. An empty text is a missing value, as in CSV."""
 
-    json_type = ANY
+    json_type = JSON_SCALAR
 
     def __init__(self, described: CategoryColumn) -> None:
         super().__init__(described["name"])
         self.values = described["values"]
         self.codes = {"": math.nan, **spellings_of(self.values)}
         unseen = unseen_code(described)
-        self.unseen = REFUSED if unseen is None else unseen
+        self.unseen = INVALID_CODE if unseen is None else unseen
         self.other = unseen
 
     def from_json(self, values: Sequence[Any], where: str) -> Sequence[float]:
@@ -111,22 +120,22 @@ class Category(TableColumn):
         try:
             made = [math.nan if v is None else get(v if type(v) is str else spell(v), unseen) for v in values]
         except ValueError:  # a fraction, or a number of thousands of digits
-            raise self.refuse(where, find_bad(spell, values), "example_invalid", EXPECTED) from None
-        if REFUSED in made:
-            raise self.refuse_value(made.index(REFUSED), where)
+            raise self.refuse(where, find_bad(spell, values), "example_invalid", EXPECTED_CATEGORY) from None
+        if INVALID_CODE in made:
+            raise self.refuse_value(made.index(INVALID_CODE), where)
         return made
 
     def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
         made = columns.find(column, self.codes, self.unseen, where, self.name)
-        if (bad := made == REFUSED).any():
+        if (bad := made == INVALID_CODE).any():
             raise self.refuse_value(first(bad), where)
         return made
 
     def refuse_value(self, i: int, where: str) -> Invalid:
         # the caller's own value is not repeated: it may be personal data
         values = [json.dumps(value, ensure_ascii=False) for value in self.values]
-        more = f" or {len(values) - NAMED} more" if len(values) > NAMED else ""
-        message = f"is not among the values of this column: {', '.join(values[:NAMED])}{more}"
+        more = f" or {len(values) - MAX_NAMED_VALUES} more" if len(values) > MAX_NAMED_VALUES else ""
+        message = f"is not among the values of this column: {', '.join(values[:MAX_NAMED_VALUES])}{more}"
         return self.refuse(where, i, "category_unknown", message)
 
     def to_json(self, v: np.float32) -> Any:
@@ -144,20 +153,20 @@ class Category(TableColumn):
 class Boolean(TableColumn):
     """True and false, also as 1 and 0."""
 
-    json_type = ANY
+    json_type = JSON_SCALAR
 
     def from_json(self, values: Sequence[Any], where: str) -> Sequence[float]:
-        return self.read_each(truth_of, values, where, "boolean_invalid", NO_BOOLEAN)
+        return self.read_each(truth_of, values, where, "boolean_invalid", EXPECTED_BOOLEAN)
 
     def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
         if columns.is_number(column.type):
             made = columns.numbers(column, where, self.name, missing=True)
             bad = ~(np.isnan(made) | (made == 0) | (made == 1))
         else:
-            made = columns.find(column, BOOLEANS, REFUSED, where, self.name)
-            bad = made == REFUSED
+            made = columns.find(column, BOOLEANS, INVALID_CODE, where, self.name)
+            bad = made == INVALID_CODE
         if bad.any():
-            raise self.refuse(where, first(bad), "boolean_invalid", NO_BOOLEAN)
+            raise self.refuse(where, first(bad), "boolean_invalid", EXPECTED_BOOLEAN)
         return made
 
     def to_json(self, v: np.float32) -> Any:
@@ -170,21 +179,21 @@ class Boolean(TableColumn):
 class Date(TableColumn):
     """Dates and moments, as days since 1970."""
 
-    json_type = ANY
+    json_type = JSON_SCALAR
 
     def from_json(self, values: Sequence[Any], where: str) -> Sequence[float]:
-        return self.read_each(days_of, values, where, "date_invalid", NO_DATE)
+        return self.read_each(days_of, values, where, "date_invalid", EXPECTED_DATE)
 
     def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if columns.is_date(kind):
             made = columns.days(column, where, self.name)
-            bad = (made < FIRST) | (made >= LAST + 0.25)
+            bad = (made < FIRST_DAY) | (made >= LAST_DAY + 0.25)
             if bad.any():
-                raise self.refuse(where, first(bad), "date_invalid", NO_DATE)
-            return np.where(made > LAST, LAST, made)
+                raise self.refuse(where, first(bad), "date_invalid", EXPECTED_DATE)
+            return np.where(made > LAST_DAY, LAST_DAY, made)
         if columns.is_number(kind):
-            raise self.refuse(where, 0, "date_invalid", NO_DATE)
+            raise self.refuse(where, 0, "date_invalid", EXPECTED_DATE)
         return np.array(self.from_json(columns.texts(column, where, self.name), where), np.float64)
 
     def to_json(self, v: np.float32) -> Any:
@@ -194,7 +203,7 @@ class Date(TableColumn):
         missing = np.isnan(stored)
         days, places = np.unique(np.where(missing, np.float32(0), stored), return_inverse=True)
         # the round moments that the texts have
-        moments = np.array([round(days_of(self.to_json(day)) * MICROSECONDS) for day in days], np.int64)
+        moments = np.array([round(days_of(self.to_json(day)) * MICROSECONDS_PER_DAY) for day in days], np.int64)
         return pa.array(moments[places], pa.timestamp("us", "UTC"), mask=missing)
 
 

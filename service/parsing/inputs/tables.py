@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 
 from core.errors import Invalid, Place
 from core.kprior.model.spec import Column
-from service.parsing.inputs.base import SCALED, Inputs, Matrix, first, place, shape_error
+from service.parsing.inputs.base import MAX_SCALED, Inputs, Matrix, first, place, shape_error
 from service.parsing.inputs.table_columns import Category, column_of
 
-WIDE = 100
-"""Columns from which on a field is looked up by its hash: msgspec looks at one after the other."""
+MIN_COLUMNS_FOR_LOOKUP = 100
+"""From this many columns on, a field is looked up by its hash: msgspec tries one name after the other."""
 
 
 class TableInputs(Inputs):
     """Objects with a field for each column; null is missing. Categories are stored as their number."""
 
-    largest = SCALED
+    largest = MAX_SCALED
 
     def __init__(self, described: list[Column]) -> None:
         self.columns = [column_of(column) for column in described]
@@ -33,7 +33,7 @@ class TableInputs(Inputs):
         others = {j: c.other for j, c in enumerate(self.columns) if isinstance(c, Category) and c.other is not None}
         self.others = list(others), np.array(list(others.values()), np.float32)
         # msgspec has no fields with such names
-        self.by_name = self.width > WIDE or any('"' in name or "\\" in name for name in self.names)
+        self.by_name = self.width > MIN_COLUMNS_FOR_LOOKUP or any('"' in name or "\\" in name for name in self.names)
         if self.by_name:
             self.json_type = dict[str, str | int | float | bool | None]
             return

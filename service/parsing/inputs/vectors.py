@@ -14,8 +14,8 @@ from service.parsing import columns
 from service.parsing.inputs.base import Inputs, Matrix, place, shape_error, shape_of, to_shortest
 from service.parsing.json_items import shift_errors
 
-PIECE, PIECE_NUMBERS = 256, 2**18
-"""Inputs, and numbers in them, that are read from JSON at once."""
+CHUNK_INPUTS, CHUNK_NUMBERS = 256, 2**18
+"""Inputs, and numbers in them, that are parsed from JSON at a time."""
 
 
 class VectorInputs(Inputs):
@@ -31,7 +31,7 @@ class VectorInputs(Inputs):
         made = np.empty((len(texts), self.width), self.dtype)
         start, between, end = (b"[[", b"],[", b"]]") if bare else (b"[", b",", b"]")
         # by and by: what a processor's cache holds is read faster, and other threads get their turn
-        piece = max(1, min(PIECE, PIECE_NUMBERS // self.width))
+        piece = max(1, min(CHUNK_INPUTS, CHUNK_NUMBERS // self.width))
         for i in range(0, len(texts), piece):
             some = texts[i : i + piece]
             text = start + between.join(some) + end

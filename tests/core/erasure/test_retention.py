@@ -97,8 +97,8 @@ def test_a_corrected_example_counts_from_its_correction(database: Database) -> N
 
 
 def test_a_long_past_goes_in_transactions_of_a_few(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "POSITIONS", 4)
-    monkeypatch.setattr(retention, "TRANSACTIONS", 3)
+    monkeypatch.setattr(retention, "POSITIONS_PER_TRANSACTION", 4)
+    monkeypatch.setattr(retention, "TRANSACTIONS_PER_TICK", 3)
     model = model_that_expires(database)
     add(database, model, named(10))
     for i in range(5):

@@ -242,4 +242,4 @@ def test_a_released_job_is_announced_and_can_be_taken_at_once(database: Database
 def test_a_long_message_is_cut(database: Database, job: str) -> None:
     take(database, job)
     leases.extend(database, job, OWNER, SECONDS, 0.5, "x" * 10_000)
-    assert len(shown(database, job).message) == leases.LONGEST
+    assert len(shown(database, job).message) == leases.MAX_MESSAGE_LENGTH

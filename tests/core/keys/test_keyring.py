@@ -83,4 +83,4 @@ def test_there_is_an_admin_only_while_an_unlimited_unrevoked_admin_key_is_there(
 def test_the_time_of_use_is_not_written_at_every_use() -> None:
     assert keyring.is_stale(Key(last_used_at=None))
     assert not keyring.is_stale(Key(last_used_at=now()))
-    assert keyring.is_stale(Key(last_used_at=now() - 2 * keyring.RARELY))
+    assert keyring.is_stale(Key(last_used_at=now() - 2 * keyring.LAST_USED_PRECISION))

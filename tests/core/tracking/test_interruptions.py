@@ -204,9 +204,9 @@ def test_a_refused_entry_keeps_nobody_waiting(
     assert left.error.startswith("RestException: ")
     assert good.publish(server) == 0, "it rests for a while"
     assert bad.entries[0].attempts == 1
-    monkeypatch.setattr(publisher, "PAUSE", 0.0)
+    monkeypatch.setattr(publisher, "FIRST_RETRY_SECONDS", 0.0)
     with structlog.testing.capture_logs() as lines:
-        for _ in range(publisher.MOST_ATTEMPTS - 1):
+        for _ in range(publisher.MAX_ATTEMPTS - 1):
             assert good.publish(server) == 0
     assert bad.entries == []
     assert [line["event"] for line in lines if line["log_level"] == "warning"] == ["mlflow_entry_given_up"]
@@ -214,10 +214,10 @@ def test_a_refused_entry_keeps_nobody_waiting(
 
 def test_one_process_at_a_time_publishes(new_tracked: NewTrackedModel, server: str) -> None:
     tracked = trained(new_tracked)
-    assert mutex.take(tracked.database, publisher.LEASE, "somebody else", 60)
+    assert mutex.take(tracked.database, publisher.MUTEX, "somebody else", 60)
     assert tracked.publish(server) == 0
     assert tracked.entries != []
-    mutex.give_back(tracked.database, publisher.LEASE, "somebody else")
+    mutex.give_back(tracked.database, publisher.MUTEX, "somebody else")
     assert tracked.publish(server) > 0
-    assert mutex.take(tracked.database, publisher.LEASE, "somebody else", 60)
-    mutex.give_back(tracked.database, publisher.LEASE, "somebody else")
+    assert mutex.take(tracked.database, publisher.MUTEX, "somebody else", 60)
+    mutex.give_back(tracked.database, publisher.MUTEX, "somebody else")

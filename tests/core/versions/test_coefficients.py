@@ -157,7 +157,7 @@ def test_networks_and_giants_have_no_named_coefficients(monkeypatch: pytest.Monk
     with pytest.raises(Conflict) as refused:
         named_coefficients(network)
     assert refused.value.code == "model_not_linear"
-    monkeypatch.setattr("core.versions.coefficients.MOST_NAMED", 5)
+    monkeypatch.setattr("core.versions.coefficients.MAX_NAMED", 5)
     with pytest.raises(Conflict) as refused:
         named_coefficients(trained())
     assert refused.value.code == "coefficients_too_many"

@@ -30,7 +30,7 @@ from core.kprior.posterior import LatePosterior
 from core.tables.versions import Version, VersionKind
 from core.tracking.charts import of_predictions
 from core.versions import scores
-from core.versions.evaluation import BINS, MOST_CLASSES, Mean, evaluate
+from core.versions.evaluation import BINS, MAX_CLASSES, Mean, evaluate
 from core.versions.privacy_rounding import coarse
 from core.versions.scores import area_under_curve, explained
 
@@ -221,7 +221,7 @@ def test_predictions_that_are_no_numbers_are_no_errors(kind: str) -> None:
 
 
 def test_many_classes_are_not_drawn() -> None:
-    count = MOST_CLASSES + 1
+    count = MAX_CLASSES + 1
     y = torch.nn.functional.one_hot(torch.arange(count), count).double()
     data = Examples(torch.arange(1, count + 1), torch.randn(count, 3, generator=torch.Generator().manual_seed(0)), y)
     spec = {

@@ -16,7 +16,7 @@ from core.kprior.model.architectures import Linear
 from core.kprior.model.categories import UNSEEN
 from core.kprior.model.encoders import Category, TableEncoder
 from core.kprior.objective.tasks import AddData, Task
-from core.kprior.passes.moments import LEAST, Moments
+from core.kprior.passes.moments import MIN_COUNT, Moments
 
 
 def take_units(old: object, new: object, conversion: Conversion, count: int, tasks: Sequence[Task]) -> None:
@@ -29,7 +29,7 @@ def take_units(old: object, new: object, conversion: Conversion, count: int, tas
     constants = torch.tensor([conversion.columns[j].constant for j in new.numbers], dtype=torch.float64)
     there = ~constants.isnan() * count  # each once: what old rows weigh together is not known
     seen.merge({"count": there, "mean": constants.nan_to_num(), "square": torch.zeros_like(constants)})
-    new.set_units(seen.mean, (seen.square / seen.count.clamp(min=LEAST)).sqrt())
+    new.set_units(seen.mean, (seen.square / seen.count.clamp(min=MIN_COUNT)).sqrt())
     for place, j in enumerate(new.numbers):
         index = conversion.columns[j].index
         if index is not None:
