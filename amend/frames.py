@@ -83,8 +83,8 @@ def pick_columns(names: list[str], model: str, described: Mapping[str, Any]) -> 
     return wanted
 
 
-def quote(names: list[str], most: int = 10) -> str:
-    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
+def quote(names: list[str], limit: int = 10) -> str:
+    return ", ".join(map(repr, names[:limit])) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 def to_json(column: Mapping[str, Any], values: list[Any]) -> list[Any]:

@@ -20,8 +20,8 @@ def invalid_cursor() -> AmendError:
     return Invalid.at(("query", "after"), "cursor_invalid", "is not a cursor of this list")
 
 
-def page_after(query: Query, key: Key, last: tuple[datetime, str] | None, most: int) -> Query:
+def page_after(query: Query, key: Key, last: tuple[datetime, str] | None, limit: int) -> Query:
     """The next rows of a query after one of them, by its key; None: the first ones."""
     if last is not None:
         query = query.where(tuple_(*key) < tuple_(*last))
-    return query.order_by(*(column.desc() for column in key)).limit(most)
+    return query.order_by(*(column.desc() for column in key)).limit(limit)

@@ -101,8 +101,8 @@ class DatabaseCollector(Collector):
         return jobs, waiting, took, workers, unsent
 
     def models(self, session: Session) -> Iterable[Metric]:
-        def gauge(name: str, said: str, *labels: str) -> GaugeMetricFamily:
-            return GaugeMetricFamily(f"amend_{name}", said, labels=["model", *labels])
+        def gauge(name: str, description: str, *labels: str) -> GaugeMetricFamily:
+            return GaugeMetricFamily(f"amend_{name}", description, labels=["model", *labels])
 
         examples = gauge("ledger_examples", "Examples in force.", "split")
         pending = gauge("pending_changes", "Changes after the champion.")

@@ -95,14 +95,14 @@ def export_subject(body: Person, caller: Eraser, context: ContextDep) -> Streami
 
 def export_model(context: Context, subject: bytes, model_id: int, name: str, layout: Layout) -> Iterator[bytes]:
     """A model's lines, read a page at a time: nobody's memory must hold all images of a person."""
-    most, after = max(1, NUMBERS_PER_PAGE // inputs_of(layout.spec).width), 0
+    limit, after = max(1, NUMBERS_PER_PAGE // inputs_of(layout.spec).width), 0
     while True:
         with context.database.read() as session:
-            rows = queries.examples_of(session, subject, model_id, after, most)
+            rows = queries.examples_of(session, subject, model_id, after, limit)
         for row in rows:
             example = of_example(row, layout).model_dump()
             line = ExportedExample(**example, model=name, in_force=row.removed is None)
             yield line.model_dump_json().encode() + b"\n"
-        if len(rows) < most:
+        if len(rows) < limit:
             return
         after = rows[-1].position

@@ -98,9 +98,9 @@ def track() -> None:
     """Tell MLflow what it does not know yet."""
     from core.tracking.publisher import publish  # takes seconds to import, and most processes never need it
 
-    here = context()
+    process = context()
     try:
-        told = publish(here.database, here.store, here.settings.mlflow_url, here.name, PUBLISH_SECONDS)
+        told = publish(process.database, process.store, process.settings.mlflow_url, process.name, PUBLISH_SECONDS)
         if told:
             send_track(app)  # there may be more; whoever waits for this process goes first
     except Unavailable:

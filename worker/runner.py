@@ -93,14 +93,14 @@ def carry_out(context: Context, attempt: JobAttempt) -> None:
             raise
     except Exception as error:
         log.error("job failed", job=attempt.job_id, model=attempt.model, exc_info=error)
-        most, pause = context.settings.max_attempts, context.settings.retry_seconds
+        max_attempts, pause = context.settings.max_attempts, context.settings.retry_seconds
         with context.database.write() as session:
             if found := leases.find_owned(session, attempt.job_id, attempt.owner):
                 if isinstance(error, Unavailable) and error.code in TRANSIENT:
                     found[0].attempts -= 1  # nor is this
                 elif isinstance(error, Conflict):
-                    most = 1  # another attempt would find the same
-                leases.give_up_attempt(session, found[0], explain(error), most, pause)
+                    max_attempts = 1  # another attempt would find the same
+                leases.give_up_attempt(session, found[0], explain(error), max_attempts, pause)
                 follow_up(session, *found)
 
 

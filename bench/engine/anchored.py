@@ -205,9 +205,9 @@ def chain(rows: Rows, base: Result, count: int, jobs: int) -> Row:
     }
 
 
-def run(most: int, quick: bool) -> Report:
+def run(max_rows: int, quick: bool) -> Report:
     """All sizes up to the largest; the chain at a million, or at the largest."""
-    sizes = [10**k for k in range(3 if quick else 4, 20) if 10**k <= most]
+    sizes = [10**k for k in range(3 if quick else 4, 20) if 10**k <= max_rows]
     chained = min(10**6, sizes[-1])
     jobs = 5 if quick else JOBS
     report = Report(

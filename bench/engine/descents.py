@@ -89,7 +89,7 @@ def warm_descent(
     """Go on from the old weights on all retained rows, true labels, after each step of a task; CPU seconds, visits."""
     predictor, w, cost = start.predictor, start.w, Cost()
     cpu = 0.0
-    for rows, most in zip(steps, visits, strict=True):
+    for rows, max_visits in zip(steps, visits, strict=True):
         with measured() as spent:
             if predictor.spec["architecture"] != spec["architecture"]:
                 predictor = Predictor(spec, seed)
@@ -97,7 +97,7 @@ def warm_descent(
                 w = transplant(start, predictor)
             step_loss = minibatch_loss(predictor, rows, seed)
             regularizer = regularizer_of(spec["regularizer"], predictor)
-            count = max(1, most // BATCH)
+            count = max(1, max_visits // BATCH)
             w = descend(w, step_loss, count, cost, rate=rate, regularizer=regularizer, count=len(rows)).w
         cpu += spent.cpu
     return Network(predictor, w), cpu, cost.backward_passes

@@ -40,12 +40,12 @@ class Images:
         }
 
 
-def images(data: Path | None, pixels: bool, most: int | None = None) -> Images:
+def images(data: Path | None, pixels: bool, max_rows: int | None = None) -> Images:
     """MNIST, or digits without a folder; as images for convolutions, else as vectors."""
     name = "digits" if data is None else "MNIST"
     rows, others = (each.examples() for each in (digits() if data is None else mnist(data)))
-    if most is not None:
-        rows = rows.take(torch.arange(min(most, len(rows))))
+    if max_rows is not None:
+        rows = rows.take(torch.arange(min(max_rows, len(rows))))
     looked = round(HOLDOUT_FRACTION * len(others))
     holdout, test = others.take(torch.arange(looked)), others.take(torch.arange(looked, len(others)))
     shape: Input = {"kind": "vector", "dim": rows.x.shape[1]}

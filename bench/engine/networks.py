@@ -215,8 +215,8 @@ def targets(rows: list[Row], count: int, points: float) -> list[Target]:
 
 def run(kind: str, data: Path | None, seeds: int, quick: bool) -> Iterator[Report]:
     """Each task of an architecture: a table of its own, as it takes long."""
-    most = 2_000 if quick else None
-    given = images(data, kind != "mlp", most)
+    max_rows = 2_000 if quick else None
+    given = images(data, kind != "mlp", max_rows)
     trainings = Trainings(Training(max_epochs=30) if quick else TRAINING[kind])
     points = 1.0 if kind == "lenet5" else 0.5
     what = "MLP 2x100" if kind == "mlp" else kind

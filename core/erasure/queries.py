@@ -39,7 +39,7 @@ def find_open(session: Session, subject: bytes) -> Erasure | None:
 
 
 def page_erasures(
-    session: Session, state: ErasureState | None, overdue: bool | None, after: str | None, most: int
+    session: Session, state: ErasureState | None, overdue: bool | None, after: str | None, limit: int
 ) -> Sequence[Erasure]:
     """Erasures, the newest first, after one of them; Invalid if there is no such one."""
     query = select(Erasure)
@@ -55,13 +55,13 @@ def page_erasures(
     if last is not None and last.id != after:
         raise invalid_cursor()
     key = (last.created_at, last.id) if last is not None else None
-    return session.scalars(page_after(query, (Erasure.created_at, Erasure.id), key, most)).all()
+    return session.scalars(page_after(query, (Erasure.created_at, Erasure.id), key, limit)).all()
 
 
-def next_due(session: Session, most: int) -> Sequence[Erasure]:
+def next_due(session: Session, limit: int) -> Sequence[Erasure]:
     """Those that are not done, by the date when they are due."""
     pending = select(Erasure).where(Erasure.state.in_(PENDING)).order_by(Erasure.due_at, Erasure.id)
-    return session.scalars(pending.limit(most)).all()
+    return session.scalars(pending.limit(limit)).all()
 
 
 def count_erasures(session: Session) -> list[tuple[ErasureState, int, int]]:
@@ -143,10 +143,10 @@ def models_of(session: Session, subject: bytes, visible: Collection[str] | None)
     return [(model, found) for model, found in session.execute(grouped)]
 
 
-def examples_of(session: Session, subject: bytes, model_id: int, after: int, most: int) -> Sequence[Example]:
+def examples_of(session: Session, subject: bytes, model_id: int, after: int, limit: int) -> Sequence[Example]:
     """The next examples of a person in a model, after a position."""
     about = (Example.subject == subject, Example.model_id == model_id, Example.position > after, HAS_CONTENT)
-    return session.scalars(select(Example).where(*about).order_by(Example.position).limit(most)).all()
+    return session.scalars(select(Example).where(*about).order_by(Example.position).limit(limit)).all()
 
 
 def positions_of(session: Session, subject: bytes | None, model_id: int, in_force: bool = False) -> list[int]:

@@ -73,15 +73,15 @@ def write_statement(models: Sequence[ModelReport]) -> str:
     examples, their = ("1 example", "its") if count == 1 else (f"{count} examples", "their")
     where = "1 model" if len(models) == 1 else f"{len(models)} models"
     were = "was" if count == 1 else "were"
-    said = f"{examples} about this person {were} forgotten by {where} and deleted; {their} absence was verified."
+    text = f"{examples} about this person {were} forgotten by {where} and deleted; {their} absence was verified."
     if unbounded := sum(without_bound(model) for model in models):
         networks = (
             "1 of them is a network that was" if unbounded == 1 else f"{unbounded} of them are networks that were"
         )
-        said += f" {networks} adapted: what is left there was measured, and is not proven."
+        text += f" {networks} adapted: what is left there was measured, and is not proven."
     if until := max(model.kept_until or "" for model in models):
-        said += f" Versions that knew the person are kept, out of use, until {until[:10]}."
-    return said
+        text += f" Versions that knew the person are kept, out of use, until {until[:10]}."
+    return text
 
 
 def without_bound(model: ModelReport) -> bool:
@@ -181,8 +181,8 @@ def describe_nearness(model: ModelReport) -> dict[str, str]:
     if removal:
         promise = f"epsilon {removal['epsilon']:g}, delta {removal['delta']:g}"
         rows["Certified removal"] = f"{promise}: residual {removal['spent']:.3g} of {removal['allowed']:.3g} allowed"
-    if (most := certificate.get("prediction_bound")) is not None:
-        rows["Predictions"] = f"none on the holdout would differ by more than {most:.3g}"
+    if (largest := certificate.get("prediction_bound")) is not None:
+        rows["Predictions"] = f"none on the holdout would differ by more than {largest:.3g}"
     return rows
 
 
@@ -221,8 +221,8 @@ def describe_return(examples: int) -> str:
     """What becomes of the data of a person whose request was refused; "" if there is none."""
     if not examples:
         return ""
-    said = "1 record about you was" if examples == 1 else f"{examples} records about you were"
-    return f"While your request was open, {said} not used. From now on {'it is' if examples == 1 else 'they are'}."
+    text = "1 record about you was" if examples == 1 else f"{examples} records about you were"
+    return f"While your request was open, {text} not used. From now on {'it is' if examples == 1 else 'they are'}."
 
 
 def percent(share: float) -> str:

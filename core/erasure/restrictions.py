@@ -26,8 +26,8 @@ def lift_restrictions(
     for part, _ in open_parts(session, model.id, (ErasureState.HELD,)):
         rows: dict[int, Any] = {}
         for some in batched(part.restricted):
-            here = (Example.model_id == model.id, Example.position.in_(some), column.in_(list(values)))
-            found_here = session.execute(select(Example.position, column).where(*here))
+            in_model = (Example.model_id == model.id, Example.position.in_(some), column.in_(list(values)))
+            found_here = session.execute(select(Example.position, column).where(*in_model))
             rows.update((at, value) for at, value in found_here)
         if rows:
             part.restricted = [position for position in part.restricted if position not in rows]

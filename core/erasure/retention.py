@@ -82,8 +82,8 @@ def expired_until(session: Session, model: Model, moment: datetime) -> int:
     came_before = EPOCH + (moment - length - EPOCH) // step * step
     runs = select(Change.last, Change.created_at).where(Change.model_id == model.id, Change.last > model.expired)
     runs, until = runs.order_by(Change.last), model.expired
-    for most in (1, POSITIONS_PER_TRANSACTION):  # as a rule, one is enough to see that there is nothing to do
-        found = session.execute(runs.limit(most))
+    for limit in (1, POSITIONS_PER_TRANSACTION):  # as a rule, one is enough to see that there is nothing to do
+        found = session.execute(runs.limit(limit))
         old = [run.last for run in takewhile(lambda run: run.created_at <= came_before, found)]
         if not old:
             break

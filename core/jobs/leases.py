@@ -33,10 +33,10 @@ class Cancelled(Exception):
     """The job was asked to stop."""
 
 
-def take(session: Session, job_id: str, owner: str, seconds: float, most: int) -> tuple[Job, Model] | None:
+def take(session: Session, job_id: str, owner: str, seconds: float, max_attempts: int) -> tuple[Job, Model] | None:
     """Begin a job, or take over one whose owner has fallen silent; None if there is nothing to do.
 
-    A job that was begun `most` times already, or was asked to stop, is returned as it ends here.
+    A job that was begun `max_attempts` times already, or was asked to stop, is returned as it ends here.
     """
     found = lock(session, job_id)
     if found is None:
@@ -50,7 +50,7 @@ def take(session: Session, job_id: str, owner: str, seconds: float, most: int) -
         if job.cancelling:
             end(job, JobState.CANCELLED, "cancelled")
             return found
-        if job.attempts >= most:
+        if job.attempts >= max_attempts:
             job.error = job.error or {"code": "worker_lost", "detail": "The workers that ran it were lost."}
             end(job, JobState.FAILED, f"failed after {job.attempts} attempt{'s' * (job.attempts != 1)}")
             return found
@@ -119,16 +119,16 @@ def release(session: Session, job: Job, message: str, pause: float = 0.0) -> Non
         enqueue_message(session, job)
 
 
-def give_up_attempt(session: Session, job: Job, error: JobError, most: int, pause: float) -> None:
+def give_up_attempt(session: Session, job: Job, error: JobError, max_attempts: int, pause: float) -> None:
     """An attempt failed: another one after a pause, or the end of the job."""
     if job.attempts <= 0:
         release(session, job, f"interrupted: {error['detail']}", pause)
         return
     job.error = error
-    if job.attempts >= most:
+    if job.attempts >= max_attempts:
         end(job, JobState.FAILED, f"failed after {job.attempts} attempt{'s' * (job.attempts != 1)}: {error['detail']}")
     else:
-        release(session, job, f"attempt {job.attempts} of {most} failed: {error['detail']}", pause)
+        release(session, job, f"attempt {job.attempts} of {max_attempts} failed: {error['detail']}", pause)
 
 
 def cancel(job: Job) -> None:

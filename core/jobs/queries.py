@@ -38,7 +38,7 @@ def page_jobs(
     state: JobState | None,
     kind: JobKind | None,
     after: str | None,
-    most: int,
+    limit: int,
 ) -> list[tuple[Job, str]]:
     """Jobs with the names of their models, the newest first, after one of them; Invalid if there is no such one."""
     query = select(Job, Model.name).join(Model, Job.model_id == Model.id)
@@ -57,7 +57,7 @@ def page_jobs(
     if last is not None and last.id != after:
         raise invalid_cursor()
     key = (last.created_at, last.id) if last is not None else None
-    found = session.execute(page_after(query, (Job.created_at, Job.id), key, most))
+    found = session.execute(page_after(query, (Job.created_at, Job.id), key, limit))
     return [(job, name) for job, name in found]
 
 
@@ -102,10 +102,10 @@ def retrain_ids(session: Session, model_id: int) -> frozenset[str]:
     return frozenset(session.scalars(select(Job.id).where(Job.model_id == model_id, Job.kind == JobKind.RETRAIN)))
 
 
-def unsent_messages(session: Session, most: int) -> list[tuple[int, str, str]]:
+def unsent_messages(session: Session, limit: int) -> list[tuple[int, str, str]]:
     """Messages that are not sent yet, the oldest first: their ids, and the ids and queues of their jobs."""
     query = select(Outbox.id, Job.id, Job.queue).join(Job, Job.id == Outbox.job_id)
-    return [(id, job_id, queue) for id, job_id, queue in session.execute(query.order_by(Outbox.id).limit(most))]
+    return [(id, job_id, queue) for id, job_id, queue in session.execute(query.order_by(Outbox.id).limit(limit))]
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from core.tables.keys import Key, Scope
 ACTIVE = Key.revoked_at.is_(None)
 
 
-def page_keys(session: Session, after: str, most: int) -> Sequence[Key]:
+def page_keys(session: Session, after: str, limit: int) -> Sequence[Key]:
     """The keys that are not revoked, in the order of their ids."""
     if not (after.isascii() and after.isprintable()):
         raise invalid_cursor()
-    return session.scalars(select(Key).where(ACTIVE, Key.id > after).order_by(Key.id).limit(most)).all()
+    return session.scalars(select(Key).where(ACTIVE, Key.id > after).order_by(Key.id).limit(limit)).all()
 
 
 def names_of(session: Session, ids: Collection[str]) -> dict[str, str]:

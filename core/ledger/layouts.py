@@ -98,8 +98,8 @@ class Layout:
         target = spec["target"]
         self.classes = len(target["values"]) if target["kind"] == "classes" else 0
         row = math.prod(self.shape) * np.dtype(self.dtype).itemsize + 64
-        most = CHUNK_BYTES // row
-        self.chunk = max(1, min(most, max(CHUNK_ROWS, most // 4)))
+        max_rows = CHUNK_BYTES // row
+        self.chunk = max(1, min(max_rows, max(CHUNK_ROWS, max_rows // 4)))
         self.positions = np.array([step.position for step in steps], np.int64)
         self.steps: list[Step] = []
         """What became since each of them: all that happened to rows that are older."""

@@ -29,15 +29,15 @@ def sweep_packages(prefix: str) -> None:
 
 def ensure(client: Any, lineage: Lineage) -> None:
     """The registered model of our model, with what there is to say of it now. One of an earlier model is deleted."""
-    name, said = lineage.model.name, descriptions.describe_model(lineage)
+    name, description = lineage.model.name, descriptions.describe_model(lineage)
     found = or_none(client.get_registered_model, name)
     if found is not None and not is_ours(found.tags, lineage.model.id):
         client.delete_registered_model(name)
         found = None
     if found is None:
-        client.create_registered_model(name, {MODEL_ID: str(lineage.model.id)}, said)
-    elif found.description != said:
-        client.update_registered_model(name, said)
+        client.create_registered_model(name, {MODEL_ID: str(lineage.model.id)}, description)
+    elif found.description != description:
+        client.update_registered_model(name, description)
 
 
 def ensure_logged_model(
@@ -111,8 +111,8 @@ def set_aliases(client: Any, lineage: Lineage) -> None:
         client.set_registered_model_tag(name, HELD, held)
     elif tagged and not held:
         client.delete_registered_model_tag(name, HELD)
-    if registered.description != (said := descriptions.describe_model(lineage)):
-        client.update_registered_model(name, said)
+    if registered.description != (description := descriptions.describe_model(lineage)):
+        client.update_registered_model(name, description)
     holders = {"champion": lineage.champion, "challenger": lineage.challenger, "reference": lineage.reference}
     for alias, version in holders.items():
         now = registered.aliases.get(alias)

@@ -43,8 +43,8 @@ def ensure(client: Any, experiment: str, job: Job, version: Version | None, line
 
 def fill(client: Any, run: Any, job: Job, version: Version | None, lineage: Lineage) -> None:
     """Write what is known of a job to its run, and what its version stands for."""
-    said = descriptions.describe_job(job, version, lineage)
-    tags: dict[str, object] = {NOTE: said, "amend.request_id": job.request_id}
+    description = descriptions.describe_job(job, version, lineage)
+    tags: dict[str, object] = {NOTE: description, "amend.request_id": job.request_id}
     if version is not None:
         tags |= {"amend.version": version.number, "amend.position": version.position, "amend.dataset": version.dataset}
     elif job.error:

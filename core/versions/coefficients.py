@@ -109,7 +109,7 @@ def in_raw_units(state: State, standardised: dict[Monomial, Tensor]) -> dict[Mon
     return raw
 
 
-def coefficients(one: State, other: State, most: int = MAX_COMPARED) -> tuple[int, list[Coefficient]] | None:
+def coefficients(one: State, other: State, limit: int = MAX_COMPARED) -> tuple[int, list[Coefficient]] | None:
     """How many coefficients there are, and those that differ most; None for networks, images, or other inputs.
 
     Both are told in the units of the first: the columns of a table are measured anew when a model is trained anew.
@@ -126,7 +126,7 @@ def coefficients(one: State, other: State, most: int = MAX_COMPARED) -> tuple[in
     more = max(a.shape[1], b.shape[1])
     monomials = max(left.monomials, right.monomials, key=len)
     wide_a, wide_b = widen(a, more), widen(b, more)
-    order = (wide_a - wide_b).abs().flatten().topk(min(most, wide_a.numel())).indices.tolist()
+    order = (wide_a - wide_b).abs().flatten().topk(min(limit, wide_a.numel())).indices.tolist()
     target = one.spec["target"]
     values = target["values"] if target["kind"] == "classes" else None
     found = []

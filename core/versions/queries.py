@@ -93,27 +93,27 @@ def comparisons_of(session: Session, model_id: int) -> Sequence[Comparison]:
     ).all()
 
 
-def page_versions(session: Session, model_id: int, last: int, most: int) -> Sequence[Version]:
+def page_versions(session: Session, model_id: int, last: int, limit: int) -> Sequence[Version]:
     """Versions, the newest first, from a number downwards."""
-    return page_down(session, Version, Version.number, model_id, last, most)
+    return page_down(session, Version, Version.number, model_id, last, limit)
 
 
-def page_promotions(session: Session, model_id: int, last: int, most: int) -> Sequence[Promotion]:
+def page_promotions(session: Session, model_id: int, last: int, limit: int) -> Sequence[Promotion]:
     """What was promoted, the newest first, from an id downwards."""
-    return page_down(session, Promotion, Promotion.id, model_id, last, most)
+    return page_down(session, Promotion, Promotion.id, model_id, last, limit)
 
 
-def page_comparisons(session: Session, model_id: int, last: int, most: int) -> Sequence[Comparison]:
+def page_comparisons(session: Session, model_id: int, last: int, limit: int) -> Sequence[Comparison]:
     """What was compared, the newest first, from an id downwards."""
-    return page_down(session, Comparison, Comparison.id, model_id, last, most)
+    return page_down(session, Comparison, Comparison.id, model_id, last, limit)
 
 
 def page_down(
-    session: Session, table: type[Listed], key: InstrumentedAttribute[int], model_id: int, last: int, most: int
+    session: Session, table: type[Listed], key: InstrumentedAttribute[int], model_id: int, last: int, limit: int
 ) -> Sequence[Listed]:
     """What a model has of one kind, the newest first, from a key downwards."""
     query = select(table).where(table.model_id == model_id, key <= last)
-    return session.scalars(query.order_by(key.desc()).limit(most)).all()
+    return session.scalars(query.order_by(key.desc()).limit(limit)).all()
 
 
 def first_promotion(session: Session, model_id: int) -> int | None:

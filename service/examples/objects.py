@@ -57,7 +57,12 @@ def read_json(reader: Reader, body: bytes) -> Batch:
     if found := lift_inputs(reader, body, decode):
         return assemble(reader, *found)
     parts = json_items.pieces(
-        body, FIELD, reader.most, reader.inputs.most_commas, reader.check_size, lambda rest: decode(msgspec.Raw, rest)
+        body,
+        FIELD,
+        reader.max_rows,
+        reader.inputs.max_commas,
+        reader.check_size,
+        lambda rest: decode(msgspec.Raw, rest),
     )
     return read_parts(reader, parts, decode)
 
@@ -69,7 +74,7 @@ def read_ndjson(reader: Reader, body: bytes) -> Batch:
 
     if len(body) <= json_items.MAX_UNSPLIT_BYTES:
         return from_objects(reader, body, decode)
-    return read_parts(reader, json_items.lines(body, FIELD, reader.inputs.most_commas), decode)
+    return read_parts(reader, json_items.lines(body, FIELD, reader.inputs.max_commas), decode)
 
 
 def read_one(reader: Reader, id: str, body: bytes) -> Batch:
@@ -80,7 +85,7 @@ def read_one(reader: Reader, id: str, body: bytes) -> Batch:
         return [decoders(x).line.type(id=id, **msgspec.structs.asdict(found))]
 
     if len(body) > json_items.CHUNK_BYTES:
-        json_items.check_item(body, FIELD, 0, reader.inputs.most_commas)
+        json_items.check_item(body, FIELD, 0, reader.inputs.max_commas)
     return from_objects(reader, body, decode)
 
 
@@ -92,7 +97,7 @@ def read_parts(reader: Reader, parts: Iterator[bytes], decode: Callable[[Any, by
         with json_items.shift_errors(FIELD, total):
             batches.append(from_objects(reader, part, decode, whole=False))
         total += len(batches[-1])
-        if total > reader.most:
+        if total > reader.max_rows:
             reader.check_size(total, exactly=False)
     reader.check_size(total)
     return Batch(
@@ -117,7 +122,7 @@ EXPECTED = {"split": "must be 'train' or 'holdout'"}
 
 
 def decode_or_refuse(
-    decode: Callable[[], Any], *where: str | int, code: str = "example_invalid", words: Mapping[str, str] = EXPECTED
+    decode: Callable[[], Any], *where: str | int, code: str = "example_invalid", messages: Mapping[str, str] = EXPECTED
 ) -> Any:
     """What msgspec decodes; its errors in our words, with their place, which begins with `where`."""
     try:
@@ -126,10 +131,10 @@ def decode_or_refuse(
         message, _, path = str(error).partition(" - at ")
         place = place_of(path.strip("`"))
         field = place[-1] if place else None
-        said = words[field] if isinstance(field, str) and field in words else in_words(message)
+        description = messages[field] if isinstance(field, str) and field in messages else in_words(message)
         if field == "weight" and "x" not in place:
-            code, said = weights.ERROR_CODE, weights.ERROR_MESSAGE
-        raise Invalid.at((*where, *place), code, said) from None
+            code, description = weights.ERROR_CODE, weights.ERROR_MESSAGE
+        raise Invalid.at((*where, *place), code, description) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed("body_malformed", f"The body is not valid JSON: {error}") from None
 
@@ -209,7 +214,7 @@ def lift_inputs(
     """
     inputs = reader.inputs
     key = next((key for key in (b'"x":[', b'"x": [') if inputs.reads_raw and key in body[:4096]), None)
-    if key is None or body.count(key) > reader.most:
+    if key is None or body.count(key) > reader.max_rows:
         return None
     before, *parts = body.split(key)
     cuts = [part.partition(b"]") for part in parts]
@@ -218,7 +223,7 @@ def lift_inputs(
         examples = decode(Literal[LIFTED], rest)
     except AmendError:
         return None
-    if len(examples) != len(cuts) or not 0 < len(examples) <= reader.most:
+    if len(examples) != len(cuts) or not 0 < len(examples) <= reader.max_rows:
         return None
     x = inputs.from_raw([inside for inside, _, _ in cuts], FIELD, bare=True)
     return None if x is None else (examples, x)

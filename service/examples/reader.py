@@ -41,15 +41,15 @@ class RowReader:
         return inputs_of(self.spec)
 
     @cached_property
-    def most(self) -> int:
+    def max_rows(self) -> int:
         """Examples in one request: as stored, they take no more bytes than a body may have."""
         return max(1, min(self.max_batch, self.max_bytes // (self.inputs.width * np.dtype(self.inputs.dtype).itemsize)))
 
     def check_size(self, size: int, exactly: bool = True) -> None:
         if size == 0:
             raise Invalid("batch_empty", f"There is no {self.what} in the body.")
-        if size > self.most:
-            raise batch_too_large(size, self.most, self.where, exactly)
+        if size > self.max_rows:
+            raise batch_too_large(size, self.max_rows, self.where, exactly)
 
     def check_unpacked(self, size: int) -> None:
         if size > self.max_bytes:
@@ -87,11 +87,11 @@ class InputReader(RowReader):
     where, what, needed = "inputs", "input", ()
 
 
-def batch_too_large(size: int, most: int, what: str, exactly: bool = True) -> TooLarge:
+def batch_too_large(size: int, max_batch: int, what: str, exactly: bool = True) -> TooLarge:
     """Says how to split what is too large."""
-    many = f"{size} {what}" if exactly else f"More than {most} {what}"
-    number = f"{-(-size // most)} requests" if exactly else "several requests"
-    return TooLarge("batch_too_large", f"{many}; {most} are allowed in one request: send them in {number}.")
+    many = f"{size} {what}" if exactly else f"More than {max_batch} {what}"
+    number = f"{-(-size // max_batch)} requests" if exactly else "several requests"
+    return TooLarge("batch_too_large", f"{many}; {max_batch} are allowed in one request: send them in {number}.")
 
 
 def check_ids(ids: pa.StringArray) -> None:

@@ -38,8 +38,10 @@ def read_csv(reader: Reader, body: bytes) -> Batch:
         raise Invalid.at((FIELD,), "example_invalid", f"the column 'id' is missing{hint}")
     check_names(reader, names)
     lines = max(body.count(b"\n"), body.count(b"\r"))
-    most = 2 * reader.most if b"\n\n" in body or b"\n\r" in body else reader.most  # as many again may be empty
-    if lines > most + 1:
+    max_lines = (
+        2 * reader.max_rows if b"\n\n" in body or b"\n\r" in body else reader.max_rows
+    )  # as many again may be empty
+    if lines > max_lines + 1:
         reader.check_size(lines, exactly=False)
     types = {**reader.inputs.feature_columns(names), **dict.fromkeys(columns.RESERVED - {"x"}, pa.string())}
     try:
@@ -103,7 +105,7 @@ def open_parquet(reader: RowReader, body: bytes) -> pa.Table:
         reader.check_size(metadata.num_rows)
         check_schema(reader, schema)
         # the few values of other columns are no reason to refuse as many numbers as may be stored
-        reader.check_unpacked(max(sizes.unpacked, 4 * (sizes.values - 8 * reader.most)))
+        reader.check_unpacked(max(sizes.unpacked, 4 * (sizes.values - 8 * reader.max_rows)))
         # texts stay in their dictionary until its length is known: a page can repeat one a million times
         texts = [field.name for field in schema if columns.is_text(field.type)]
         file = pa.parquet.ParquetFile(pa.BufferReader(body), metadata=metadata, read_dictionary=texts)
@@ -122,7 +124,7 @@ def gather(reader: RowReader, batches: Iterable[pa.RecordBatch], schema: pa.Sche
             continue
         batch.validate(full=True)  # offsets in foreign bytes may point anywhere
         rows += batch.num_rows
-        if rows > reader.most:
+        if rows > reader.max_rows:
             reader.check_size(rows, exactly=False)
         kept.append(batch)
         if len(kept) * len(schema) > MAX_FRAGMENTS and len(kept) > 1:

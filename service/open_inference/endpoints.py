@@ -161,11 +161,11 @@ async def infer_with(
 ) -> Response:
     body = await request.body()
     loaded: CachedVersion = await request.app.state.champions.get(name, n, caller)
-    most = context.settings.max_batch
-    return await work_on(body, lambda: answer(name, loaded, body, head_bytes, most))
+    max_batch = context.settings.max_batch
+    return await work_on(body, lambda: answer(name, loaded, body, head_bytes, max_batch))
 
 
-def answer(name: str, loaded: CachedVersion, body: bytes, head_bytes: str | None, most: int) -> Response:
+def answer(name: str, loaded: CachedVersion, body: bytes, head_bytes: str | None, max_batch: int) -> Response:
     """The predictions that a body asks for."""
     head, tail = input_tensors.split_body(body, head_bytes)
     if len(head) > MAX_JSON_BYTES:
@@ -175,7 +175,7 @@ def answer(name: str, loaded: CachedVersion, body: bytes, head_bytes: str | None
         raise TooLarge("body_too_large", message)
     asked = input_tensors.decode_body(head)
     given = loaded.model.spec["input"]
-    check(loaded, input_tensors.count_rows(asked.inputs, given), most)
+    check(loaded, input_tensors.count_rows(asked.inputs, given), max_batch)
     x = input_tensors.read_rows(asked.inputs, tail, given, loaded.inputs)
     if output_tensors.wants_uncertainty(asked.outputs):
         made = output_tensors.tensors_of(loaded.model.spec, *assess(name, loaded, x, input_tensors.FIELD))

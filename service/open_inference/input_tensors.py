@@ -74,8 +74,10 @@ def decode_body(head: bytes) -> InferenceBody:
 
 
 def decode(kind: Any, text: bytes, place: tuple[str | int, ...]) -> Any:
-    words = {"datatype": f"must be one of {', '.join([*NUMPY, 'BYTES'])}"}
-    return decode_or_refuse(lambda: msgspec.json.decode(text, type=kind), *place, code="tensor_invalid", words=words)
+    messages = {"datatype": f"must be one of {', '.join([*NUMPY, 'BYTES'])}"}
+    return decode_or_refuse(
+        lambda: msgspec.json.decode(text, type=kind), *place, code="tensor_invalid", messages=messages
+    )
 
 
 def refuse(i: int, field: str, message: str) -> Invalid:

@@ -82,7 +82,7 @@ def draw_lines(name: str, lines: Mapping[str, Sequence[tuple[int, float]]]) -> C
     if len({x for x, _ in points}) < 2:
         return None
     x_low, x_high = extent(x for x, _ in points)
-    xs = round_ticks(x_low, x_high, least=1.0)  # there is no half of a position
+    xs = round_ticks(x_low, x_high, min_step=1.0)  # there is no half of a position
     highest = 1.0 if name in METRICS_UP_TO_ONE else math.inf
     ys = [y for y in round_ticks(*extent(y for _, y in points)) if y <= highest]
     y_low, y_high = min(ys[0], *(y for _, y in points)), max(ys[-1], *(y for _, y in points))
@@ -127,7 +127,7 @@ def extent(values: Iterable[float]) -> tuple[float, float]:
     return low, high
 
 
-def round_ticks(low: float, high: float, most: int = 5, least: float = 0.0) -> list[float]:
+def round_ticks(low: float, high: float, max_ticks: int = 5, min_step: float = 0.0) -> list[float]:
     """Round numbers from below the lowest to above the highest value, so far apart at least.
 
     >>> round_ticks(0.912, 0.958)
@@ -137,8 +137,8 @@ def round_ticks(low: float, high: float, most: int = 5, least: float = 0.0) -> l
     >>> round_ticks(400, 402, least=1.0)
     [400.0, 401.0, 402.0]
     """
-    rough = (high - low) / most
+    rough = (high - low) / max_ticks
     power = 10.0 ** math.floor(math.log10(rough))
-    step = max(least, next(power * m for m in (1, 2, 5, 10) if power * m >= rough))
+    step = max(min_step, next(power * m for m in (1, 2, 5, 10) if power * m >= rough))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(i * step, 12) for i in range(first, last + 1)]

@@ -58,32 +58,34 @@ async def predict(body: bytes, name: str, caller: Caller, context: Context, cham
     """The JSON of the predictions that a body asks for."""
     # a named version is looked for only where one may be named
     asks = b"version" in body or b"uncertainty" in body or b"\\u" in body
-    head = decode_or_refuse(lambda: heads.decode(body), code="request_invalid", words=HEAD_MESSAGES) if asks else Head()
+    head = (
+        decode_or_refuse(lambda: heads.decode(body), code="request_invalid", messages=HEAD_MESSAGES) if asks else Head()
+    )
     version, unsure = head.version, head.uncertainty
     if version is not None and not 0 < version < 2**31:
         raise Invalid.at(("version",), "request_invalid", HEAD_MESSAGES["version"])
     loaded = await champions.get(name, version, caller)
-    most = context.settings.max_batch
+    max_batch = context.settings.max_batch
     if len(body) > MAX_INLINE_SIZE:
-        return await work_on(body, lambda: predict_with(name, loaded, read(loaded, body, most), unsure))
-    x = read(loaded, body, most)
+        return await work_on(body, lambda: predict_with(name, loaded, read(loaded, body, max_batch), unsure))
+    x = read(loaded, body, max_batch)
     slow = unsure and loaded.model.assessing_work(len(x)) > MAX_INLINE_MULTIPLICATIONS
     if slow or x.size + len(x) * loaded.model.outputs > MAX_INLINE_SIZE:
         return await run_in_threadpool(predict_with, name, loaded, x, unsure)
     return predict_with(name, loaded, x, unsure)
 
 
-def read(loaded: CachedVersion, body: bytes, most: int) -> NDArray[Any]:
+def read(loaded: CachedVersion, body: bytes, max_batch: int) -> NDArray[Any]:
     """The inputs of a body."""
     if len(body) <= json_items.MAX_UNSPLIT_BYTES:
-        return read_some(loaded, body, lambda count: check(loaded, count, most))
+        return read_some(loaded, body, lambda count: check(loaded, count, max_batch))
     parts, count = [], 0
     for part in json_items.pieces(
         body,
         FIELD,
-        most,
-        loaded.inputs.most_commas,
-        lambda count, exactly: check(loaded, count, most, exactly),
+        max_batch,
+        loaded.inputs.max_commas,
+        lambda count, exactly: check(loaded, count, max_batch, exactly),
         lambda rest: decode_or_refuse(lambda: decoder(msgspec.Raw).decode(rest)),
     ):
         with json_items.shift_errors(FIELD, count):
@@ -92,13 +94,13 @@ def read(loaded: CachedVersion, body: bytes, most: int) -> NDArray[Any]:
     return np.concatenate(parts)
 
 
-def check(loaded: CachedVersion, count: int, most: int, exactly: bool = True) -> None:
+def check(loaded: CachedVersion, count: int, max_batch: int, exactly: bool = True) -> None:
     """That there are some inputs, and not too many."""
     if count == 0:
         raise Invalid.at((FIELD,), "batch_empty", "there is no input")
     numbers = max(1, MAX_PROBABILITIES // loaded.model.outputs)
-    if count > min(most, numbers):
-        raise batch_too_large(count, min(most, numbers), "inputs", exactly)
+    if count > min(max_batch, numbers):
+        raise batch_too_large(count, min(max_batch, numbers), "inputs", exactly)
 
 
 def read_some(loaded: CachedVersion, body: bytes, check: Callable[[int], None]) -> NDArray[Any]:

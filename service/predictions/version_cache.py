@@ -70,11 +70,11 @@ class VersionCache:
         with self.context.database.read() as session:
             model = catalog.find(session, name, caller.models)
             if version is None and model.champion is None:
-                words = "The model has no champion yet: train it with an adaptation."
+                message = "The model has no champion yet: train it with an adaptation."
                 if is_withdrawn(session, model):
-                    words = "The model was withdrawn, for its last training example has gone. Add examples: the next "
-                    words += "adaptation trains it anew."
-                raise Conflict("champion_missing", words)
+                    message = "The model was withdrawn, for its last training example has gone. Add examples: the next "
+                    message += "adaptation trains it anew."
+                raise Conflict("champion_missing", message)
             row = find_version(session, model, version or model.champion or 0)
             history.require_in_use(row)
             key, file, sha256 = (model.id, row.number), row.file, row.sha256

@@ -55,8 +55,8 @@ def conclude_withdrawn(attempt: JobAttempt) -> bool:
         if model.train_count:
             return False
         withdraw(session, model)
-        words = "no training example is left: the model is withdrawn, and trained anew when there are some"
-        leases.end(job, JobState.SUCCEEDED, words)
+        message = "no training example is left: the model is withdrawn, and trained anew when there are some"
+        leases.end(job, JobState.SUCCEEDED, message)
     return True
 
 
@@ -65,12 +65,12 @@ def conclude_at_head(attempt: JobAttempt, number: int) -> bool:
     with attempt.write() as (session, job, model):
         if model.tip != number:
             return False
-        words = f"version {number} is at the head already"
+        message = f"version {number} is at the head already"
         if model.champion != number and history.promotes(model):
             history.promote(session, model, find_version(session, model, number), by="policy")
-            words += ", promoted"
+            message += ", promoted"
         job.version = number
-        leases.end(job, JobState.SUCCEEDED, words)
+        leases.end(job, JobState.SUCCEEDED, message)
     return True
 
 
@@ -80,18 +80,18 @@ def settle(snapshot: ModelSnapshot, draft: VersionDraft, session: Session, model
         raise Outdated
     model.tip = version.number
     imports.drop(session, model.id)
-    words = f"version {version.number}, {version.kind} for positions {draft.since + 1} to {draft.position}"
+    message = f"version {version.number}, {version.kind} for positions {draft.since + 1} to {draft.position}"
     if draft.method == "imported":
-        words += " from imported weights"
+        message += " from imported weights"
     if draft.method == "warm":
-        words += " by a warm descent on all examples"
+        message += " by a warm descent on all examples"
     if draft.since == draft.position:
-        words = f"version {version.number}, certified at position {draft.position}"
+        message = f"version {version.number}, certified at position {draft.position}"
     if draft.why:
-        words += f", because {draft.why}"
+        message += f", because {draft.why}"
     if history.promotes(model):
         history.promote(session, model, version, by="policy")
-        words += ", promoted"
+        message += ", promoted"
     elif model.held_at is not None:
-        words += f", {holds.NOT_PROMOTED}"
-    return words
+        message += f", {holds.NOT_PROMOTED}"
+    return message

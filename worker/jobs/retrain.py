@@ -143,17 +143,17 @@ def settle(
 ) -> str:
     """Note how near the adapted version is, and have the retrained one take over if it is too far off; the words for
     the job's message."""
-    words = f"version {version.number}, trained for positions 1 to {draft.position}"
+    message = f"version {version.number}, trained for positions 1 to {draft.position}"
     if adapted is None:
-        words += "; " + take_over(session, model, version, snapshot.tip)
+        message += "; " + take_over(session, model, version, snapshot.tip)
     elif figures is None:
-        words += f"; version {adapted.number}, which was trained for the same examples, stays"
+        message += f"; version {adapted.number}, which was trained for the same examples, stays"
     else:
         good = is_within_tolerance(policy_of(model), draft, adapted, figures)
-        words += f"; the adapted version {adapted.number} is {'within' if good else 'outside'} tolerance of it; "
+        message += f"; the adapted version {adapted.number} is {'within' if good else 'outside'} tolerance of it; "
         outcome = KEPT_FOR_COMPARISON if good else objection(draft, adapted, figures)
         outcome = outcome or take_over(session, model, version, snapshot.tip)
-        words += outcome
+        message += outcome
         session.add(
             Comparison(
                 model_id=model.id,
@@ -167,7 +167,7 @@ def settle(
         if not good:
             pair = {"adapted": adapted.number, "retrained": version.number, "position": draft.position}
             emit(session, WebhookEvent.TOLERANCE_MISSED, model=model.name, **pair)
-    return words
+    return message
 
 
 def objection(draft: VersionDraft, adapted: Version, figures: ComparisonFigures) -> str:

@@ -138,8 +138,8 @@ def train_draft(
             solver=partial(snapshot.context.executor.train, snapshot),
         )
     except NUMERICAL_ERRORS as error:
-        words = str(error) if isinstance(error, SolverError) else "no model could be computed"
-        raise SolverError(words + describe_extremes(find_extremes(snapshot.in_force()))) from error
+        message = str(error) if isinstance(error, SolverError) else "no model could be computed"
+        raise SolverError(message + describe_extremes(find_extremes(snapshot.in_force()))) from error
     assert data.digest is not None
     state, cost, certificate = result.state, result.cost, None
     if state.predictor.linear and must_certify(snapshot, state, False):

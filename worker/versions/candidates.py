@@ -236,11 +236,11 @@ def epochs_of(version: Version) -> float:
     return float(version.cost["backward_passes"] * memory["fraction"] / max(1, memory["size"]))
 
 
-def watch_visits(progress: Progress, phrase: str, most: int) -> Watch:
+def watch_visits(progress: Progress, phrase: str, total: int) -> Watch:
     """Tells how far a descent is; it stops when that raises."""
 
     def look(visits: int, _w: Tensor) -> bool:
-        progress(min(1.0, visits / most), phrase)
+        progress(min(1.0, visits / total), phrase)
         return False
 
     return look

@@ -86,8 +86,8 @@ class ModelSnapshot:
     @cached_property
     def holdout(self) -> Data:
         """The examples that versions are measured on: the same sample of the holdout for all of them."""
-        most = self.policy.evaluation.rows
-        return passes.load_if_small(sample_holdout(self.context.database, self.model_id, self.spec, self.at, most))
+        max_rows = self.policy.evaluation.rows
+        return passes.load_if_small(sample_holdout(self.context.database, self.model_id, self.spec, self.at, max_rows))
 
     @property
     def sampled(self) -> Data:
@@ -96,10 +96,10 @@ class ModelSnapshot:
 
     def watch(self, progress: Progress) -> Watch:
         """Tells how far a network's training is between its epochs, too; it stops when told to."""
-        most = max(1, self.count) * self.training.max_epochs
+        total = max(1, self.count) * self.training.max_epochs
 
         def look(backward_passes: int, _w: Tensor) -> bool:
-            progress(min(1.0, backward_passes / most), f"training: {backward_passes} gradients so far")
+            progress(min(1.0, backward_passes / total), f"training: {backward_passes} gradients so far")
             return False
 
         return look

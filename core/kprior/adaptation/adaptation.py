@@ -128,15 +128,15 @@ def adapt(
     with cost.timed():
         carries_on = method == OURS and state.anchor.exact and keeps_model(state, change)
         if carries_on and is_dense(state):
-            here = change_sums(state, memory, change, policy, training, cost)
-            w = here.solve(state.w, training, cost)
-            bound = here.bound(w)
+            anchored = change_sums(state, memory, change, policy, training, cost)
+            w = anchored.solve(state.w, training, cost)
+            bound = anchored.bound(w)
             if not bound.distance <= MAX_RELATIVE_BOUND * float(w.norm()):
-                w = here.solve_by_secants(w, training, cost)
-                bound = here.bound(w)
-            new_state = here.state(w, change.regularizer or state.regularizer_spec)
-            certificate = certificate_of(here, bound, w, 0, holdout)
-            return Result(new_state, here.rows, cost, True, certificate)
+                w = anchored.solve_by_secants(w, training, cost)
+                bound = anchored.bound(w)
+            new_state = anchored.state(w, change.regularizer or state.regularizer_spec)
+            certificate = certificate_of(anchored, bound, w, 0, holdout)
+            return Result(new_state, anchored.rows, cost, True, certificate)
         if carries_on and is_wide(state.predictor):
             new_state, rows = adapt_wide(state, memory, change, policy, training, cost)
             return Result(new_state, rows, cost, True)

@@ -201,10 +201,10 @@ def recentre(state: State, memory: Examples) -> State:
     predictor, anchor = state.predictor, state.anchor
     if not isinstance(anchor.curvature, Full):
         return recentre_roughly(state, memory)
-    here = AnchoredModel.of(state, memory)
-    gradient = known_gradient(predictor, anchor, state.regularizer, here.exact, state.w)
+    anchored = AnchoredModel.of(state, memory)
+    gradient = known_gradient(predictor, anchor, state.regularizer, anchored.exact, state.w)
     G = anchor.curvature.matrix.clone()
-    for rows in here.exact:
+    for rows in anchored.exact:
         G += rows.hessian(predictor.family, rows.outputs(state.w))
         G -= rows.hessian(predictor.family, rows.f0)
     curvature = Full(G)
@@ -213,7 +213,7 @@ def recentre(state: State, memory: Examples) -> State:
     moved = Anchor(
         state.w, gradient - state.regularizer.gradient(state.w), curvature, value=value, turnover=anchor.turnover
     )
-    return move_anchor(state, moved, here.rows)
+    return move_anchor(state, moved, anchored.rows)
 
 
 def recentre_roughly(state: State, memory: Examples) -> State:

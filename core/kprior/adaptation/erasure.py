@@ -125,12 +125,16 @@ def refine_for_erasure(
 
 def rounding_of(found: Measurement) -> float:
     """How far, relative to |w|, rounding alone can have kept weights from the optimum: the retained examples' own."""
-    here, w = AnchoredModel.of(found.state, found.memory), found.state.w
-    error = 4 * EPSILON * (2 * here.anchor.rounding + float(here.regularizer.magnitude(w).sum()))
-    family = here.predictor.family
+    anchored, w = AnchoredModel.of(found.state, found.memory), found.state.w
+    error = 4 * EPSILON * (2 * anchored.anchor.rounding + float(anchored.regularizer.magnitude(w).sum()))
+    family = anchored.predictor.family
     if family.kinked:  # between the kinks it is a quadratic
-        return error / here.anchor.smallest / float(w.norm()) if here.anchor.smallest > 0 and w.any() else math.inf
-    bound = bound_from(here.anchor, here.regularizer, family, here.factor, torch.zeros_like(w), 0.0, error=error)
+        return (
+            error / anchored.anchor.smallest / float(w.norm()) if anchored.anchor.smallest > 0 and w.any() else math.inf
+        )
+    bound = bound_from(
+        anchored.anchor, anchored.regularizer, family, anchored.factor, torch.zeros_like(w), 0.0, error=error
+    )
     return bound.distance / float(w.norm()) if bound.distance > 0 else 0.0
 
 

@@ -156,9 +156,9 @@ def check_removed(state: State, removed: RowSums) -> None:
     """Removed examples that are remembered must be those that are remembered: others would spoil all sums."""
     if removed.phi is None or len(removed.keys) == 0:
         return
-    here = torch.nonzero(torch.isin(removed.keys, state.memory.key))[:, 0]
-    place = torch.searchsorted(state.memory.key, removed.keys[here])  # keys of a memory are in order
-    f = removed.phi[here] @ state.anchor.w.view(state.predictor.family.outputs, -1).T
+    remembered = torch.nonzero(torch.isin(removed.keys, state.memory.key))[:, 0]
+    place = torch.searchsorted(state.memory.key, removed.keys[remembered])  # keys of a memory are in order
+    f = removed.phi[remembered] @ state.anchor.w.view(state.predictor.family.outputs, -1).T
     soft = state.memory.soft[place].to(f)
     if not torch.allclose(state.predictor.family.mean(f), soft, rtol=1e-3, atol=1e-4):
         raise ValueError("a removed example is not the one that the state remembers under its key")

@@ -108,12 +108,12 @@ class Audit:
         if self.unseen_loss is None or self.unseen_loss_before is None:
             return ""
         before, slack = self.unseen_loss_before, 2 * (self.unseen_error or 0.0)
-        most = (
+        max_ratio = (
             self.shrunk * (1 + (MAX_LOSS_INCREASE_ALTERED if self.altered else MAX_LOSS_INCREASE))
             if self.holdout
             else 2.0
         )
-        if not self.unseen_loss <= most * before + slack:
+        if not self.unseen_loss <= max_ratio * before + slack:
             what = "the holdout" if self.holdout else "retained examples"
             return f"it lost more on {what} than the version before"
         return ""

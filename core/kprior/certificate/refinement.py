@@ -156,8 +156,8 @@ def refine(
     cost, best, sure = Cost(), None, None
     if is_wide(state.predictor):
         with cost.timed():
-            most = max(rounds, MAX_WIDE_PASSES)
-            return certify_wide(state, memory, data, holdout, cost, tolerance=tolerance, rounds=most)
+            max_passes = max(rounds, MAX_WIDE_PASSES)
+            return certify_wide(state, memory, data, holdout, cost, tolerance=tolerance, rounds=max_passes)
     if is_dense(state) and not forced:
         with cost.timed():
             free = certify_anchored(state, memory, holdout)

@@ -47,7 +47,7 @@ def refine_wide(
     report = None if progress is None else descent_reporter(progress)
     first = min(rounds, PASSES_PER_STAGE)
     inverse = curvature.inverse(regularizer.delta)
-    descent = objective.minimise(w, inverse, tolerance, start=start, most=first, report=report)
+    descent = objective.minimise(w, inverse, tolerance, start=start, max_passes=first, report=report)
     while not descent.stopped and descent.passes < rounds:
         # slow going: the curvature of here, in place of that of where it began
         some = encoded.sample(sample_fraction(predictor, state.count), 0)
@@ -55,7 +55,7 @@ def refine_wide(
         inverse, left = curvature.inverse(regularizer.delta), rounds - descent.passes
         known = descent.evaluation.gradient if descent.evaluation.careful else None
         more = objective.minimise(
-            descent.w, inverse, tolerance, start=known, most=min(left, PASSES_PER_STAGE), report=report
+            descent.w, inverse, tolerance, start=known, max_passes=min(left, PASSES_PER_STAGE), report=report
         )
         stuck = torch.equal(more.w, descent.w)
         descent = replace(more, passes=descent.passes + more.passes)

@@ -76,9 +76,9 @@ class EncodedData(PartitionedData):
         """A random fraction of the rows as features, the same whoever asks; one chunk at least."""
         chosen = []
         for chunk in self.encoded_chunks():
-            here = torch.nonzero(uniform(chunk.key, seed) <= fraction)[:, 0]
-            if len(here):
-                chosen.append(chunk.take(here))
+            chosen_rows = torch.nonzero(uniform(chunk.key, seed) <= fraction)[:, 0]
+            if len(chosen_rows):
+                chosen.append(chunk.take(chosen_rows))
         return chosen or list(islice(self.encoded_chunks(), 1))
 
     def _keep(self) -> None:

@@ -70,8 +70,10 @@ class MemorySelection(Accumulator):
             return
         label = classes_of(examples.y)
         for c in label.unique().tolist():
-            here = label == c
-            self._sampler(c).offer(kept.take(here), score[here.cpu()], None if weight is None else weight[here])
+            of_class = label == c
+            self._sampler(c).offer(
+                kept.take(of_class), score[of_class.cpu()], None if weight is None else weight[of_class]
+            )
 
     @property
     def reach(self) -> float:

@@ -78,12 +78,12 @@ def train_by_gradients(
     state = State(predictor, regularizer, regularizer_spec, found.w, *parts)
     if measured.anchor.smallest == 0:
         return Result(state, measured.rows, cost, False)
-    here = AnchoredModel.of(state, measured.rows)
+    anchored = AnchoredModel.of(state, measured.rows)
     try:
-        w = here.solve(found.w, training, cost)
+        w = anchored.solve(found.w, training, cost)
     except ArithmeticError:
         return Result(state, measured.rows, cost, False)
-    certificate = certificate_of(here, here.bound(w), w, 0)
+    certificate = certificate_of(anchored, anchored.bound(w), w, 0)
     near_enough = certificate.meets(TOLERANCE)
     return Result(replace(state, w=w), measured.rows, cost, near_enough, certificate)
 
@@ -111,15 +111,15 @@ def train_wide(
         sampled = WideObjective(predictor, regularizer, EncodedData(predictor, some), cost)
         sampled.scale = count / max(1, sum(len(chunk) for chunk in some))
         loose = SAMPLE_TOLERANCE * tolerance * math.sqrt(count / size)
-        for most in (20, 60) if not bool(w.any()) else (60,):  # the curvature at zero is soon out of date
+        for max_passes in (20, 60) if not bool(w.any()) else (60,):  # the curvature at zero is soon out of date
             inverse = estimate_curvature(predictor, w, some, count, training.seed).inverse(regularizer.delta)
-            w = sampled.minimise(w, inverse, loose, certified=False, most=most).w
+            w = sampled.minimise(w, inverse, loose, certified=False, max_passes=max_passes).w
         size *= SAMPLE_GROWTH
     objective = WideObjective(predictor, regularizer, data, cost)
     some = data.sample(sample_fraction(predictor, count), training.seed)
     if not bool(w.any()):  # few rows: the same in two goes
         inverse = estimate_curvature(predictor, w, some, count, training.seed).inverse(regularizer.delta)
-        w = objective.minimise(w, inverse, 10 * tolerance, certified=False, most=20, report=report).w
+        w = objective.minimise(w, inverse, 10 * tolerance, certified=False, max_passes=20, report=report).w
     curvature = estimate_curvature(predictor, w, some, count, training.seed)
     descent = objective.minimise(w, curvature.inverse(regularizer.delta), tolerance, report=report)
     measured = objective.measure(descent)

@@ -39,7 +39,7 @@ class Inputs(ABC):
     """Of the numbers of an example."""
 
     @property
-    def most_commas(self) -> int:
+    def max_commas(self) -> int:
         """In the JSON of one example."""
         return self.width + EXTRA_COMMAS
 

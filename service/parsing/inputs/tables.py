@@ -43,7 +43,7 @@ class TableInputs(Inputs):
         self.json_type = msgspec.defstruct("Row", fields, rename=rename, forbid_unknown_fields=True)
 
     @property
-    def most_commas(self) -> int:
+    def max_commas(self) -> int:
         return 2**62  # names and categories may have any; fields that no column has are refused at once
 
     def from_json(self, xs: list[Any], where: str) -> Matrix:

@@ -130,12 +130,12 @@ def growth(before: Tensor, after: Tensor, M: Tensor, K: int) -> float:
 def correct(anchor: Anchor, new: Predictor, rows: Examples, f0: Tensor) -> Anchor:
     """The sums with the memory's rows as they are, in place of what a tangent at their old outputs f0 makes of them."""
     assert isinstance(anchor.curvature, Full)
-    here, family = exact_rows(new, anchor.w, rows), new.family
-    old = replace(here, f0=f0)
-    bend = old.bend(family, here.f0)
-    curvature = Full(anchor.curvature.matrix + here.hessian(family, here.f0) - here.hessian(family, f0))
+    after, family = exact_rows(new, anchor.w, rows), new.family
+    old = replace(after, f0=f0)
+    bend = old.bend(family, after.f0)
+    curvature = Full(anchor.curvature.matrix + after.hessian(family, after.f0) - after.hessian(family, f0))
     curvature.clip()
-    return Anchor(anchor.w, anchor.gradient + (here.weighted(bend).T @ here.phi).reshape(-1), curvature)
+    return Anchor(anchor.w, anchor.gradient + (after.weighted(bend).T @ after.phi).reshape(-1), curvature)
 
 
 def map_surrogate(surrogate: Surrogate | None, A: Tensor) -> Surrogate | None:
