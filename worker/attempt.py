@@ -41,7 +41,7 @@ class JobAttempt:
     request_id: str | None
     run: Run
     """Runs another job, here and now."""
-    progress: Progress = lambda share, phrase: None
+    progress: Progress = lambda fraction, phrase: None
 
     @classmethod
     def of(
@@ -52,7 +52,7 @@ class JobAttempt:
 
     def part(self, start: float, end: float) -> Progress:
         """The progress of a part of the work, as a part of the whole."""
-        return lambda share, phrase: self.progress(start + share * (end - start), phrase)
+        return lambda fraction, phrase: self.progress(start + fraction * (end - start), phrase)
 
     @contextmanager
     def write(self) -> Iterator[tuple[Session, Job, Model]]:

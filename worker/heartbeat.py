@@ -27,13 +27,13 @@ class Heartbeat:
     def __init__(self, context: Context, job_id: str, extend: Callable[[float, str], None]) -> None:
         """`extend` keeps the lease, and tells whoever looks how far the work is; Lost or Cancelled if it must stop."""
         self.context, self.job_id, self.extend = context, job_id, extend
-        self.share, self.phrase = 0.0, "started"
+        self.fraction, self.phrase = 0.0, "started"
         self._stop: Exception | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
-    def __call__(self, share: float, phrase: str) -> None:
-        self.share, self.phrase = max(self.share, min(share, 1.0)), phrase
+    def __call__(self, fraction: float, phrase: str) -> None:
+        self.fraction, self.phrase = max(self.fraction, min(fraction, 1.0)), phrase
         if self._stop is not None:
             raise self._stop
 
@@ -49,7 +49,7 @@ class Heartbeat:
         settings = self.context.settings
         told, extended, stopping_since = (0.0, ""), time.monotonic(), None
         while not self._over.wait(CHECK_SECONDS) and self._stop is None:
-            now, news = time.monotonic(), (self.share, self.phrase)
+            now, news = time.monotonic(), (self.fraction, self.phrase)
             if self.context.stopping():
                 stopping_since = stopping_since or now
                 if now - stopping_since >= settings.stop_seconds:

@@ -184,9 +184,9 @@ def old_weights(base: Result, case: Case, used: Array) -> Array:
     size = len(used)
     made = np.zeros((1 if case.classes == 2 else case.classes, size))
     if kept.shape[0] < len(made):  # a class came
-        share = math.log(np.mean(case.labels == case.classes - 1))
+        log_fraction = math.log(np.mean(case.labels == case.classes - 1))
         made[: case.classes - 1] = np.vstack([-kept / 2, kept / 2]) if len(kept) == 1 else kept
-        made[-1, -1] = share
+        made[-1, -1] = log_fraction
         made[:, -1] -= made[:, -1].mean()  # a constant that is added to all biases changes nothing
         return made[:, used]
     half = (size - 1) // 2 - 1

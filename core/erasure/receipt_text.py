@@ -159,9 +159,9 @@ def describe_audit(audit: Familiarity) -> str:
     return f"{audit.before:.2f} before, {audit.after:.2f} after (0.5: cannot be told apart)"
 
 
-def describe_disagreement(share: float) -> str:
+def describe_disagreement(fraction: float) -> str:
     """How an adapted version and a retrain at the same position differ."""
-    return f"{share:.2%} of predictions differ between adapted and retrained"
+    return f"{fraction:.2%} of predictions differ between adapted and retrained"
 
 
 def describe_nearness(model: ModelReport) -> dict[str, str]:
@@ -225,12 +225,12 @@ def describe_return(examples: int) -> str:
     return f"While your request was open, {text} not used. From now on {'it is' if examples == 1 else 'they are'}."
 
 
-def percent(share: float) -> str:
+def percent(fraction: float) -> str:
     """
     >>> percent(0.01), percent(0.000041), percent(2e-9)
     ('1 %', '0.0041 %', 'less than 0.001 %')
     """
-    return "less than 0.001 %" if share < 1e-5 else f"{100 * share:.3g} %"
+    return "less than 0.001 %" if fraction < 1e-5 else f"{100 * fraction:.3g} %"
 
 
 def join_ranges(numbers: Sequence[int]) -> str:

@@ -42,7 +42,7 @@ class Added:
 def add(
     database: Database,
     model_id: int,
-    share: float,
+    holdout_fraction: float,
     batch: Batch,
     within: Callable[[Callable[[Session], Added]], R] | None = None,
 ) -> Added | R:
@@ -76,34 +76,36 @@ def add(
     bulk.prepare(batch, database.sqlite)
 
     def add_at_once(session: Session) -> Added:
-        return add_new(session, model_id, share, batch) or add_with_care(session)
+        return add_new(session, model_id, holdout_fraction, batch) or add_with_care(session)
 
     def add_with_care(session: Session) -> Added:
-        share, layout = positions.lock(session, model_id)
+        holdout_fraction, layout = positions.lock(session, model_id)
         if layout != batch.layout:
             raise LayoutChanged
-        return add_locked(session, model_id, share, batch)
+        return add_locked(session, model_id, holdout_fraction, batch)
 
     if within is not None:
         with suppress(IntegrityError):
             return within(add_at_once)
         return within(add_with_care)
     with suppress(IntegrityError):
-        if added := add_alone(database, model_id, share, batch):
+        if added := add_alone(database, model_id, holdout_fraction, batch):
             return added
     with database.write() as session:
         return add_with_care(session)
 
 
-def add_new(session: Session, model_id: int, share: float, batch: Batch) -> Added | None:
+def add_new(session: Session, model_id: int, holdout_fraction: float, batch: Batch) -> Added | None:
     """Append a batch that is new from end to end, as most are; IntegrityError, and a lost transaction, if it is not.
 
     It asks nothing first: the database's own unique index tells. None, and nothing has happened, if the model is gone,
     or its holdout share or its layout is another.
     """
-    holdout = batch.holdouts(share)
+    holdout = batch.holdouts(holdout_fraction)
     counts, size, layout = Counts.of_new(holdout), len(batch), batch.layout
-    last = positions.advance(session, model_id, size, ChangeKind.ADDED, counts, share=share, layout=layout)
+    last = positions.advance(
+        session, model_id, size, ChangeKind.ADDED, counts, holdout_fraction=holdout_fraction, layout=layout
+    )
     if last is None:
         return None
     first = last - len(batch) + 1
@@ -112,27 +114,27 @@ def add_new(session: Session, model_id: int, share: float, batch: Batch) -> Adde
     return Added(len(batch), 0, first, last)
 
 
-def add_alone(database: Database, model_id: int, share: float, batch: Batch) -> Added | None:
+def add_alone(database: Database, model_id: int, holdout_fraction: float, batch: Batch) -> Added | None:
     """`add_new` as a transaction of its own."""
     if database.sqlite:
         with database.write() as session:
-            return add_new(session, model_id, share, batch)
+            return add_new(session, model_id, holdout_fraction, batch)
     with database.alone() as connection:
-        last = postgres.append(connection, model_id, share, batch, batch.holdouts(share))
+        last = postgres.append(connection, model_id, holdout_fraction, batch, batch.holdouts(holdout_fraction))
     return None if last is None else Added(len(batch), 0, last - len(batch) + 1, last)
 
 
-def add_locked(session: Session, model_id: int, share: float, batch: Batch) -> Added:
+def add_locked(session: Session, model_id: int, holdout_fraction: float, batch: Batch) -> Added:
     """Append what is new of a batch to a model that is locked; Conflict if an id is in force with other content."""
-    new = find_new(session, model_id, share, batch)
+    new = find_new(session, model_id, holdout_fraction, batch)
     if not new:
         return Added(0, len(batch), None, None)
-    added = add_new(session, model_id, share, batch.take(new))
+    added = add_new(session, model_id, holdout_fraction, batch.take(new))
     assert added is not None, "the model is locked"
     return replace(added, duplicates=len(batch) - len(new))
 
 
-def find_new(session: Session, model_id: int, share: float, batch: Batch) -> list[int]:
+def find_new(session: Session, model_id: int, holdout_fraction: float, batch: Batch) -> list[int]:
     """Which examples are neither in force nor earlier in the batch; the others must say the same again."""
     columns = (
         Example.id,
@@ -153,7 +155,7 @@ def find_new(session: Session, model_id: int, share: float, batch: Batch) -> lis
     new = []
     weights = batch.weights_or([None] * len(batch))
     contents = zip(batch.features, batch.y.tolist(), batch.subjects, weights, batch.splits, strict=True)
-    holdout = batch.holdouts(share).tolist()
+    holdout = batch.holdouts(holdout_fraction).tolist()
     for i, (id_, content) in enumerate(zip(ids, contents, strict=True)):
         before = seen.get(id_)
         if before is None:

@@ -82,9 +82,9 @@ class Batch:
         mixed: NDArray[np.uint64] = z ^ (z >> np.uint64(31))
         return mixed
 
-    def holdouts(self, share: float) -> NDArray[np.bool_]:
+    def holdouts(self, fraction: float) -> NDArray[np.bool_]:
         """Which examples are held out, those without a split by the draw of their id."""
-        drawn: NDArray[np.bool_] = self.draws < np.uint64(min(int(share * 2**64), 2**64 - 1))
+        drawn: NDArray[np.bool_] = self.draws < np.uint64(min(int(fraction * 2**64), 2**64 - 1))
         if self.splits.count(None) < len(self):
             chosen = [bool(d) if split is None else split for d, split in zip(drawn, self.splits, strict=True)]
             return np.array(chosen, bool)

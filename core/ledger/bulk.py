@@ -73,7 +73,7 @@ def run(connection: Connection, query: str, values: Parameters) -> Any:
 
 @lru_cache
 def to_psycopg(query: str) -> str:
-    return re.sub(r"(?<!:):([a-z]+)", r"%(\1)s", query)
+    return re.sub(r"(?<!:):([a-z_]+)", r"%(\1)s", query)
 
 
 def prepare(batch: Batch, sqlite: bool) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # the scheduler does without torch
 
 MOVE = """UPDATE models SET head = head + :size, train_count = train_count + :train,
     holdout_count = holdout_count + :holdout, removed_count = removed_count + :removed WHERE id = :model"""
-SAME = "CAST(policy ->> 'holdout' AS DOUBLE PRECISION) = :share AND layout = :layout"
+SAME = "CAST(policy ->> 'holdout' AS DOUBLE PRECISION) = :holdout_fraction AND layout = :layout"
 INSERT = "INSERT INTO changes (model_id, first, last, kind, value, created_at)"
 MOVED = "SELECT id, head - :size + 1, head, :kind, CAST(:value AS JSONB), :now FROM moved RETURNING last"
 ADVANCE = f"WITH moved AS ({MOVE} RETURNING id, head) {INSERT} {MOVED}"
@@ -75,7 +75,7 @@ def advance(
     kind: ChangeKind,
     counts: Counts,
     value: SpecPart | None = None,
-    share: float | None = None,
+    holdout_fraction: float | None = None,
     layout: int = 0,
 ) -> int | None:
     """Move a model's head by `size`, change its counts, and note what happened; the new head.
@@ -85,19 +85,19 @@ def advance(
     """
     connection = session.connection()
     sqlite = connection.dialect.name == "sqlite"
-    values = advance_values(model_id, size, kind, counts, value, share, layout)
+    values = advance_values(model_id, size, kind, counts, value, holdout_fraction, layout)
     with bulk.sqlalchemy_errors(connection):
         if sqlite:
             # as SQLAlchemy writes a time there
             values["now"] = values["now"].replace(tzinfo=None).isoformat(" ", "microseconds")
-            move = MOVE if share is None else f"{MOVE} AND {SAME}"
+            move = MOVE if holdout_fraction is None else f"{MOVE} AND {SAME}"
             moved = bulk.run(connection, f"{move} RETURNING head - :size + 1, head", values).fetchall()
             for first, last in moved:
                 values |= {"first": first, "last": last}
                 bulk.run(connection, f"{INSERT} VALUES (:model, :first, :last, :kind, :value, :now)", values)
                 return int(last)
             return None
-        row = bulk.run(connection, ADVANCE if share is None else ADVANCE_IF_SAME, values).fetchone()
+        row = bulk.run(connection, ADVANCE if holdout_fraction is None else ADVANCE_IF_SAME, values).fetchone()
         return None if row is None else int(row[0])
 
 
@@ -107,10 +107,10 @@ def advance_values(
     kind: ChangeKind,
     counts: Counts,
     value: SpecPart | None,
-    share: float | None,
+    holdout_fraction: float | None,
     layout: int = 0,
 ) -> dict[str, Any]:
     """The parameters of `ADVANCE`."""
     given = None if value is None else json.dumps(value)
     values = {"model": model_id, "size": size, "kind": kind.value, "value": given, "now": now()}
-    return {**values, "share": share, "layout": layout, **asdict(counts)}
+    return {**values, "holdout_fraction": holdout_fraction, "layout": layout, **asdict(counts)}

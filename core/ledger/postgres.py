@@ -26,7 +26,9 @@ from core.ledger.positions import ADVANCE_IF_SAME, Counts, advance_values
 from core.tables.ledger import ChangeKind
 
 
-def append(connection: Connection, model_id: int, share: float, batch: Batch, holdout: NDArray[np.bool_]) -> int | None:
+def append(
+    connection: Connection, model_id: int, holdout_fraction: float, batch: Batch, holdout: NDArray[np.bool_]
+) -> int | None:
     """Store a batch at the model's next positions, as a transaction of its own; the last of them.
 
     None, and nothing has happened, if there is no such model, or none with this holdout share and
@@ -36,7 +38,7 @@ def append(connection: Connection, model_id: int, share: float, batch: Batch, ho
     chunks = bulk.lay_out(model_id, batch, holdout)
     ready = next(chunks)  # the lock is not held for that
     counts = Counts.of_new(holdout)
-    values = advance_values(model_id, len(batch), ChangeKind.ADDED, counts, None, float(share), batch.layout)
+    values = advance_values(model_id, len(batch), ChangeKind.ADDED, counts, None, float(holdout_fraction), batch.layout)
     advance = ClientCursor(driver).mogrify(bulk.to_psycopg(ADVANCE_IF_SAME), values)
     with bulk.sqlalchemy_errors(connection):
         # the server stops at COPY, with the answers so far, until it has the rows

@@ -124,7 +124,7 @@ def check_change(session: Session, model: Model, kind: ChangeKind, before: SpecP
             return
         classes = target_conversion(cast("Target", before), cast("Target", value))
     except Inconvertible as error:
-        raise Invalid.at((kind.value, *error.place), f"{kind.value}_incompatible", str(error)) from error
+        raise Invalid.at((kind.value, *error.location), f"{kind.value}_incompatible", str(error)) from error
     gone = [code for code, after in enumerate(classes or ()) if math.isnan(after)]
     if gone and has_classes(session, model, gone):
         named = ", ".join(repr(values_of(cast("Target", before))[code]) for code in gone[:3])

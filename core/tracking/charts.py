@@ -128,10 +128,10 @@ def reliability(version: Version, bins: Sequence[ReliabilityBin], kind: str) -> 
 def confusion(version: Version, counts: list[list[int]], target: Target) -> Figure:
     """True against predicted classes."""
     matrix = np.array(counts, float)
-    share = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
+    fraction = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
     size = min(10.0, 3.5 + 0.35 * len(matrix))
     figure, axes = sheet(f"Version {version.number}: confusion on the holdout", (size, size))
-    axes.imshow(share, cmap="Blues" if version.kind is VersionKind.ADAPTED else "Oranges", vmin=0, vmax=1)
+    axes.imshow(fraction, cmap="Blues" if version.kind is VersionKind.ADAPTED else "Oranges", vmin=0, vmax=1)
     axes.set(xlabel="predicted", ylabel="true")
     axes.grid(False)
     if len(matrix) <= MAX_CLASS_NAMES:
@@ -141,7 +141,7 @@ def confusion(version: Version, counts: list[list[int]], target: Target) -> Figu
         axes.set_yticks(range(len(names)), names, parse_math=False)
         for i, j in np.ndindex(matrix.shape):
             if matrix[i, j]:
-                white = "white" if share[i, j] > 0.6 else "black"
+                white = "white" if fraction[i, j] > 0.6 else "black"
                 axes.text(j, i, f"{int(matrix[i, j])}", ha="center", va="center", color=white, fontsize=9)
     return figure
 

@@ -262,12 +262,12 @@ def plural(noun: str, many: int) -> str:
     return noun if many == 1 else f"{noun}s"
 
 
-def percent(share: float) -> str:
+def percent(fraction: float) -> str:
     """
     >>> percent(0.99812), percent(0.00004), percent(1.0), percent(1e-12)
     ('99.8 %', '0.004 %', '100 %', 'less than 0.0001 %')
     """
-    value = 100 * share
+    value = 100 * fraction
     if 0 < value < SMALLEST_PERCENTAGE:
         return f"less than {SMALLEST_PERCENTAGE} %"
     if value in (0, 100):

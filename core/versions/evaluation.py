@@ -216,8 +216,8 @@ class Evaluation(Accumulator):
     @property
     def heaviest(self) -> float | None:
         """The share of all weights that one row has; None where all have the same."""
-        share = self._heaviest / self._loss.weight if self.count else 0.0
-        return share if share * self.count > 1 + 1e-9 else None
+        fraction = self._heaviest / self._loss.weight if self.count else 0.0
+        return fraction if fraction * self.count > 1 + 1e-9 else None
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -62,12 +62,12 @@ def f1_score(matched: Counts, predicted: Counts, actual: Counts, confusion: Coun
 
 def explained(predicted: Numbers, y: Numbers, weight: Numbers) -> dict[str, float]:
     """R2, and the error of whoever always says the mean, with its standard error; rows count by their weights."""
-    share = weight / weight.sum()
-    squares = (y - share @ y) ** 2
-    mean = float(share @ squares)
+    normalized = weight / weight.sum()
+    squares = (y - normalized @ y) ** 2
+    mean = float(normalized @ squares)
     root = math.sqrt(mean)
     found = {"baseline_rmse": root, "baseline_rmse_se": 0.0}
     if root:
-        found["baseline_rmse_se"] = math.sqrt(float(share**2 @ (squares - mean) ** 2)) / (2 * root)
-        found["r2"] = 1 - float(share @ (predicted - y) ** 2) / mean
+        found["baseline_rmse_se"] = math.sqrt(float(normalized**2 @ (squares - mean) ** 2)) / (2 * root)
+        found["r2"] = 1 - float(normalized @ (predicted - y) ** 2) / mean
     return found

@@ -122,19 +122,22 @@ EXPECTED = {"split": "must be 'train' or 'holdout'"}
 
 
 def decode_or_refuse(
-    decode: Callable[[], Any], *where: str | int, code: str = "example_invalid", messages: Mapping[str, str] = EXPECTED
+    decode: Callable[[], Any],
+    *location: str | int,
+    code: str = "example_invalid",
+    messages: Mapping[str, str] = EXPECTED,
 ) -> Any:
-    """What msgspec decodes; its errors in our words, with their place, which begins with `where`."""
+    """Decode by msgspec; its errors become ours, at a location that begins with `location`."""
     try:
         return decode()
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at ")
-        place = place_of(path.strip("`"))
-        field = place[-1] if place else None
+        path_in_item = parse_path(path.strip("`"))
+        field = path_in_item[-1] if path_in_item else None
         description = messages[field] if isinstance(field, str) and field in messages else in_words(message)
-        if field == "weight" and "x" not in place:
+        if field == "weight" and "x" not in path_in_item:
             code, description = weights.ERROR_CODE, weights.ERROR_MESSAGE
-        raise Invalid.at((*where, *place), code, description) from None
+        raise Invalid.at((*location, *path_in_item), code, description) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed("body_malformed", f"The body is not valid JSON: {error}") from None
 
@@ -169,9 +172,9 @@ def in_words(message: str) -> str:
     return f"must be {', '.join(others)}{', or ' if others else ''}{last}"
 
 
-def place_of(path: str) -> tuple[str | int, ...]:
+def parse_path(path: str) -> tuple[str | int, ...]:
     """
-    >>> place_of("$.examples[3].x[5]")
+    >>> parse_path("$.examples[3].x[5]")
     ('examples', 3, 'x', 5)
     """
     steps = re.findall(r"\.([^.\[\]]+)|\[(\d+)\]", path)

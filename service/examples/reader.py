@@ -29,7 +29,7 @@ class RowReader:
     spec: PredictorSpec
     max_batch: int
     max_bytes: int
-    where: ClassVar[str]
+    field: ClassVar[str]
     """What errors call the list of its rows."""
     what: ClassVar[str]
     """What one of them is."""
@@ -49,12 +49,12 @@ class RowReader:
         if size == 0:
             raise Invalid("batch_empty", f"There is no {self.what} in the body.")
         if size > self.max_rows:
-            raise batch_too_large(size, self.max_rows, self.where, exactly)
+            raise batch_too_large(size, self.max_rows, self.field, exactly)
 
     def check_unpacked(self, size: int) -> None:
         if size > self.max_bytes:
             message = (
-                f"The body unpacks to {size} bytes; {self.max_bytes} are allowed. Send fewer {self.where} in a request."
+                f"The body unpacks to {size} bytes; {self.max_bytes} are allowed. Send fewer {self.field} in a request."
             )
             raise TooLarge("body_too_large", message)
 
@@ -66,7 +66,7 @@ class Reader(RowReader):
     secret: bytes
     caseless: bool = False
     """Whether subjects are the same whatever their case."""
-    where, what, needed = FIELD, "example", ("id", "y")
+    field, what, needed = FIELD, "example", ("id", "y")
 
     def batch(
         self, ids: pa.StringArray, subjects: Sequence[Any], splits: Sequence[Any], x: Any, y: Any, weights: Any
@@ -84,7 +84,7 @@ class Reader(RowReader):
 class InputReader(RowReader):
     """The same for inputs of predictions."""
 
-    where, what, needed = "inputs", "input", ()
+    field, what, needed = "inputs", "input", ()
 
 
 def batch_too_large(size: int, max_batch: int, what: str, exactly: bool = True) -> TooLarge:

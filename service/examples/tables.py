@@ -141,14 +141,14 @@ def check_schema(reader: RowReader, schema: pa.Schema) -> None:
         raise Malformed("body_malformed", "A column's name is not UTF-8.") from None
     check_names(reader, names)
     for field in schema:
-        columns.check_type(field.type, reader.where, field.name)
+        columns.check_type(field.type, reader.field, field.name)
 
 
 def check_width(reader: RowReader, count: int) -> None:
     known = len(columns.RESERVED) + reader.inputs.width
     if count > known:
         message = f"{count} columns; this model has {reader.inputs.width} features"
-        raise Invalid.at((reader.where,), "example_shape_mismatch", message)
+        raise Invalid.at((reader.field,), "example_shape_mismatch", message)
 
 
 def check_names(reader: RowReader, names: list[str]) -> None:
@@ -157,12 +157,12 @@ def check_names(reader: RowReader, names: list[str]) -> None:
         raise Invalid("column_invalid", "Two columns have the same name.")
     for name in reader.needed:
         if name not in names:
-            raise Invalid.at((reader.where,), "example_invalid", f"the column {name!r} is missing")
+            raise Invalid.at((reader.field,), "example_invalid", f"the column {name!r} is missing")
     known = columns.RESERVED if reader.spec["input"]["kind"] != "table" else columns.RESERVED - {"x"}
     strange = set(names) - known - set(reader.inputs.feature_columns(names))
     if strange:
-        raise Invalid.at((reader.where,), "example_invalid", f"the column {min(strange)!r} is none of this model's")
-    reader.inputs.check_columns(names, reader.where)
+        raise Invalid.at((reader.field,), "example_invalid", f"the column {min(strange)!r} is none of this model's")
+    reader.inputs.check_columns(names, reader.field)
 
 
 def from_table(reader: Reader, table: pa.Table) -> Batch:

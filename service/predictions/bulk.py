@@ -68,8 +68,8 @@ async def predict_table(
     def read() -> tuple[pa.StringArray | None, NDArray[Any]]:
         table = READERS[kind](reader, body)
         reader.check_size(table.num_rows)
-        ids = columns.text(table.column("id"), reader.where, "id") if "id" in table.column_names else None
-        x = loaded.inputs.from_columns(table, reader.where)
+        ids = columns.text(table.column("id"), reader.field, "id") if "id" in table.column_names else None
+        x = loaded.inputs.from_columns(table, reader.field)
         if uncertainty:
             require_posterior(loaded)
         return ids, x

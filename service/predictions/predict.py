@@ -118,11 +118,11 @@ def predict_with(name: str, loaded: CachedVersion, x: NDArray[Any], unsure: bool
     return msgspec.json.encode({"version": loaded.model.number, "outputs": outputs})
 
 
-def assess(name: str, loaded: CachedVersion, x: NDArray[Any], where: str = FIELD) -> tuple[NDArray[Any], Uncertainty]:
+def assess(name: str, loaded: CachedVersion, x: NDArray[Any], field: str = FIELD) -> tuple[NDArray[Any], Uncertainty]:
     """The predicted means (n, K), which are finite and counted, and how sure they are."""
     require_posterior(loaded)
     mean, found = loaded.model.assess(x)
-    require_finite(np.concatenate([mean, *found], 1), where)
+    require_finite(np.concatenate([mean, *found], 1), field)
     count(name, loaded, x)
     return mean, found
 
@@ -136,19 +136,19 @@ def require_posterior(loaded: CachedVersion) -> None:
         raise Invalid.at(("uncertainty",), "uncertainty_unsupported", message) from error
 
 
-def predict_means(name: str, loaded: CachedVersion, x: NDArray[Any], where: str = FIELD) -> NDArray[Any]:
+def predict_means(name: str, loaded: CachedVersion, x: NDArray[Any], field: str = FIELD) -> NDArray[Any]:
     """The predicted means (n, K), which are finite and counted."""
     mean = loaded.model.predict_means(x)
-    require_finite(mean, where)
+    require_finite(mean, field)
     count(name, loaded, x)
     return mean
 
 
-def require_finite(mean: NDArray[Any], where: str) -> None:
+def require_finite(mean: NDArray[Any], field: str) -> None:
     """Invalid, if the numbers of an input are not all finite."""
     if not math.isfinite(mean.sum()) and not (finite := np.isfinite(mean)).all():
         i = int((~finite).any(1).argmax())
-        raise Invalid.at((where, i), "number_not_finite", "the model's output for it is not a finite number")
+        raise Invalid.at((field, i), "number_not_finite", "the model's output for it is not a finite number")
 
 
 def count(name: str, loaded: CachedVersion, x: NDArray[Any]) -> None:

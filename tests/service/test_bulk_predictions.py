@@ -14,7 +14,7 @@ import pytest
 from service.predictions.bulk import NUMBERS_PER_BATCH
 from tests.service.bodies import ARROW, CSV, PARQUET, file, stream
 from tests.service.conftest import SMALL_BATCH
-from tests.service.expect import add, place, refused, rows
+from tests.service.expect import add, location, refused, rows
 from tests.stack import Stack
 
 WRITERS = {ARROW: stream, PARQUET: file}
@@ -105,7 +105,7 @@ def test_what_is_wrong_is_told_before_the_answer_begins(stack: Stack, api: httpx
     refused(ask(api, name, good, version=9), 404, "version_not_found")
     refused(ask(api, name, good.drop_columns(["plan"])), 422, "example_shape_mismatch")
     bad = refused(ask(api, name, pa.table({"age": [1.0, np.inf], "plan": ["free", "paid"]})), 422, "number_not_finite")
-    assert place(bad)[:2] == ["inputs", 1]
+    assert location(bad)[:2] == ["inputs", 1]
     refused(ask(api, name, good.append_column("other", pa.array([1, 2]))), 422, "example_invalid")
     refused(ask(api, name, good.slice(0, 0)), 422, "batch_empty")
     where = f"/v1/models/{name}/predictions/bulk"

@@ -87,19 +87,19 @@ def adapt_tip(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tup
     elif must_certify(snapshot, state, bool(count_rows(changes.removed))):
         state, cost, certificate = certify_version(attempt, snapshot, result, cost)
     cost = replace(cost, seconds=time.perf_counter() - start)
-    made = complete_draft(attempt, snapshot, "kprior", changes.dataset, state, cost, certificate)
-    if certificate is None and worse(snapshot, parent, made):
-        return made, "the adapted model did worse on the holdout than the version before"
-    return made, "" if is_sufficient(snapshot, certificate) else "the bound stayed above the tolerance"
+    draft = complete_draft(attempt, snapshot, "kprior", changes.dataset, state, cost, certificate)
+    if certificate is None and worse(snapshot, parent, draft):
+        return draft, "the adapted model did worse on the holdout than the version before"
+    return draft, "" if is_sufficient(snapshot, certificate) else "the bound stayed above the tolerance"
 
 
-def worse(snapshot: ModelSnapshot, parent: State, made: VersionDraft) -> bool:
+def worse(snapshot: ModelSnapshot, parent: State, draft: VersionDraft) -> bool:
     """Whether a version without a bound lost more on the holdout than chance would have it: nothing done is better."""
     # of a parent that followed a change of columns, classes or loss: what it says with what it does not know yet
     before = evaluate([parent], snapshot.holdout)[0].metrics
     if "loss" not in before:
         return False
-    return not made.metrics.get("loss", math.inf) <= LOSS_FACTOR * before["loss"] + LOSS_SLACK
+    return not draft.metrics.get("loss", math.inf) <= LOSS_FACTOR * before["loss"] + LOSS_SLACK
 
 
 def train_draft(
@@ -115,11 +115,11 @@ def train_draft(
     """
     start = time.perf_counter()
 
-    def at_first(share: float, phrase: str) -> None:
-        progress(0.05 * share, phrase)
+    def at_first(fraction: float, phrase: str) -> None:
+        progress(0.05 * fraction, phrase)
 
-    def inside(share: float, phrase: str) -> None:
-        progress(0.05 + 0.9 * share, phrase)
+    def inside(fraction: float, phrase: str) -> None:
+        progress(0.05 + 0.9 * fraction, phrase)
 
     reading = Reading(attempt, snapshot.in_force(), at_first, "reading the examples")
     data = DigestedData(snapshot.secret, reading)
@@ -173,9 +173,9 @@ def import_draft(attempt: JobAttempt, snapshot: ModelSnapshot, imported: Importe
     if state.predictor.linear and must_certify(snapshot, state, False):
         state, cost, certificate = certify_version(attempt, snapshot, result, cost)
         if not is_sufficient(snapshot, certificate):
-            made = train_draft(attempt, snapshot, attempt.part(0.5, 0.9), encoder_of=result.state)
+            draft = train_draft(attempt, snapshot, attempt.part(0.5, 0.9), encoder_of=result.state)
             why = "the imported weights were too far from what these examples make of them to be refined"
-            return replace(made, cost=cost + made.cost, why=why)
+            return replace(draft, cost=cost + draft.cost, why=why)
     cost = replace(cost, seconds=time.perf_counter() - start)
     return complete_draft(attempt, snapshot, "imported", data.digest, state, cost, certificate)
 

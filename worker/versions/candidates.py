@@ -81,10 +81,10 @@ def next_version(attempt: JobAttempt, snapshot: ModelSnapshot) -> VersionDraft:
         return next_network(attempt, snapshot, snapshot.tip)
     spent = Cost()
     try:
-        made, why = adapt_tip(attempt, snapshot, snapshot.tip)
+        draft, why = adapt_tip(attempt, snapshot, snapshot.tip)
         if not why:
-            return made
-        spent = made.cost
+            return draft
+        spent = draft.cost
     except Unadaptable as error:
         why = str(error)
     except NUMERICAL_ERRORS as error:
@@ -101,8 +101,8 @@ def retrain_instead(attempt: JobAttempt, snapshot: ModelSnapshot, why: str, spen
     encoder = units.predictor.encoder if units is not None else None
     if snapshot.erasing and not (isinstance(encoder, TableEncoder) and encoder.is_plain):
         units = None  # whoever is erased may be in them
-    made = train_draft(attempt, snapshot, attempt.part(0.5, 0.9), encoder_of=units)
-    return replace(made, cost=spent + made.cost, why=why)
+    draft = train_draft(attempt, snapshot, attempt.part(0.5, 0.9), encoder_of=units)
+    return replace(draft, cost=spent + draft.cost, why=why)
 
 
 def next_network(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> VersionDraft:
@@ -114,19 +114,19 @@ def next_network(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> 
     spent, tried = attempts.known.cost, []
     for method in sorted(attempts.predicted, key=attempts.predicted.__getitem__):
         try:
-            made, audit = attempts.make(method)
+            draft, audit = attempts.make(method)
             objection = "" if audit is None else audit.objection
-            visits = made.cost.backward_passes
+            visits = draft.cost.backward_passes
         except NUMERICAL_ERRORS as error:
             if method == "retrain":
                 raise
-            made, objection, visits = None, f"it could not be computed ({type(error).__name__})", 0
+            draft, objection, visits = None, f"it could not be computed ({type(error).__name__})", 0
         tried.append(attempts.candidate(method, visits, objection))
-        if made is not None and not objection:
+        if draft is not None and not objection:
             why = " and ".join(f"{METHOD_NAMES[c.method]} did not pass ({c.objection})" for c in tried if c.objection)
             candidates = tuple(cast(CandidateFigures, asdict(c)) for c in tried)
-            return replace(made, cost=spent + made.cost, why=why, candidates=candidates)
-        spent = spent + (made.cost if made is not None else Cost())
+            return replace(draft, cost=spent + draft.cost, why=why, candidates=candidates)
+        spent = spent + (draft.cost if draft is not None else Cost())
         log.info("a candidate was not taken", job=attempt.job_id, method=method, reason=objection)
     raise AssertionError("a retrain is always taken")
 
@@ -169,11 +169,11 @@ class NetworkTrials:
             return train_draft(self.attempt, self.snapshot, self.attempt.part(0.5, 0.9)), None
         if method == "warm":
             progress = self.attempt.part(0.3, 0.5)
-            made = train_draft(self.attempt, self.snapshot, progress, start_from=self.changes.parent)
-            state, cost = made.state, made.cost
+            draft = train_draft(self.attempt, self.snapshot, progress, start_from=self.changes.parent)
+            state, cost = draft.state, draft.cost
             audit = self.known.yardstick.measure(state.predictor, state.w, cost)
-            made = replace(made, certificate=certificate_json(certificate_from_audit(audit), self.snapshot))
-            return made, audit
+            draft = replace(draft, certificate=certificate_json(certificate_from_audit(audit), self.snapshot))
+            return draft, audit
         start, snapshot, cost = time.perf_counter(), self.snapshot, Cost()
         if self.tip.position == snapshot.at:  # all that is wanted is to know how good it is
             state = self.changes.parent
@@ -193,10 +193,10 @@ class NetworkTrials:
             state, audit = result.state, result.certificate.audit
             cost.backward_passes = result.cost.backward_passes - self.known.cost.backward_passes
         cost.seconds = time.perf_counter() - start
-        made = complete_draft(
+        draft = complete_draft(
             self.attempt, snapshot, "kprior", self.changes.dataset, state, cost, certificate_from_audit(audit)
         )
-        return made, audit
+        return draft, audit
 
     def candidate(self, method: str, visits: int, objection: str) -> Candidate:
         """What is noted of one that was tried."""
@@ -218,11 +218,11 @@ def predict_costs(snapshot: ModelSnapshot, known: Survey, idle: bool) -> dict[st
             if spec_at(session, snapshot.model_id, spec, version.position)["architecture"] == body
         ]
     tried = [Candidate(**found) for v in versions for found in (v.evaluation or {}).get("candidates", [])]
-    shares = [c.visits / max(1, c.budget) for c in tried if c.method == "kprior" and c.visits]
+    fractions = [c.visits / max(1, c.budget) for c in tried if c.method == "kprior" and c.visits]
     epochs = [c.visits / max(1, c.count) for c in tried if c.method == "retrain"]
     # of a training that had no rivals the version itself tells
     epochs += [epochs_of(version) for version in versions if version.method == "retrain"]
-    adaptation = 0.0 if idle else min(1.0, median(shares[:5])) if shares else DEFAULT_BUDGET_FRACTION
+    adaptation = 0.0 if idle else min(1.0, median(fractions[:5])) if fractions else DEFAULT_BUDGET_FRACTION
     return {
         "kprior": round(adaptation * known.budget),
         "warm": warm_visits(known.count) + known.count,

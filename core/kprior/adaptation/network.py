@@ -116,7 +116,7 @@ def descend_in_stages(
     spent, last = cost.backward_passes, survey.yardstick.before
     whole = max(size, survey.budget - spent)
 
-    def report(share: float) -> None:
+    def report(fraction: float) -> None:
         if progress is not None:
             visits = cost.backward_passes
             progress(min(1.0, (visits - spent) / whole), f"adapting: {visits} of at most {survey.budget} examples seen")

@@ -66,8 +66,8 @@ def adapt_wide(
         assert isinstance(curvature, Kronecker | Diagonal)
         curvature = type(curvature).zeros(predictor)
         if len(rows):
-            own, share = predictor.weigh(rows), count / len(rows)
-            weight = share if own is None else own * share
+            own, scale = predictor.weigh(rows), count / len(rows)
+            weight = scale if own is None else own * scale
             curvature.add_features(predictor, anchor.w, predictor.features(rows.x), weight)
     w = anchor.w
     if curvature is not None and anchor.exact:

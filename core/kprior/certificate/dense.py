@@ -106,12 +106,12 @@ def approach(state: State, data: Data, rounds: int, seed: int) -> tuple[State, C
     The gradient is that of all rows, the Hessian that of a sample: such a pass costs a part of one that certifies.
     """
     cost, predictor, regularizer = Cost(), state.predictor, state.regularizer
-    share = max(SAMPLE_FRACTION, SAMPLE_ROWS_PER_WEIGHT * predictor.size / state.count)
+    fraction = max(SAMPLE_FRACTION, SAMPLE_ROWS_PER_WEIGHT * predictor.size / state.count)
     shifts = shift_directions(predictor, regularizer.delta)
     w, before, value = state.w, state.w, math.inf
     with cost.timed():
-        while share <= 0.5 and cost.data_passes < rounds:
-            loss, sample = Loss(predictor, w), SampledHessian(predictor, w, share, seed)
+        while fraction <= 0.5 and cost.data_passes < rounds:
+            loss, sample = Loss(predictor, w), SampledHessian(predictor, w, fraction, seed)
             accumulate(data, Combined(loss, sample))
             check_count(state, loss.count)
             cost.backward_passes += loss.count

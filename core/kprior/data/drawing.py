@@ -140,11 +140,13 @@ class Minibatches:
     old ones would else come up too late to be learnt within a budget.
     """
 
-    def __init__(self, kept: RowStream, left: int, added: RowStream | None, new: int, size: int, share: float) -> None:
+    def __init__(
+        self, kept: RowStream, left: int, added: RowStream | None, new: int, size: int, min_added: float
+    ) -> None:
         """`left` rows are retained, `new` ones added."""
         self._kept, self._added = kept, added if new else None
         natural = new / max(1, left + new)
-        fresh = 0 if self._added is None else min(len(self._added), round(size * max(natural, share)))
+        fresh = 0 if self._added is None else min(len(self._added), round(size * max(natural, min_added)))
         self.kept = max(1, size - fresh) if len(kept) else 0
         """The first so many of each are retained rows."""
         self.added = fresh if self.kept else size

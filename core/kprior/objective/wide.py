@@ -159,7 +159,7 @@ def descent_reporter(progress: Progress) -> Callable[[int, float], None]:
         nonlocal furthest
         if math.isfinite(distance) and distance > 0:
             furthest = max(furthest, distance)
-            share = 1 - math.log(max(distance, 1.0) + 1e-9) / max(math.log(furthest), 1e-9) if furthest > 1 else 0.5
-            progress(min(0.95, max(0.0, share)), f"pass {passes} over all examples")
+            fraction = 1 - math.log(max(distance, 1.0) + 1e-9) / max(math.log(furthest), 1e-9) if furthest > 1 else 0.5
+            progress(min(0.95, max(0.0, fraction)), f"pass {passes} over all examples")
 
     return report

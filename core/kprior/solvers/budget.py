@@ -117,9 +117,9 @@ def descend_warm(
         loss = objective.predictor.family.loss(targets, objective.predictor.outputs_of_encoded(w, z, training=True))
         return (loss if weight is None else loss * weight).mean(), len(z)
 
-    def report(share: float) -> None:
+    def report(fraction: float) -> None:
         if progress is not None:
-            progress(share, f"warm descent: {share:.0%} of {steps * BATCH_SIZE} examples")
+            progress(fraction, f"warm descent: {fraction:.0%} of {steps * BATCH_SIZE} examples")
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(training.seed)  # dropout draws from the global generator
