@@ -14,7 +14,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import httpx
 
-from amend.config import find_key, find_url, on_this_machine
+from amend.config import find_key, find_url, is_loopback
 from amend.errors import UnreachableError
 from amend.operations import Operations
 from amend.sansio import Call, Flow, Outcome, Pages, Pause, Run, Step
@@ -164,7 +164,7 @@ def open_http(kind: Callable[..., T], url: str, key: str | None, transport: Any)
             # Preparing for TLS takes longer than most calls.
             verify=not url.startswith("http://"),
             # A proxy from the environment is for the world outside, not for this machine.
-            trust_env=not on_this_machine(url),
+            trust_env=not is_loopback(url),
         )
     except (httpx.InvalidURL, UnicodeEncodeError) as error:
         raise UnreachableError(f"cannot call {url}: {error}") from error

@@ -210,7 +210,7 @@ class Caller:
                 if pause is None or outcome.status_code not in RETRIED_STATUSES:
                     break
                 if outcome.status_code == HTTP_TOO_MANY:
-                    pause = max(pause, asked_pause(outcome))
+                    pause = max(pause, requested_pause(outcome))
             elif isinstance(outcome, httpx.ReadTimeout | httpx.UnsupportedProtocol):
                 # It is there and busy, or the address is wrong: asking again would not help.
                 raise UnreachableError(f"no answer from {self.url}: {outcome}") from outcome
@@ -236,7 +236,7 @@ class Caller:
             raise UnreachableError(message) from error
 
 
-def asked_pause(answer: httpx.Response) -> float:
+def requested_pause(answer: httpx.Response) -> float:
     """The seconds that an answer asks to wait before the next attempt."""
     given = answer.headers.get("Retry-After", "")
     return min(float(given), MAX_PAUSE) if given.isdecimal() else 0.0

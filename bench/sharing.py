@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from bench.turnaround import DIM, MANUAL_POLICY, filled
+from bench.turnaround import DIM, MANUAL_POLICY, create_filled_model
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.loss import Loss
 from core.ledger import passes
@@ -120,7 +120,7 @@ def run(rows: list[int], tasks: int, repeats: int, json: Path | None) -> None:
 
 def prepare(stack: Stack, client: httpx.Client, rows: int, repeats: int, console: Console) -> Bench:
     console.print(f"{rows:,} examples ...")
-    filled(client, f"rows-{rows}", rows, policy=MANUAL_POLICY)
+    create_filled_model(client, f"rows-{rows}", rows, policy=MANUAL_POLICY)
     return Bench(stack, f"rows-{rows}", rows, repeats)
 
 

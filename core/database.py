@@ -62,7 +62,7 @@ ByteOrder = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 """Text compared by its bytes: the same order everywhere, and a cheaper index."""
 
 
-def named(kind: type[StrEnum]) -> sa.Enum:
+def enum_column(kind: type[StrEnum]) -> sa.Enum:
     """A column of an enum's values, as text."""
     return sa.Enum(kind, native_enum=False, length=20, values_callable=lambda members: [m.value for m in members])
 
@@ -101,23 +101,23 @@ def rows_changed(session: Session, statement: sa.Update | sa.Delete) -> int:
     return int(result.rowcount)
 
 
-def insert_of(session: Session, table: type[Base]) -> sqlite.Insert | postgresql.Insert:
+def dialect_insert(session: Session, table: type[Base]) -> sqlite.Insert | postgresql.Insert:
     """An INSERT that can be told to do nothing where the row is there already, as plain SQL cannot."""
     if session.get_bind().dialect.name == "sqlite":
         return sqlite.insert(table)
     return postgresql.insert(table)
 
 
-def settle_early(session: Session) -> None:
+def release_locks_early(session: Session) -> None:
     """Have the session's transaction let go of its locks before it is on disk; it ends when it is."""
-    session.info["settle_early"] = True
+    session.info["release_locks_early"] = True
 
 
 class Database:
     """An engine with its two kinds of sessions."""
 
     def __init__(self, settings: Settings) -> None:
-        url = understood(settings.database)
+        url = parse_url(settings.database)
         self.sqlite = url.get_backend_name() == "sqlite"
         if not self.sqlite and not url.password:
             url = url.set(password=settings.database_password.get_secret_value() or None)
@@ -151,9 +151,9 @@ class Database:
             event.listen(self.engine, "begin", begin_sqlite)
             self._writing = self.engine.execution_options(writes=True)
         else:
-            event.listen(self.engine, "checkin", note_pause)
-            event.listen(self.engine, "checkout", ping_after_pause)
-            event.listen(self.engine, "handle_error", leave_standby, retval=True)
+            event.listen(self.engine, "checkin", note_idle_since)
+            event.listen(self.engine, "checkout", ping_if_idle)
+            event.listen(self.engine, "handle_error", drop_standby_connections, retval=True)
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -166,7 +166,7 @@ class Database:
         """One transaction: committed at the end, rolled back whole by any exception."""
         with translate_database_errors(), self._turn(), Session(self._writing) as session, session.begin():
             yield session
-            if session.info.get("settle_early") and not self.sqlite:
+            if session.info.get("release_locks_early") and not self.sqlite:
                 session.flush()
                 session.connection().exec_driver_sql(EARLY_COMMIT)
 
@@ -194,7 +194,7 @@ class Database:
         self.engine.dispose()
 
 
-def understood(text: str) -> sa.URL:
+def parse_url(text: str) -> sa.URL:
     """The URL of a database that we can use; Invalid in words for an operator, without the password."""
     try:
         url = sa.make_url(text)
@@ -225,11 +225,11 @@ def prepare_sqlite(connection: Any, _record: Any) -> None:
         connection.execute(f"PRAGMA {pragma}")
 
 
-def note_pause(_connection: Any, record: Any) -> None:
+def note_idle_since(_connection: Any, record: Any) -> None:
     record.info["idle_since"] = time.monotonic()
 
 
-def ping_after_pause(connection: Any, record: Any, _proxy: Any) -> None:
+def ping_if_idle(connection: Any, record: Any, _proxy: Any) -> None:
     """Make sure that a connection which lay idle is still there; the pool replaces it if not."""
     if time.monotonic() - record.info.get("idle_since", time.monotonic()) > PING_AFTER_SECONDS:
         try:
@@ -245,16 +245,16 @@ def begin_sqlite(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def leave_standby(context: sa.engine.ExceptionContext) -> sa.exc.OperationalError | None:
+def drop_standby_connections(context: sa.engine.ExceptionContext) -> sa.exc.OperationalError | None:
     """Leave a server that takes no writes any more, with all connections to it: another is in charge now."""
     error = context.original_exception
-    if not says_standby(error):
+    if not is_read_only_error(error):
         return None
     context.is_disconnect = True
     return sa.exc.OperationalError(context.statement, None, error)
 
 
-def says_standby(error: BaseException | None) -> bool:
+def is_read_only_error(error: BaseException | None) -> bool:
     """Whether PostgreSQL refuses to write, as after a failover."""
     return getattr(error, "sqlstate", None) == READ_ONLY_SQLSTATE
 

@@ -16,7 +16,7 @@ from cryptography.fernet import Fernet
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
-from core.database import insert_of, now
+from core.database import dialect_insert, now
 from core.errors import Conflict
 from core.tables.bookkeeping import Answer
 
@@ -54,7 +54,7 @@ def claim(session: Session, attempt: RepeatableRequest, age: timedelta) -> tuple
     older than `age` are not asked for any more.
     """
     session.execute(delete(Answer).where(Answer.digest == attempt.digest, Answer.created_at < now() - age))
-    claim = insert_of(session, Answer).values(
+    claim = dialect_insert(session, Answer).values(
         digest=attempt.digest, request=attempt.request, status=0, body=b"", created_at=now()
     )
     if session.execute(claim.on_conflict_do_nothing().returning(Answer.status)).first():

@@ -10,7 +10,7 @@ from core.database import Database, now
 from core.tables.bookkeeping import Mutex
 
 
-def take(database: Database, name: str, owner: str, seconds: float) -> bool:
+def acquire(database: Database, name: str, owner: str, seconds: float) -> bool:
     """Get or extend a mutex; False while another owner has it."""
     until = now() + timedelta(seconds=seconds)
     try:
@@ -27,7 +27,7 @@ def take(database: Database, name: str, owner: str, seconds: float) -> bool:
     return True
 
 
-def give_back(database: Database, name: str, owner: str) -> None:
+def release(database: Database, name: str, owner: str) -> None:
     """Give a mutex back before its time, if it is still the owner's."""
     with database.write() as session:
         mutex = session.get(Mutex, name, with_for_update=True)

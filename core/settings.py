@@ -173,7 +173,7 @@ class Settings(BaseSettings):
     @cached_property
     def secret(self) -> bytes:
         """The key of keyed hashes; without it no subject can be found again."""
-        return self.secret_key.get_secret_value().encode() or kept_secret(self.folder / "secret.key").encode()
+        return self.secret_key.get_secret_value().encode() or load_or_create_secret(self.folder / "secret.key").encode()
 
 
 def split_list(given: str) -> list[str]:
@@ -203,11 +203,11 @@ def from_environment() -> Settings:
 @lru_cache(maxsize=1)
 def warn_of_unknown() -> None:
     """Name variables that look like settings and are none: misspelt, one would go unnoticed."""
-    for problem in unknown(os.environ):
+    for problem in describe_unknown(os.environ):
         print(problem, file=sys.stderr)
 
 
-def unknown(given: Iterable[str]) -> list[str]:
+def describe_unknown(given: Iterable[str]) -> list[str]:
     """What is wrong with the names of some variables.
 
     >>> unknown(["AMEND_PORT", "AMEND_DATABSE_URL", "HOME"])
@@ -222,7 +222,7 @@ def unknown(given: Iterable[str]) -> list[str]:
     return found
 
 
-def kept_secret(path: Path) -> str:
+def load_or_create_secret(path: Path) -> str:
     """The secret in a file that only its owner can read; a new one if there is none."""
     new = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     try:

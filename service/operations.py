@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from core.database import now
 from core.errors import Unavailable
-from core.jobs.queries import last_sign_of_life
+from core.jobs.queries import last_heartbeat
 from core.tracking import publisher
 from core.versions import store_identity
 from service import metrics
@@ -80,7 +80,7 @@ def broker(context: Context) -> str:
 
 def worker(context: Context) -> str:
     with context.database.read() as session:
-        seen = last_sign_of_life(session)
+        seen = last_heartbeat(session)
     if seen is None:
         raise LookupError("no worker was ever seen")
     silent = now() - seen

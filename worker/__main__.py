@@ -45,7 +45,7 @@ def main() -> None:
         sys.exit(f"AMEND_QUEUES: there is no queue {min(unknown)!r}; there are {', '.join(known)}")
     alive = settings.folder / "worker.alive"
     signals.heartbeat_sent.connect(lambda **_: alive.touch(), weak=False)  # sent while the broker is listened to
-    signals.worker_ready.connect(begin_signs, weak=False)
+    signals.worker_ready.connect(start_heartbeats, weak=False)
     options = ["--loglevel", settings.log_level, "--concurrency", str(settings.worker_processes), "--without-gossip"]
     options += ["--without-mingle", "--queues", ",".join(queues), "--hostname", f"{os.getpid()}@%h"]
     if all(name.endswith("-gpu") for name in queues):
@@ -53,11 +53,11 @@ def main() -> None:
     app.worker_main(["worker", *options])
 
 
-def begin_signs(sender: Any, **_: Any) -> None:
-    threading.Thread(target=give_signs, args=(from_environment(), str(sender)), daemon=True).start()
+def start_heartbeats(sender: Any, **_: Any) -> None:
+    threading.Thread(target=send_heartbeats, args=(from_environment(), str(sender)), daemon=True).start()
 
 
-def give_signs(settings: Settings, name: str) -> None:
+def send_heartbeats(settings: Settings, name: str) -> None:
     """Tell the database that this worker lives, as long as it does."""
     # a child that is forked in the middle of a transaction would inherit its locks, and never get rid of them
     signing = threading.Lock()
@@ -68,7 +68,7 @@ def give_signs(settings: Settings, name: str) -> None:
             database = Database(settings.model_copy(update={"database_patience": HEARTBEAT_SECONDS}))
             try:
                 with database.write() as session:
-                    workers.give_sign(session, name)
+                    workers.record_heartbeat(session, name)
             finally:
                 database.close()
         pause.wait(HEARTBEAT_SECONDS)

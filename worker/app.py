@@ -122,5 +122,5 @@ def prepare_child(**_: Any) -> None:
 
 
 @signals.worker_shutting_down.connect
-def tell_children(**_: Any) -> None:
+def stop_children(**_: Any) -> None:
     stopping.value = 1

@@ -14,7 +14,7 @@ from core.kprior import State
 from core.tables.jobs import Job, JobKind
 from core.tables.models import Model
 from core.versions import history
-from core.versions.orphans import disown, put_noted, sweep
+from core.versions.orphans import disown, put_tracked, sweep
 from core.versions.store import Stored
 from worker.context import Context
 
@@ -66,7 +66,7 @@ class JobAttempt:
         """Write a state to the store. Its file is an orphan, and swept away some time later, unless a version claims
         it."""
         folder = history.folder_of(self.model_id)
-        return put_noted(self.context.database, self.context.store, folder, state.to_bytes(), self.owner)
+        return put_tracked(self.context.database, self.context.store, folder, state.to_bytes(), self.owner)
 
     def drop(self, stored: Stored) -> None:
         """Delete a file that no version will claim, and that may know a person who is being erased."""

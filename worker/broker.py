@@ -26,7 +26,7 @@ def main() -> None:
             path.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         sys.exit(f"AMEND_HOME: {error.filename} cannot be used ({error.strerror})")
-    if answers(place):
+    if is_served(place):
         sys.exit(f"A broker serves {place} already.")
     options = ["--port", "0", "--unixsocket", str(place), "--unixsocketperm", "700", "--dir", str(folder)]
     options += ["--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--daemonize", "no"]
@@ -34,7 +34,7 @@ def main() -> None:
     os.execv(program, [program, *options])
 
 
-def answers(path: Path) -> bool:
+def is_served(path: Path) -> bool:
     """Whether somebody listens there: a second broker would take the socket away from the first."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1)

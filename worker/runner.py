@@ -57,7 +57,7 @@ def run(context: Context, job_id: str) -> None:
         token = current_request.set(attempt.request_id)
         log.info("job started", job=job_id, kind=attempt.kind, model=attempt.model, attempt=attempt.number)
         try:
-            carry_out(context, attempt)
+            run_attempt(context, attempt)
         finally:
             current_request.reset(token)
     try:
@@ -66,7 +66,7 @@ def run(context: Context, job_id: str) -> None:
         log.warning("messages could not be sent yet", exc_info=error)
 
 
-def carry_out(context: Context, attempt: JobAttempt) -> None:
+def run_attempt(context: Context, attempt: JobAttempt) -> None:
     """Do the work of a job that is ours, and write how it ended unless the work did so itself."""
     try:
         extend = partial(leases.extend, context.database, attempt.job_id, attempt.owner, context.settings.lease_seconds)
@@ -100,7 +100,7 @@ def carry_out(context: Context, attempt: JobAttempt) -> None:
                     found[0].attempts -= 1  # nor is this
                 elif isinstance(error, Conflict):
                     max_attempts = 1  # another attempt would find the same
-                leases.give_up_attempt(session, found[0], explain(error), max_attempts, pause)
+                leases.fail_attempt(session, found[0], explain(error), max_attempts, pause)
                 follow_up(session, *found)
 
 

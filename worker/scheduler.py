@@ -85,7 +85,7 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
 
     def forget_workers() -> None:
         with database.write() as session:
-            workers.forget(session, now() - FORGET_AFTER)
+            workers.delete_silent(session, now() - FORGET_AFTER)
 
     def forget_answers() -> None:
         with database.write() as session:

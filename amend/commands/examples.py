@@ -233,7 +233,7 @@ def send_file(connection: Connection, answer: type[Sum], method: str, model: str
         client.last_answer = httpx.Response(200, content=msgspec.json.encode(total))
         return total
     except ApiError as error:
-        raise tell_row(error, file, sent) from None
+        raise locate_row(error, file, sent) from None
     except ValueError as error:
         fail(f"{file.name}: {error}" if file.name not in str(error) else str(error))
     except OSError as error:
@@ -252,7 +252,7 @@ def watch(file: ExampleFile) -> Iterator[Batch]:
             bar.update(task, completed=file.share)
 
 
-def tell_row(error: ApiError, file: ExampleFile, sent: int) -> ApiError:
+def locate_row(error: ApiError, file: ExampleFile, sent: int) -> ApiError:
     """The same error with the row of the file, and what is stored all the same."""
     detail = error.detail
     match error.errors:

@@ -47,7 +47,7 @@ def print_table(items: Sequence[T], columns: Columns[T]) -> None:
     cells = {name: [make_cell(value_of(item)) for item in items] for name, value_of in columns.items()}
     left_out = widths.narrow(cells, screen.width)
     table = Table(box=None, pad_edge=False, padding=(0, widths.GAP, 0, 0), header_style="bold")
-    for heading, width in widths.share(cells, screen.width).items():
+    for heading, width in widths.allot_widths(cells, screen.width).items():
         table.add_column(heading, overflow="fold", width=width)
     for row in zip(*cells.values(), strict=True):
         table.add_row(*row)

@@ -38,7 +38,7 @@ def narrow(cells: Cells, room: int) -> list[str]:
     return [name for name in names if name in left_out]
 
 
-def share(cells: Cells, room: int) -> dict[str, int | None]:
+def allot_widths(cells: Cells, room: int) -> dict[str, int | None]:
     """The width of each column; None: as it comes."""
     if not fits(cells, room):
         return dict.fromkeys(cells)

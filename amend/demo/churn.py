@@ -35,8 +35,8 @@ class Day:
 
     @property
     def title(self) -> str:
-        changes = spaced(customers.DAILY_JOINERS + customers.DAILY_LEAVERS)
-        return f"{changes} changes in a day to a model of {spaced(customers.COUNT)} customers"
+        changes = format_thousands(customers.DAILY_JOINERS + customers.DAILY_LEAVERS)
+        return f"{changes} changes in a day to a model of {format_thousands(customers.COUNT)} customers"
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -57,7 +57,7 @@ class ChurnTour(Steps):
     async def run(self) -> Day:
         """All steps; StepFailed if one fails."""
         count, new, gone = customers.COUNT, customers.DAILY_JOINERS, customers.DAILY_LEAVERS
-        with self.report_step(f"a table of {spaced(count)} customers: who leaves?"):
+        with self.report_step(f"a table of {format_thousands(count)} customers: who leaves?"):
             with self.screen.bars([NAME]) as [bar]:
                 trained = await self.train(bar)
             right = f"{percent(trained.metrics['accuracy'])} of the held-out ones are told right"
@@ -152,7 +152,7 @@ def describe_bound(version: Version) -> str:
     return f"{looked}, certified to be within {100 * version.certificate.relative:.2g} % of a full retrain"
 
 
-def spaced(number: int) -> str:
+def format_thousands(number: int) -> str:
     """
     >>> spaced(1_000_000)
     '1 000 000'

@@ -19,7 +19,7 @@ class CannotStart(Exception):
     """Why, in one line for the user."""
 
 
-def open_home(folder: Path) -> int:
+def lock_home(folder: Path) -> int:
     """Make the folder ours, until this process and its guard end; the lock.
 
     It can be written (else OSError), there is room in it, and no other supervisor uses it (else CannotStart).

@@ -16,7 +16,7 @@ from rich.text import Text
 from amend.commands import output
 from amend.commands.connection import fail
 from amend.up.authentication import USER
-from amend.up.home import CannotStart, open_home
+from amend.up.home import CannotStart, lock_home
 from amend.up.stack import Stack
 from amend.up.supervisor import Supervisor
 
@@ -32,7 +32,7 @@ def run(show: bool = False) -> int:
     begun = time.monotonic()
     home = Path(os.environ.get("AMEND_HOME") or "~/.amend").expanduser().absolute()
     try:
-        lock = open_home(home)
+        lock = lock_home(home)
         stack = Stack(home)
         supervisor = Supervisor(stack.stages, lock, say)
         for part in (stack.migrate, *supervisor.parts):

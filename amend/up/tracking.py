@@ -49,7 +49,7 @@ def main(place: str = "", port: str = "") -> None:
     if place:
         folder = Path(place)
         database = folder / "mlflow.db"
-        bring_up_to_date(database, cli)
+        migrate_database(database, cli)
         options = ["--host", LOOPBACK, "--port", port, "--workers", "1", "--backend-store-uri", url_of(database)]
         options += ["--artifacts-destination", (folder / "artifacts").as_uri()]
     cli(["server", *options])
@@ -75,7 +75,7 @@ def password() -> str:
     return read_setting("mlflow_password")
 
 
-def bring_up_to_date(database: Path, mlflow: Callable[..., object]) -> None:
+def migrate_database(database: Path, mlflow: Callable[..., object]) -> None:
     """See to it that there is a database, with the schema of this MLflow; ``mlflow``: its command."""
     mark, copy = database.with_suffix(".version"), database.with_name("unfinished.db")
     if database.exists() and mark.exists() and mark.read_text() == version("mlflow"):

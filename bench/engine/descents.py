@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bench.engine.clock import measured
+from bench.engine.clock import timed
 from bench.engine.network_tasks import NetworkTask
 from core.kprior import Cost, Examples, Predictor, Result, State, Training, train
 from core.kprior.model.regularizers import regularizer_of
@@ -67,7 +67,7 @@ class Trainings:
         """The network of these rows from this seed."""
         if (key, seed) not in self._made:
             training = Training(**{**self.training.__dict__, "seed": seed})
-            with measured() as spent:
+            with timed() as spent:
                 result = train(spec, rows.chunks(10_000), training=training)
             self._made[key, seed] = Trained(result, spent.cpu)
         return self._made[key, seed]
@@ -90,7 +90,7 @@ def warm_descent(
     predictor, w, cost = start.predictor, start.w, Cost()
     cpu = 0.0
     for rows, max_visits in zip(steps, visits, strict=True):
-        with measured() as spent:
+        with timed() as spent:
             if predictor.spec["architecture"] != spec["architecture"]:
                 predictor = Predictor(spec, seed)
                 predictor.encoder.load_state_dict(start.predictor.encoder.state_dict())

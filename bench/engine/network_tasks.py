@@ -90,11 +90,11 @@ class NetworkTask:
             gone = [c.key for task in tasks if isinstance(task, RemoveData) for c in task.data]
             stays = rows.take(~torch.isin(rows.key, torch.cat(gone))) if gone else rows
             come = [c for task in tasks if isinstance(task, AddData) for c in task.data]
-            rows = joined([stays, *come])
+            rows = join_examples([stays, *come])
             yield tasks, stays, rows
 
 
-def joined(parts: list[Examples]) -> Examples:
+def join_examples(parts: list[Examples]) -> Examples:
     """One `Examples` of several."""
     return Examples(*(torch.cat([getattr(part, name) for part in parts]) for name in ("key", "x", "y")))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from bench.engine.clock import measured
+from bench.engine.clock import timed
 from bench.engine.descents import Network, Trained, Trainings, cheapest_warm
 from bench.engine.network_tasks import Images, NetworkTask, images, network_tasks
 from bench.engine.tables import Report, Row, Target
@@ -89,7 +89,7 @@ def ours(task: NetworkTask, base: Trained, data: Images, seed: int) -> tuple[Net
     result, cpu, visits, forward = base.result, 0.0, [], 0
     for tasks, stays, _ in task.steps():
         training = Training(seed=seed)
-        with measured() as spent:
+        with timed() as spent:
             result = adapt(
                 result.state,
                 result.memory,
@@ -113,7 +113,7 @@ def by_memory(task: NetworkTask, base: State, seed: int) -> dict[str, tuple[Netw
     policy = MemoryPolicy(select=Select.CURVATURE, balance=True)
     out = {}
     for name, method in (("paper's mode", PAPER), ("replay", REPLAY)):
-        with measured() as spent:
+        with timed() as spent:
             chosen = reselect(base, stays.chunks(10_000), policy, seed)
             training = Training(seed=seed)
             found = adapt(chosen.state, chosen.memory, tasks, method=method, training=training, policy=policy)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from bench.engine.anchored import DEFAULT, TOLERANCE, weights
-from bench.engine.clock import measured
+from bench.engine.clock import timed
 from bench.engine.data import CHUNK, Array, Rows
 from bench.engine.refits import Refitter, distance, exact_optimum, first_tolerance
 from bench.engine.tables import Report, Row, Target, smallest
@@ -143,7 +143,7 @@ def compare(case: Case) -> Row:
     """One change, with all yardsticks."""
     base, times = train(case.spec, case.before), []
     for _ in range(REPEATS):
-        with measured() as spent:
+        with timed() as spent:
             found = adapt_and_certify(base, case)
         times.append(spent.cpu)
     predictor = found.state.predictor

@@ -11,9 +11,9 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from core.database import now, rows_changed
-from core.erasure.queries import is_doomed, open_parts
+from core.erasure.queries import must_be_purged, open_parts
 from core.erasure.receipt_text import Trace
-from core.jobs.queries import is_at_work
+from core.jobs.queries import has_unfinished
 from core.ledger.queries import batched
 from core.models.policy import duration, policy_of
 from core.tables.bookkeeping import OrphanFile
@@ -39,7 +39,7 @@ def purge_versions(session: Session, model: Model, part: Part) -> None:
     imports.drop(session, model.id)
     keep = policy_of(model).erasure.keep_superseded
     forget_figures(session, part)
-    found = session.scalars(select(Version).where(is_doomed(part), Version.state != VersionState.PURGED)).all()
+    found = session.scalars(select(Version).where(must_be_purged(part), Version.state != VersionState.PURGED)).all()
     if keep is None:
         for version in found:
             discard(session, version)
@@ -92,7 +92,7 @@ def has_removed_examples(session: Session, model: Model) -> bool:
 
 def select_unneeded(session: Session, model: Model) -> sa.ColumnElement[bool] | None:
     """Removed examples that nobody needs any more; None while a job may be reading them."""
-    if is_at_work(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
+    if has_unfinished(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
         return None
     numbers = [number for number in (model.champion, model.tip) if number]
     serving = select(func.min(Version.position)).where(Version.model_id == model.id, Version.number.in_(numbers))
@@ -132,7 +132,7 @@ def forget_figures(session: Session, part: Part) -> None:
     Also those that other versions have of weights which knew the person: whoever guesses the person's example could
     train on the guess, and see whether the figures come out the same.
     """
-    gone = set(session.scalars(select(Version.number).where(is_doomed(part))))
+    gone = set(session.scalars(select(Version.number).where(must_be_purged(part))))
     for version in session.scalars(select(Version).where(Version.model_id == part.model_id)):
         if version.number in gone:
             drop_figures(version)
@@ -173,7 +173,7 @@ def find_traces(
         query = select(func.count()).where(Example.model_id == part.model_id, Example.position.in_(some))
         rows += session.scalar(query) or 0
     about = (Example.model_id == part.model_id, Example.subject == subject, Example.position <= part.removed)
-    purged = session.scalars(select(Version.file).where(is_doomed(part), Version.state == VersionState.PURGED))
+    purged = session.scalars(select(Version.file).where(must_be_purged(part), Version.state == VersionState.PURGED))
     return {
         Trace.BY_POSITION.value: rows,
         Trace.BY_PERSON.value: session.scalar(select(func.count()).where(*about)) or 0,

@@ -201,20 +201,20 @@ def comparison_of(session: Session, version: Version) -> Comparison | None:
     return session.scalar(same.order_by(Comparison.id.desc()).limit(1))
 
 
-def is_doomed(part: Part) -> sa.ColumnElement[bool]:
+def must_be_purged(part: Part) -> sa.ColumnElement[bool]:
     """Versions that go: those that knew the person, and those made from them before one was shown to have forgotten."""
     return sa.and_(Version.model_id == part.model_id, may_know(part, Version))
 
 
 def count_purged(session: Session, part: Part) -> int:
     """How many versions had to go for the person; one that went for another person as well counts for both."""
-    return session.scalar(select(func.count()).where(is_doomed(part), Version.state == VersionState.PURGED)) or 0
+    return session.scalar(select(func.count()).where(must_be_purged(part), Version.state == VersionState.PURGED)) or 0
 
 
 def last_purge_date(session: Session, part: Part) -> str | None:
     """The date when the last version that knew the person is purged, if any is kept."""
     last = session.scalar(
-        select(func.max(Version.purge_at)).where(is_doomed(part), Version.state != VersionState.PURGED)
+        select(func.max(Version.purge_at)).where(must_be_purged(part), Version.state != VersionState.PURGED)
     )
     return utc_text(last) if last else None
 
@@ -222,7 +222,7 @@ def last_purge_date(session: Session, part: Part) -> str | None:
 def version_fates(session: Session, part: Part) -> VersionFates:
     """Which of the model's versions had to go for the person, and which stay and why."""
     found = versions_of(session, part.model_id)
-    gone = set(session.scalars(select(Version.number).where(is_doomed(part))))
+    gone = set(session.scalars(select(Version.number).where(must_be_purged(part))))
     purged = [v.number for v in found if v.number in gone and v.state is VersionState.PURGED]
     reasons: dict[Why, list[int]] = {}
     for version in found:

@@ -74,7 +74,7 @@ def write_statement(models: Sequence[ModelReport]) -> str:
     where = "1 model" if len(models) == 1 else f"{len(models)} models"
     were = "was" if count == 1 else "were"
     text = f"{examples} about this person {were} forgotten by {where} and deleted; {their} absence was verified."
-    if unbounded := sum(without_bound(model) for model in models):
+    if unbounded := sum(lacks_bound(model) for model in models):
         networks = (
             "1 of them is a network that was" if unbounded == 1 else f"{unbounded} of them are networks that were"
         )
@@ -84,7 +84,7 @@ def write_statement(models: Sequence[ModelReport]) -> str:
     return text
 
 
-def without_bound(model: ModelReport) -> bool:
+def lacks_bound(model: ModelReport) -> bool:
     """Whether a model was adapted without a bound on how near it is to a retrain."""
     adapted = model.outcome is not None and model.outcome.method is Method.ADAPTED
     return adapted and certificate_of(model).get("kind") != "bound"

@@ -85,7 +85,7 @@ def restrict(session: Session, erasure: Erasure, model: Model, held: bool) -> No
         states.receive_part(part, held)
 
 
-def take_in(session: Session, erasures: Sequence[Erasure]) -> set[str]:
+def include_new_examples(session: Session, erasures: Sequence[Erasure]) -> set[str]:
     """Take in what came about people while their erasures were open; the ids of those erasures.
 
     A caller's pipeline may not have heard of the request yet.
@@ -105,4 +105,4 @@ def restrict_held(database: Database) -> None:
         if session.scalar(select_held_with_examples().limit(1)) is None:
             return
     with database.write() as session:
-        take_in(session, session.scalars(select_held_with_examples()).all())
+        include_new_examples(session, session.scalars(select_held_with_examples()).all())

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from core.database import Database, now
 from core.erasure.purge import has_removed_examples
 from core.erasure.queries import open_parts
-from core.jobs.queries import is_at_work
+from core.jobs.queries import has_unfinished
 from core.jobs.schedule import Decision, enqueue_where
 from core.tables.erasures import OPEN, ErasureState, Part
 from core.tables.jobs import JobKind
@@ -41,7 +41,7 @@ def due_jobs(session: Session, model: Model, moment: datetime) -> list[tuple[Job
 def decide(session: Session, model: Model, moment: datetime) -> list[Decision]:
     """A job that erases is due if an erasure waits for one, removed examples can be deleted, or a kept version's time
     is over."""
-    if is_at_work(session, model.id, JobKind.ERASE):
+    if has_unfinished(session, model.id, JobKind.ERASE):
         return []
     over = select(Version.number).where(Version.model_id == model.id, Version.purge_at <= moment)
     if any(part.state is not ErasureState.FAILED for part, _ in open_parts(session, model.id)):

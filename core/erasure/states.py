@@ -22,7 +22,7 @@ from dateutil.relativedelta import relativedelta
 from sqlalchemy import exists, select, update
 from sqlalchemy.orm import Session
 
-from core.database import Database, insert_of, now, utc_text
+from core.database import Database, dialect_insert, now, utc_text
 from core.erasure import receipts, report
 from core.erasure.queries import events_of, find_open, last_event, open_parts, parts_of
 from core.erasure.receipt_text import write_statement
@@ -89,7 +89,7 @@ def move(row: Erasure | Part, state: ErasureState) -> None:
     row.state = state
 
 
-def note(session: Session, erasure: Erasure, kind: EventKind, by: str) -> None:
+def record_event(session: Session, erasure: Erasure, kind: EventKind, by: str) -> None:
     """Add to the trail what the holder of a key does, in the transaction that does it."""
     session.add(Event(erasure_id=erasure.id, kind=kind, by=by))
     session.flush()
@@ -100,7 +100,7 @@ def decide(session: Session, erasure: Erasure, kind: EventKind, by: str) -> None
     states, code, message = DECISIONS[kind]
     if erasure.state not in states:
         raise Conflict(code, message.format(erasure.state))
-    note(session, erasure, kind, by)
+    record_event(session, erasure, kind, by)
 
 
 def file(session: Session, filing: Filing, secret: bytes, by: str, request_id: str | None) -> Erasure:
@@ -121,7 +121,7 @@ def file(session: Session, filing: Filing, secret: bytes, by: str, request_id: s
             "state": HELD if filing.hold else RECEIVED,
         }
         # somebody else may just have begun it; as an error it would be in PostgreSQL's log, with the hash
-        session.execute(insert_of(session, Erasure).values(values).on_conflict_do_nothing())
+        session.execute(dialect_insert(session, Erasure).values(values).on_conflict_do_nothing())
         erasure = find_open(session, filing.subject)
         assert erasure is not None
     elif filing.received_at is not None and filing.received_at < erasure.received_at:
@@ -130,9 +130,9 @@ def file(session: Session, filing: Filing, secret: bytes, by: str, request_id: s
         # an extension counts if it was told within the first month, which began earlier than was known
         in_time = extended_at is not None and extended_at <= months_after(filing.received_at, 1)
         erasure.due_at = months_after(filing.received_at, 3 if in_time else 1)
-    note(session, erasure, EventKind.FILED, by)
+    record_event(session, erasure, EventKind.FILED, by)
     if begun and erasure.state is HELD:
-        note(session, erasure, EventKind.HELD, by)
+        record_event(session, erasure, EventKind.HELD, by)
     return erasure
 
 

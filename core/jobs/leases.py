@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from core.database import Database, now, rows_changed
 from core.errors import Conflict
-from core.jobs.queries import job_in
+from core.jobs.queries import find_in_state
 from core.jobs.queue import enqueue_message
 from core.tables.figures import JobError
 from core.tables.jobs import ENDED, Job, JobKind, JobState
@@ -54,7 +54,7 @@ def take(session: Session, job_id: str, owner: str, seconds: float, max_attempts
             job.error = job.error or {"code": "worker_lost", "detail": "The workers that ran it were lost."}
             end(job, JobState.FAILED, f"failed after {job.attempts} attempt{'s' * (job.attempts != 1)}")
             return found
-    elif job_in(session, model.id, job.kind, JobState.RUNNING) is not None:
+    elif find_in_state(session, model.id, job.kind, JobState.RUNNING) is not None:
         return None  # told again when that one ends
     tip = None if job.kind is JobKind.RETRAIN else tip_of(session, model)
     job.state, job.attempts, job.started_at = JobState.RUNNING, job.attempts + 1, job.started_at or now()
@@ -119,7 +119,7 @@ def release(session: Session, job: Job, message: str, pause: float = 0.0) -> Non
         enqueue_message(session, job)
 
 
-def give_up_attempt(session: Session, job: Job, error: JobError, max_attempts: int, pause: float) -> None:
+def fail_attempt(session: Session, job: Job, error: JobError, max_attempts: int, pause: float) -> None:
     """An attempt failed: another one after a pause, or the end of the job."""
     if job.attempts <= 0:
         release(session, job, f"interrupted: {error['detail']}", pause)

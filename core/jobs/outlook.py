@@ -23,7 +23,7 @@ class Outlook:
     """None also while nothing has changed since the last one."""
 
 
-def look_ahead(session: Session, model: Model, moment: datetime) -> Outlook:
+def find_outlook(session: Session, model: Model, moment: datetime) -> Outlook:
     """What is due next; before the first training, that alone. Nothing is while the model is held."""
     tip, policy = tip_of(session, model), policy_of(model)
     if model.held_at is not None or (tip is not None and model.train_count == 0):

@@ -61,7 +61,7 @@ def page_jobs(
     return [(job, name) for job, name in found]
 
 
-def job_in(session: Session, model_id: int, kind: JobKind, state: JobState) -> Job | None:
+def find_in_state(session: Session, model_id: int, kind: JobKind, state: JobState) -> Job | None:
     """The one job of a model and kind that waits, or that runs."""
     return session.scalar(select(Job).where(Job.model_id == model_id, Job.kind == kind, in_state(state)))
 
@@ -72,13 +72,13 @@ def last_job(session: Session, model_id: int, kind: JobKind) -> Job | None:
     return session.scalar(jobs.order_by(Job.created_at.desc()).limit(1))
 
 
-def is_at_work(session: Session, model_id: int, *kinds: JobKind) -> bool:
+def has_unfinished(session: Session, model_id: int, *kinds: JobKind) -> bool:
     """Whether a job of these kinds waits or runs."""
     jobs = select(Job.id).where(Job.model_id == model_id, Job.kind.in_(kinds), Job.state.in_(UNFINISHED))
     return session.scalar(jobs.limit(1)) is not None
 
 
-def jobs_at_work(session: Session, model_id: int) -> Sequence[Job]:
+def unfinished_jobs(session: Session, model_id: int) -> Sequence[Job]:
     """The jobs of a model that run or wait, in the order in which they were enqueued."""
     jobs = select(Job).where(Job.model_id == model_id, Job.state.in_(UNFINISHED))
     return session.scalars(jobs.order_by(Job.created_at)).all()
@@ -91,7 +91,7 @@ def is_blocked() -> ColumnElement[bool]:
     return exists().where(other.model_id == Job.model_id, other.kind == Job.kind, other.state == JobState.RUNNING)
 
 
-def abandoned_of_kind(session: Session, job: Job) -> Sequence[str]:
+def abandoned_jobs(session: Session, job: Job) -> Sequence[str]:
     """Ids of other jobs of the same model and kind whose workers are lost."""
     same = (Job.model_id == job.model_id, Job.kind == job.kind, Job.id != job.id)
     return session.scalars(select(Job.id).where(*same, Job.state == JobState.RUNNING, Job.lease_until < now())).all()
@@ -140,6 +140,6 @@ def count_messages_and_workers(session: Session, since: datetime) -> tuple[int, 
     return found[0], found[1]
 
 
-def last_sign_of_life(session: Session) -> datetime | None:
+def last_heartbeat(session: Session) -> datetime | None:
     """When any worker was last heard of."""
     return session.scalar(select(func.max(Worker.seen_at)))

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from core.jobs.queries import is_at_work, job_in
+from core.jobs.queries import find_in_state, has_unfinished
 from core.ledger.specs import spec_at
 from core.models.spec import GLM_KINDS
 from core.tables.jobs import Job, JobKind, JobState, Outbox
@@ -26,7 +26,7 @@ def enqueue(
     due_at: datetime | None = None,
 ) -> Job:
     """The queued job of this kind, up to the head: the one that waits already, or a new one."""
-    job = job_in(session, model.id, kind, JobState.QUEUED)
+    job = find_in_state(session, model.id, kind, JobState.QUEUED)
     if job is not None:
         job.to_position = model.head
         return job
@@ -58,7 +58,7 @@ def enqueue_message(session: Session, job: Job) -> None:
 
 def enqueue_next(session: Session, job: Job) -> None:
     """Have the workers told of the job that waited for this one to end, if there is any."""
-    following = job_in(session, job.model_id, job.kind, JobState.QUEUED)
+    following = find_in_state(session, job.model_id, job.kind, JobState.QUEUED)
     if following is not None:
         enqueue_message(session, following)
 
@@ -72,6 +72,6 @@ def enqueue_adaptation(session: Session, model: Model, request_id: str | None, e
     if model.held_at is not None and not even_held:
         return None
     trained = newest_number(session, model.id) > 0
-    if not trained and not is_at_work(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
+    if not trained and not has_unfinished(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
         return None
     return enqueue(session, model, JobKind.ADAPT, request_id).id

@@ -20,7 +20,7 @@ from core.database import Database, now, utc_text
 from core.errors import AmendError
 from core.jobs import outbox, queue
 from core.jobs.outbox import Send
-from core.jobs.queries import is_at_work, is_blocked, job_in, last_job
+from core.jobs.queries import find_in_state, has_unfinished, is_blocked, last_job
 from core.ledger.queries import batched, stored_at
 from core.models.policy import Policy, duration, policy_of
 from core.tables.erasures import Erasure, ErasureState, Part
@@ -134,7 +134,7 @@ def decide(session: Session, model: Model, moment: datetime) -> list[Decision]:
 
 def first_training_due(session: Session, model: Model, policy: Policy, moment: datetime) -> tuple[bool, str]:
     """Whether there is enough to begin with, and not more just coming: of rows that come in batches all are wanted."""
-    if is_at_work(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
+    if has_unfinished(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
         return False, "a job waits or runs already"
     enough, waiting = policy.adapt.after_changes, find_backlog(session, model, 0)
     if enough is None:
@@ -154,7 +154,7 @@ def adaptation_due(session: Session, model: Model, tip: Version, policy: Policy,
     """Whether enough changes wait, or one for long enough; counted from what a job is about to do or has failed to."""
     if model.head == tip.position:
         return False, "nothing has changed"
-    if job_in(session, model.id, JobKind.ADAPT, JobState.QUEUED) is not None:
+    if find_in_state(session, model.id, JobKind.ADAPT, JobState.QUEUED) is not None:
         return False, "a job waits already"
     waiting = find_backlog(session, model, tip.position)
     enough, every = policy.adapt.after_changes, policy.adapt.every
@@ -182,7 +182,7 @@ def find_backlog(session: Session, model: Model, since: int) -> Backlog:
     """What came after the tip's position and waits for the next adaptation, by what a running job is about to do and
     what the last one failed to."""
     waiting_from = None
-    running = job_in(session, model.id, JobKind.ADAPT, JobState.RUNNING)
+    running = find_in_state(session, model.id, JobKind.ADAPT, JobState.RUNNING)
     if running is not None:
         since = max(since, running.to_position)
     last = last_job(session, model.id, JobKind.ADAPT)

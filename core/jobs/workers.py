@@ -11,11 +11,11 @@ from core.database import now
 from core.tables.jobs import Worker
 
 
-def give_sign(session: Session, name: str) -> None:
+def record_heartbeat(session: Session, name: str) -> None:
     """Write that a worker lives."""
     session.merge(Worker(name=name, seen_at=now()))
 
 
-def forget(session: Session, before: datetime) -> None:
+def delete_silent(session: Session, before: datetime) -> None:
     """Strike off the list who has been silent since then."""
     session.execute(delete(Worker).where(Worker.seen_at < before))

@@ -34,12 +34,12 @@ def issue(
         place = ("expires_at",)
         raise Invalid.at(place, "key_invalid", "must be to come, and within a hundred years")
     text = f"amend_{secrets.token_hex(6)}_{secrets.token_urlsafe(32)}"
-    key, _ = enter(session, text, name, scopes, models)
+    key, _ = add(session, text, name, scopes, models)
     key.expires_at = expires_at
     return key, text
 
 
-def enter(session: Session, text: str, name: str, scopes: Sequence[Scope], models: list[str] | None) -> tuple[Key, str]:
+def add(session: Session, text: str, name: str, scopes: Sequence[Scope], models: list[str] | None) -> tuple[Key, str]:
     """Enter a key whose text is chosen already, as an operator may do for the first one."""
     found = KEY_PATTERN.fullmatch(text)
     if not found:
@@ -68,7 +68,7 @@ def check(session: Session, text: str) -> Key | None:
     return key
 
 
-def in_use(key: Key) -> bool:
+def is_valid(key: Key) -> bool:
     """Whether its holder may still do anything by it."""
     return key.revoked_at is None and not has_expired(key)
 
@@ -82,7 +82,7 @@ def is_stale(key: Key) -> bool:
     return key.last_used_at is None or now() - key.last_used_at > LAST_USED_PRECISION
 
 
-def note_use(session: Session, key_id: str) -> None:
+def record_use(session: Session, key_id: str) -> None:
     session.execute(update(Key).where(Key.id == key_id).values(last_used_at=now()))
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from core.database import now
-from core.keys.keyring import in_use
+from core.keys.keyring import is_valid
 from core.tables.keys import Key, SignIn
 
 LIFETIME = timedelta(hours=12)
@@ -28,11 +28,11 @@ def sign_in(session: Session, key_id: str) -> str:
     return token
 
 
-def key_behind(session: Session, token: str) -> Key | None:
+def find_key(session: Session, token: str) -> Key | None:
     """The key by which a browser is signed in; None if it is not, or not any more."""
     found = session.get(SignIn, digest(token))
     key = session.get(Key, found.key_id) if found is not None and found.until > now() else None
-    return key if key is not None and in_use(key) else None
+    return key if key is not None and is_valid(key) else None
 
 
 def sign_out(session: Session, token: str) -> None:

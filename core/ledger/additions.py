@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.database import Database, settle_early
+from core.database import Database, release_locks_early
 from core.errors import Conflict
 from core.ledger import bulk, positions, postgres
 from core.ledger.batch import Batch
@@ -110,7 +110,7 @@ def add_new(session: Session, model_id: int, holdout_fraction: float, batch: Bat
         return None
     first = last - len(batch) + 1
     bulk.insert(session, model_id, first, batch, holdout)
-    settle_early(session)  # the next writer of the model need not wait for the disk, too
+    release_locks_early(session)  # the next writer of the model need not wait for the disk, too
     return Added(len(batch), 0, first, last)
 
 

@@ -22,7 +22,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
-from core.database import says_standby
+from core.database import is_read_only_error
 from core.ledger.batch import Batch
 
 Parameters = Mapping[str, int | float | str | bytes | datetime | Sequence[int] | None]
@@ -238,7 +238,7 @@ def sqlalchemy_errors(connection: Connection) -> Iterator[None]:
     except dbapi.OperationalError as error:
         raise OperationalError("bulk path", None, error) from error
     except dbapi.InternalError as error:
-        if not says_standby(error):
+        if not is_read_only_error(error):
             raise
         connection.invalidate()
         raise OperationalError("bulk path", None, error) from error

@@ -56,7 +56,7 @@ def of_predictions(version: Version, target: Target) -> dict[str, Figure]:
 
 def quality(lineage: Lineage, name: str) -> Figure:
     """A metric of the model in service, of full retrains, and of the first version, by version."""
-    figure, axes = sheet(f"{lineage.model.name}: {name} on the holdout")
+    figure, axes = new_figure(f"{lineage.model.name}: {name} on the holdout")
     lines: dict[str, list[tuple[int, Any]]] = {
         "frozen": [(v.number, coarse((v.evaluation or {}).get("frozen", {})).get(name)) for v in lineage.line],
         "adapted": [(v.number, coarse(v.metrics).get(name)) for v in lineage.line],
@@ -101,7 +101,7 @@ def cost(lineage: Lineage) -> Figure:
 def reliability(version: Version, bins: Sequence[ReliabilityBin], kind: str) -> Figure:
     """How often the model is right when it says that it is sure; of numbers, how often they are within an interval."""
     what = "coverage" if kind == "number" else "reliability"
-    figure, axes = sheet(f"Version {version.number}: {what} on the holdout", (5.2, 5))
+    figure, axes = new_figure(f"Version {version.number}: {what} on the holdout", (5.2, 5))
     axes.plot([0, 1], [0, 1], "--", color="#8c8c8c", lw=1, label="perfectly calibrated")
     x, y = [b["confidence"] for b in bins], [b["accuracy"] for b in bins]
     largest = max(b["count"] for b in bins)
@@ -130,7 +130,7 @@ def confusion(version: Version, counts: list[list[int]], target: Target) -> Figu
     matrix = np.array(counts, float)
     fraction = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
     size = min(10.0, 3.5 + 0.35 * len(matrix))
-    figure, axes = sheet(f"Version {version.number}: confusion on the holdout", (size, size))
+    figure, axes = new_figure(f"Version {version.number}: confusion on the holdout", (size, size))
     axes.imshow(fraction, cmap="Blues" if version.kind is VersionKind.ADAPTED else "Oranges", vmin=0, vmax=1)
     axes.set(xlabel="predicted", ylabel="true")
     axes.grid(False)
@@ -150,7 +150,7 @@ def colour(version: Version) -> str:
     return COLOURS["adapted" if version.kind is VersionKind.ADAPTED else "retrained"]
 
 
-def sheet(title: str, size: tuple[float, float] = (8, 4.5)) -> tuple[Figure, Axes]:
+def new_figure(title: str, size: tuple[float, float] = (8, 4.5)) -> tuple[Figure, Axes]:
     figure, axes = sheets(title, 1, size)
     return figure, axes[0]
 

@@ -53,7 +53,7 @@ class EventHandler:
             descriptions.describe_model(lineage),
         )
         active = found is not None and found.lifecycle_stage == "active"
-        known = active and mlflow_client.is_ours(found.tags, lineage.model.id)
+        known = active and mlflow_client.may_be_used_for(found.tags, lineage.model.id)
         if known and found.tags.get(runs.NOTE) not in (None, description):
             self.client.set_experiment_tag(found.experiment_id, runs.NOTE, description)
 

@@ -62,7 +62,7 @@ class Holding:
     def __call__(self, at_once: bool = False) -> None:
         if not at_once and time.monotonic() < self.extended + MUTEX_SECONDS / 4:
             return
-        if not mutex.take(self.database, MUTEX, self.owner, MUTEX_SECONDS):
+        if not mutex.acquire(self.database, MUTEX, self.owner, MUTEX_SECONDS):
             raise LeaseLost
         self.extended = time.monotonic()
 
@@ -96,7 +96,7 @@ def publish(
     except LeaseLost:
         return published
     finally:
-        mutex.give_back(database, MUTEX, owner)
+        mutex.release(database, MUTEX, owner)
     return published
 
 

@@ -33,7 +33,7 @@ def purge(
     What is half-done then is done by calling again. Nobody publishes meanwhile, and afterwards nobody uploads them.
     """
     gone = Counter(versions=0, models=0, files=0)
-    with alone(database, f"{owner}, purging") as hold:
+    with without_publishers(database, f"{owner}, purging") as hold:
         lineage = Lineage.of(database, model_id)
         if lineage is None:
             raise NotFound("model_not_found", "There is no such model.")
@@ -43,12 +43,12 @@ def purge(
         # one that is not noted as told may have been uploaded by somebody who was killed before noting it
         published = any((version.mlflow or {}).get("version") or version.mlflow_folder for version in versions)
         if published or (url and (versions or lost)):
-            forget(database, url, hold, lineage, versions, lost, gone)
+            delete_weights(database, url, hold, lineage, versions, lost, gone)
     return dict(gone)
 
 
 @contextmanager
-def alone(database: Database, owner: str) -> Iterator[Holding]:
+def without_publishers(database: Database, owner: str) -> Iterator[Holding]:
     """Keep publishers away; Unavailable if one does not finish in time."""
     hold, end = Holding(database, owner), time.monotonic() + MUTEX_WAIT_SECONDS
     busy = Unavailable("mlflow_busy", "MLflow is being told something else; try again later.")
@@ -65,10 +65,10 @@ def alone(database: Database, owner: str) -> Iterator[Holding]:
     except LeaseLost:
         raise busy from None
     finally:
-        mutex.give_back(database, MUTEX, owner)
+        mutex.release(database, MUTEX, owner)
 
 
-def forget(
+def delete_weights(
     database: Database,
     url: str,
     hold: Holding,
@@ -85,7 +85,7 @@ def forget(
     try:
         client = mlflow_client.Client(url, hold)
         # first, so that loading by an alias works all the time; a version that somebody deleted by hand is no obstacle
-        mlflow_client.or_none(registry.set_aliases, client, lineage)
+        mlflow_client.none_if_missing(registry.set_aliases, client, lineage)
         for version in versions:
             gone.update(artifacts.delete(client, url, lineage.model, version.number))
             gone.update(artifacts.delete_noted(client, url, lineage.model, version))

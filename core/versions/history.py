@@ -75,7 +75,7 @@ def record(session: Session, model: Model, draft: VersionDraft, stored: Stored, 
         metrics=draft.metrics,
         evaluation=evaluation,
         certificate=draft.certificate,
-        cost=plain_cost(draft.cost),
+        cost=cost_json(draft.cost),
         sha256=stored.sha256,
         file=stored.file,
         job_id=job_id,
@@ -85,7 +85,7 @@ def record(session: Session, model: Model, draft: VersionDraft, stored: Stored, 
     return version
 
 
-def plain_cost(cost: Cost) -> dict[str, float]:
+def cost_json(cost: Cost) -> dict[str, float]:
     """What a version says of its cost."""
     return {"backward_passes": cost.backward_passes, "data_passes": cost.data_passes, "seconds": cost.seconds}
 

@@ -47,7 +47,7 @@ def check(spec: Spec, weights: Sequence[float], units: tuple[Sequence[float], Se
     return Imported(w, (mean, scale))
 
 
-def keep(session: Session, model: Model, imported: Imported) -> None:
+def store(session: Session, model: Model, imported: Imported) -> None:
     """Note weights that the next job makes a version of, in place of any before."""
     tensors = {"w": imported.w}
     if imported.units is not None:

@@ -16,7 +16,7 @@ from core.versions.store import Store, Stored
 log = structlog.get_logger("core")
 
 
-def put_noted(database: Database, store: Store, folder: str, data: bytes, owner: str) -> Stored:
+def put_tracked(database: Database, store: Store, folder: str, data: bytes, owner: str) -> Stored:
     """Store a version's file. Should its worker die before the version is recorded, the file is swept away."""
 
     def note_first(name: str) -> None:
@@ -26,7 +26,7 @@ def put_noted(database: Database, store: Store, folder: str, data: bytes, owner:
     return store.put(folder, data, before=note_first)
 
 
-def note(session: Session, path: str) -> None:
+def mark_orphan(session: Session, path: str) -> None:
     """Have a file swept away that belongs to nothing."""
     session.merge(OrphanFile(path=path))
 

@@ -36,7 +36,7 @@ def step_above(least: float) -> float:
     return next((step for step in steps if step >= least * (1 - 1e-9)), float(f"1e{power + 1}"))
 
 
-def on_grid(value: float, step: float) -> float:
+def round_to_step(value: float, step: float) -> float:
     """
     >>> on_grid(0.94251, 0.02), on_grid(12.3, 5.0)
     (0.94, 10.0)
@@ -75,10 +75,10 @@ def coarse(metrics: Mapping[str, float | None]) -> Mapping[str, float | None]:
             continue
         error = metrics.get(f"{name}{ERROR_SUFFIX}") or 0.0
         if name in ROW_AVERAGES:
-            found[name] = share = min(1.0, on_grid(value, 4 / rows))
+            found[name] = share = min(1.0, round_to_step(value, 4 / rows))
             near = math.sqrt(max(share * (1 - share), 1 / rows) / rows)  # what the rounded share makes of it
         else:
-            found[name] = on_grid(
+            found[name] = round_to_step(
                 value, step_above(max(2 * error / max(0.5, 1 - share_of_one), 2 * abs(value) / rows, SMALLEST_STEP))
             )
             near = step_above(max(error, SMALLEST_STEP))

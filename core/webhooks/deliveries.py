@@ -85,7 +85,7 @@ def send(database: Database, delivery_id: int, service_secret: bytes, private: b
         session.flush()
         session.expunge_all()
     outcome = attempt(webhook, delivery, service_secret, private)
-    note(database, delivery, outcome)
+    record_outcome(database, delivery, outcome)
     return outcome.good
 
 
@@ -113,7 +113,7 @@ def attempt(webhook: Webhook, delivery: Delivery, service_secret: bytes, private
     return Outcome(status, None if 200 <= status < 300 else f"answered {status}")
 
 
-def note(database: Database, sent: Delivery, outcome: Outcome) -> None:
+def record_outcome(database: Database, sent: Delivery, outcome: Outcome) -> None:
     """Note what came of an attempt, for the delivery and for its webhook."""
     with database.write() as session:
         delivery = session.get(Delivery, sent.id, with_for_update=True)

@@ -77,7 +77,7 @@ class Stream(httpcore.NetworkStream):
         return self.inner.get_extra_info(info)
 
 
-def look_up(host: str, port: int, deadline: float) -> list[str]:
+def resolve(host: str, port: int, deadline: float) -> list[str]:
     """The addresses that a name leads to, each once; in a thread of its own, since nothing else can be hung up on."""
     answers: Queue[list[str] | OSError] = Queue()
 
@@ -113,7 +113,7 @@ class Network(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        addresses = look_up(host, port, self.deadline)
+        addresses = resolve(host, port, self.deadline)
         # what is checked here is what is connected to: a name that leads elsewhere, too, leads nowhere else
         allowed = [a for a in addresses if self.private or is_public(ipaddress.ip_address(a.partition("%")[0]))]
         if not allowed:

@@ -32,7 +32,7 @@ from service.http.unit_of_work import UnitOfWork, Write
 from service.models.endpoints import Name
 from service.parsing.inputs import inputs_of
 from service.parsing.json_items import errors_of_one
-from service.threads import work_on
+from service.threads import run_for_body
 
 router = APIRouter(prefix="/v1/models/{name}/examples", tags=["Examples"], route_class=AuthenticatedRoute)
 
@@ -48,7 +48,7 @@ async def add_examples(request: Request, name: Name, caller: Ingester, context: 
     nothing of the batch is stored. Without a `split` the id decides, by its hash and the policy's holdout share.
     """
     kind, body = request.headers.get("content-type", ""), await request.body()
-    return await work_on(body, lambda: store(name, kind, body, caller, context, write))
+    return await run_for_body(body, lambda: store(name, kind, body, caller, context, write))
 
 
 def store(name: str, kind: str, body: bytes, caller: Caller, context: Context, write: UnitOfWork) -> Response:
@@ -165,7 +165,7 @@ async def replace_examples(
     def act(model: RecentModel) -> Response:
         return replace_in(name, model, read_body(model, context, kind, body), caller, write)
 
-    return await work_on(body, lambda: with_recent(name, caller, context, act))
+    return await run_for_body(body, lambda: with_recent(name, caller, context, act))
 
 
 @router.put(
@@ -191,7 +191,7 @@ async def replace_example(
         with errors_of_one(FIELD):
             return replace_in(name, model, read_body(model, context, kind, body, id), caller, write)
 
-    return await work_on(body, lambda: with_recent(name, caller, context, act))
+    return await run_for_body(body, lambda: with_recent(name, caller, context, act))
 
 
 def replace_in(name: str, recent: RecentModel, batch: Batch, caller: Caller, write: UnitOfWork) -> Response:

@@ -134,7 +134,7 @@ def decode_or_refuse(
         message, _, path = str(error).partition(" - at ")
         path_in_item = parse_path(path.strip("`"))
         field = path_in_item[-1] if path_in_item else None
-        description = messages[field] if isinstance(field, str) and field in messages else in_words(message)
+        description = messages[field] if isinstance(field, str) and field in messages else translate_message(message)
         if field == "weight" and "x" not in path_in_item:
             code, description = weights.ERROR_CODE, weights.ERROR_MESSAGE
         raise Invalid.at((*location, *path_in_item), code, description) from None
@@ -153,7 +153,7 @@ TYPES = {
 }
 
 
-def in_words(message: str) -> str:
+def translate_message(message: str) -> str:
     """What msgspec says, in words of ours.
 
     >>> in_words("Expected `bool | float | null`, got `str`"), in_words("Object missing required field `y`")

@@ -193,7 +193,7 @@ def identify(context: Context, text: str) -> tuple[Caller, bool]:
 
 def note_use(context: Context, key_id: str) -> None:
     with suppress(Unavailable), context.database.write() as session:
-        keyring.note_use(session, key_id)
+        keyring.record_use(session, key_id)
 
 
 Reader = Annotated[Caller, require_scope(Scope.READ)]

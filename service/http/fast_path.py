@@ -24,7 +24,7 @@ from service.http.auth import Caller, find_recent
 from service.http.middleware import limit_body
 from service.http.unit_of_work import UnitOfWork
 from service.predictions.predict import predict
-from service.threads import work_on
+from service.threads import run_for_body
 
 PATH = re.compile(r"/v1/models/([a-z0-9_-]{1,63})/(predictions|examples)")
 
@@ -53,7 +53,9 @@ async def examples(request: FastRequest) -> tuple[int, bytes]:
     context: Context = request.app.state.context
     kind = request.headers.get(b"content-type", b"").decode("latin-1")
     write = UnitOfWork(context, request.request_id, None, b"")
-    made = await work_on(request.body, lambda: store(request.name, kind, request.body, request.caller, context, write))
+    made = await run_for_body(
+        request.body, lambda: store(request.name, kind, request.body, request.caller, context, write)
+    )
     return made.status_code, bytes(made.body)
 
 

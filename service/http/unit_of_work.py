@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from core import idempotency
-from core.database import settle_early
+from core.database import release_locks_early
 from core.errors import Invalid
 from core.idempotency import RepeatableRequest
 from service.context import Context, context_of
@@ -36,7 +36,7 @@ class UnitOfWork:
         age = timedelta(hours=self.context.settings.idempotency_hours)
         with self.context.database.write() as session:
             if request and (first := idempotency.claim(session, request, age)):
-                settle_early(session)  # what is repeated may not be on disk yet: this waits for it
+                release_locks_early(session)  # what is repeated may not be on disk yet: this waits for it
                 return Response(first[1], first[0], {"Idempotent-Replayed": "true"}, "application/json")
             made = act(session)
             body = made if isinstance(made, bytes) else made.model_dump_json().encode()
@@ -48,7 +48,7 @@ class UnitOfWork:
         return Response(body, status, media_type="application/json")
 
 
-async def give_unit_of_work(
+async def get_unit_of_work(
     request: Request,
     idempotency_key: Annotated[
         str | None,
@@ -64,4 +64,4 @@ async def give_unit_of_work(
     return UnitOfWork(context_of(request), request.state.request_id, idempotency_key, fingerprint)
 
 
-Write = Annotated[UnitOfWork, Depends(give_unit_of_work)]
+Write = Annotated[UnitOfWork, Depends(get_unit_of_work)]

@@ -36,7 +36,7 @@ from service.open_inference.schemas import (
 )
 from service.predictions.predict import assess, check, predict_means
 from service.predictions.version_cache import CachedVersion
-from service.threads import work_on
+from service.threads import run_for_body
 from service.versions.downloads import Number
 
 health = APIRouter(prefix="/v2/health", tags=["Open Inference Protocol"], route_class=CheckedRoute)
@@ -162,7 +162,7 @@ async def infer_with(
     body = await request.body()
     loaded: CachedVersion = await request.app.state.champions.get(name, n, caller)
     max_batch = context.settings.max_batch
-    return await work_on(body, lambda: answer(name, loaded, body, head_bytes, max_batch))
+    return await run_for_body(body, lambda: answer(name, loaded, body, head_bytes, max_batch))
 
 
 def answer(name: str, loaded: CachedVersion, body: bytes, head_bytes: str | None, max_batch: int) -> Response:

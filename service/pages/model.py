@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from core.database import now
 from core.errors import AmendError, NotFound
-from core.jobs.outlook import Outlook, look_ahead
+from core.jobs.outlook import Outlook, find_outlook
 from core.keys.queries import names_of
 from core.kprior import State
 from core.kprior.model.spec import Spec
@@ -101,7 +101,7 @@ def read_page(context: Context, caller: Caller, name: str, older: Mapping[str, s
         first = first_promotion(session, model.id)
         names = names_of(session, {row.by for row in found}) if Scope.ADMIN in caller.scopes else {}
         changes = page_changes(session, model, model.head + 1, ROWS_PER_LIST)
-        outlook = look_ahead(session, model, now())
+        outlook = find_outlook(session, model, now())
         spec = spec_at(session, model.id, model.spec, champion.position) if champion else lineage.spec
     metric = main_metric(champion.metrics) if champion else None
     return ModelPage(
@@ -117,7 +117,7 @@ def read_page(context: Context, caller: Caller, name: str, older: Mapping[str, s
         page_of(shown, ROWS_PER_LIST, lambda version: version, lambda version: version.number),
         page_of(found, ROWS_PER_LIST, lambda row: explain(row, row.id == first, lineage, names), lambda line: line.id),
         changes,
-        look_into_memory(context, champion) if champion else None,
+        load_memory_summary(context, champion) if champion else None,
     )
 
 
@@ -156,7 +156,7 @@ def explain(promotion: Promotion, first: bool, lineage: Lineage, names: Mapping[
     return PromotionLine(promotion, named, why)
 
 
-def look_into_memory(context: Context, champion: Version) -> MemorySummary | None:
+def load_memory_summary(context: Context, champion: Version) -> MemorySummary | None:
     """What the champion remembers; None while its file is not to be had."""
     found = context.memories.get(champion.sha256)
     if found is None:

@@ -64,7 +64,7 @@ def cookie_of(request: Request) -> str:
 def find_visitor(context: Context, token: str) -> Visitor | None:
     """Who is signed in with a token."""
     with context.database.read() as session:
-        key = sign_ins.key_behind(session, token)
+        key = sign_ins.find_key(session, token)
         if key is None:
             return None
         stale = keyring.is_stale(key)
@@ -147,7 +147,7 @@ def open_session(context: Context, key: str, old: str) -> str:
         raise Forbidden("scope_missing", NO_PAGES)
     with context.database.write() as session:
         if stale:
-            keyring.note_use(session, caller.key_id)
+            keyring.record_use(session, caller.key_id)
         sign_ins.sign_out(session, old)
         return sign_ins.sign_in(session, caller.key_id)
 

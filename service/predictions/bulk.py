@@ -27,7 +27,7 @@ from service.parsing import columns
 from service.parsing.targets import Targets
 from service.predictions.predict import require_posterior
 from service.predictions.version_cache import CachedVersion
-from service.threads import work_on
+from service.threads import run_for_body
 
 router = APIRouter(prefix="/v1/models/{name}/predictions/bulk", tags=["Predictions"], route_class=AuthenticatedRoute)
 
@@ -74,7 +74,7 @@ async def predict_table(
             require_posterior(loaded)
         return ids, x
 
-    ids, x = await work_on(body, read)
+    ids, x = await run_for_body(body, read)
     about = {"model": name, "version": str(loaded.model.number)}
     none = np.empty((0, loaded.model.outputs))
     unsure = Uncertainty(none, none, none) if uncertainty else None

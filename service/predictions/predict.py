@@ -23,7 +23,7 @@ from service.examples.reader import batch_too_large
 from service.http.auth import Caller
 from service.parsing import json_items
 from service.predictions.version_cache import CachedVersion, VersionCache
-from service.threads import work_on
+from service.threads import run_for_body
 
 FIELD = "inputs"
 MAX_INLINE_SIZE = 200_000
@@ -67,7 +67,7 @@ async def predict(body: bytes, name: str, caller: Caller, context: Context, cham
     loaded = await champions.get(name, version, caller)
     max_batch = context.settings.max_batch
     if len(body) > MAX_INLINE_SIZE:
-        return await work_on(body, lambda: predict_with(name, loaded, read(loaded, body, max_batch), unsure))
+        return await run_for_body(body, lambda: predict_with(name, loaded, read(loaded, body, max_batch), unsure))
     x = read(loaded, body, max_batch)
     slow = unsure and loaded.model.assessing_work(len(x)) > MAX_INLINE_MULTIPLICATIONS
     if slow or x.size + len(x) * loaded.model.outputs > MAX_INLINE_SIZE:

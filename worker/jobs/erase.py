@@ -112,7 +112,7 @@ def purge(attempt: JobAttempt, verified: set[str]) -> list[str]:
     with attempt.write() as (session, _job, model):
         still = set(find_strays(session, attempt.context.store, history.folder_of(model.id))) if lost else set()
         for name in still.intersection(lost):  # after what MLflow has of them: it is the files that tell
-            orphans.note(session, name)
+            orphans.mark_orphan(session, name)
         for part, _ in still_verified(session, model, verified):
             noted = report.read(part)
             so_far = noted.deleted or Deleted()
@@ -172,7 +172,7 @@ def complete(attempt: JobAttempt, verified: set[str], done: list[str]) -> None:
     with database.write() as session:  # without the model's lock: it may take those of several, in their order
         # what came meanwhile, in any model, goes the same way before the receipt says that all is gone
         ours = [erasure for _, erasure in open_parts(session, attempt.model_id) if erasure.id in verified]
-        verified = verified - requests.take_in(session, ours)
+        verified = verified - requests.include_new_examples(session, ours)
     cleanup = vacuum_now(database)
     with attempt.write() as (session, job, model):
         receipts.require_all(session, store)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from core.jobs.queries import abandoned_of_kind
+from core.jobs.queries import abandoned_jobs
 from core.tables.figures import JobError
 from core.tables.jobs import ENDED, Job, JobState
 from worker.attempt import JobAttempt
@@ -20,7 +20,7 @@ def run_nested(attempt: JobAttempt, job_id: str, phrase: str) -> JobError | None
         with attempt.context.database.read() as session:
             wanted = session.get(Job, job_id)
             # nobody else may be there to end a job whose worker is lost, and ours cannot begin before
-            blocking = abandoned_of_kind(session, wanted) if wanted is not None else []
+            blocking = abandoned_jobs(session, wanted) if wanted is not None else []
         for id_ in (*blocking, job_id):
             attempt.run(attempt.context, id_)
         with attempt.context.database.read() as session:

@@ -103,9 +103,9 @@ def compare_with(snapshot: ModelSnapshot, adapted: Version, current: State, draf
         "disagreement": pair.disagreement,
         "disagreement_se": pair.errors.get("disagreement"),
         "weight_distance": weight_distance(current, draft.state),
-        "cost": {"adapted": adapted.cost, "retrained": history.plain_cost(draft.cost)},
+        "cost": {"adapted": adapted.cost, "retrained": history.cost_json(draft.cost)},
         "speedup": draft.cost.seconds / max(adapted.cost["seconds"], 1e-9),
-        "worse": None if worse is None else in_words(worse, ours, theirs, pair.errors),
+        "worse": None if worse is None else describe_worse(worse, ours, theirs, pair.errors),
     }
     for name in SIDES:
         if name in ours and name in theirs:
@@ -115,7 +115,7 @@ def compare_with(snapshot: ModelSnapshot, adapted: Version, current: State, draf
     return figures
 
 
-def in_words(name: str, ours: dict[str, float], theirs: dict[str, float], errors: dict[str, float]) -> str:
+def describe_worse(name: str, ours: dict[str, float], theirs: dict[str, float], errors: dict[str, float]) -> str:
     """A figure in which the retrained version is the worse one."""
     if name not in theirs:
         return f"{name} beyond all numbers against {ours[name]:.4g}"

@@ -88,12 +88,12 @@ def adapt_tip(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tup
         state, cost, certificate = certify_version(attempt, snapshot, result, cost)
     cost = replace(cost, seconds=time.perf_counter() - start)
     draft = complete_draft(attempt, snapshot, "kprior", changes.dataset, state, cost, certificate)
-    if certificate is None and worse(snapshot, parent, draft):
+    if certificate is None and is_worse(snapshot, parent, draft):
         return draft, "the adapted model did worse on the holdout than the version before"
     return draft, "" if is_sufficient(snapshot, certificate) else "the bound stayed above the tolerance"
 
 
-def worse(snapshot: ModelSnapshot, parent: State, draft: VersionDraft) -> bool:
+def is_worse(snapshot: ModelSnapshot, parent: State, draft: VersionDraft) -> bool:
     """Whether a version without a bound lost more on the holdout than chance would have it: nothing done is better."""
     # of a parent that followed a change of columns, classes or loss: what it says with what it does not know yet
     before = evaluate([parent], snapshot.holdout)[0].metrics

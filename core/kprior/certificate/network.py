@@ -17,7 +17,7 @@ from core.kprior.data.examples import Examples
 from core.kprior.model.families import classes_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.objective.forgetting import forgetting_levels, percentiles, uninformed_loss
-from core.kprior.passes.row_losses import audit_rows, share_of
+from core.kprior.passes.row_losses import audit_rows, fraction_true
 
 MAX_AUC_GAP = 0.1
 """How far the AUC of telling removed rows from unseen ones may be from that of a model that never saw them."""
@@ -158,7 +158,7 @@ class Judgement:
             without = lost[classes_of(removed.y).cpu()]
             percentile = torch.where(without, torch.ones_like(percentile), percentile)
             rest = gone.right[~without]
-            hits = share_of(rest) * len(rest) / len(removed)
+            hits = fraction_true(rest) * len(rest) / len(removed)
         level = forgetting_levels(percentile, mine if known is None else known)
         level = torch.where(without, level.clamp(min=MIN_GONE_CLASS_LOSS), level)
         uninformed = uninformed_loss(predictor.family, unseen.y)

@@ -189,13 +189,13 @@ def refine(
             # the step went too far: most of the way back
             state, memory = replace(best.state, w=best.state.w + (state.w - best.state.w) / 8), best.memory
             continue
-        best, sure = measured, closest(measured, sure)
+        best, sure = measured, smaller_bound(measured, sure)
         refined, there = measured.refined, measured.refined_certificate
         if refined is None or there is None:
             return ended(sure, passes, cost)
         if there.meets(tolerance) or passes == rounds:
             last = Measurement(there, refined, measured.memory, None, None, cost)
-            return last if there.meets(tolerance) else ended(closest(last, sure), passes, cost)
+            return last if there.meets(tolerance) else ended(smaller_bound(last, sure), passes, cost)
         state, memory = refined, measured.memory
         few = min(MAX_GRADIENT_PASSES, rounds - passes - 1)
         if few > 0 and not forced:
@@ -209,7 +209,7 @@ def refine(
     return ended(sure, passes, cost)
 
 
-def closest(last: Measurement, before: Measurement | None) -> Measurement:
+def smaller_bound(last: Measurement, before: Measurement | None) -> Measurement:
     """That of the smaller bound, which a lower objective need not have far from the retrain; the last, if none has."""
     found = [last] if before is None else [last, before]
     return min(found, key=lambda each: math.inf if each.certificate.bound is None else each.certificate.bound)

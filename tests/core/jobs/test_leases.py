@@ -184,7 +184,7 @@ def test_a_cancelled_job_is_neither_extended_nor_written_nor_begun_again(
 
 def fail(database: Database, job: str) -> None:
     error = {"code": "solver_failed", "detail": "too steep"}
-    written_by(database, job, OWNER, lambda s, j, _: leases.give_up_attempt(s, j, error, MOST, pause=0.0))
+    written_by(database, job, OWNER, lambda s, j, _: leases.fail_attempt(s, j, error, MOST, pause=0.0))
 
 
 def test_a_job_fails_after_its_attempts_and_says_why(database: Database, job: str) -> None:
@@ -223,7 +223,7 @@ def test_workers_that_are_lost_count_as_attempts(database: Database, job: str) -
 
 def test_between_attempts_a_job_rests(database: Database, job: str) -> None:
     take(database, job)
-    written_by(database, job, OWNER, lambda s, j, _: leases.give_up_attempt(s, j, {"code": "", "detail": ""}, MOST, 60))
+    written_by(database, job, OWNER, lambda s, j, _: leases.fail_attempt(s, j, {"code": "", "detail": ""}, MOST, 60))
     assert not take(database, job, OTHER)
     expire(database, job)
     assert take(database, job, OTHER)

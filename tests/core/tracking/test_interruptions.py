@@ -214,10 +214,10 @@ def test_a_refused_entry_keeps_nobody_waiting(
 
 def test_one_process_at_a_time_publishes(new_tracked: NewTrackedModel, server: str) -> None:
     tracked = trained(new_tracked)
-    assert mutex.take(tracked.database, publisher.MUTEX, "somebody else", 60)
+    assert mutex.acquire(tracked.database, publisher.MUTEX, "somebody else", 60)
     assert tracked.publish(server) == 0
     assert tracked.entries != []
-    mutex.give_back(tracked.database, publisher.MUTEX, "somebody else")
+    mutex.release(tracked.database, publisher.MUTEX, "somebody else")
     assert tracked.publish(server) > 0
-    assert mutex.take(tracked.database, publisher.MUTEX, "somebody else", 60)
-    mutex.give_back(tracked.database, publisher.MUTEX, "somebody else")
+    assert mutex.acquire(tracked.database, publisher.MUTEX, "somebody else", 60)
+    mutex.release(tracked.database, publisher.MUTEX, "somebody else")

@@ -282,12 +282,12 @@ def test_it_waits_for_a_publisher_but_not_for_ever(
     tracked = trained(new_tracked)
     monkeypatch.setattr(purging, "MUTEX_WAIT_SECONDS", 0.2)
     monkeypatch.setattr(purging, "POLL_SECONDS", 0.05)
-    assert mutex.take(tracked.database, publisher.MUTEX, "tests", 60)
+    assert mutex.acquire(tracked.database, publisher.MUTEX, "tests", 60)
     with pytest.raises(Unavailable) as refused:
         purged(tracked, server.url, 1)
     assert refused.value.code == "mlflow_busy"
-    assert not mutex.take(tracked.database, publisher.MUTEX, "somebody else", 60), "the publisher keeps its lease"
-    mutex.give_back(tracked.database, publisher.MUTEX, "tests")
+    assert not mutex.acquire(tracked.database, publisher.MUTEX, "somebody else", 60), "the publisher keeps its lease"
+    mutex.release(tracked.database, publisher.MUTEX, "tests")
     assert purged(tracked, server.url, 1) == NOTHING
 
 

@@ -32,7 +32,7 @@ from core.tracking.charts import of_predictions
 from core.versions import scores
 from core.versions.evaluation import BINS, MAX_CLASSES, Mean, evaluate
 from core.versions.privacy_rounding import coarse
-from core.versions.scores import area_under_curve, explained
+from core.versions.scores import area_under_curve, explained_variance
 
 TARGETS = {
     "binary": {"kind": "binary"},
@@ -239,7 +239,7 @@ def test_figures_are_there_for_one_class_alone_and_for_ties() -> None:
     assert area_under_curve(np.array([0.1, 0.9]), np.array([True, True])) == {}
     tied = area_under_curve(np.array([0.5, 0.5, 0.5, 0.9]), np.array([True, False, False, True]))
     assert tied["auc"] == roc_auc_score([1, 0, 0, 1], [0.5, 0.5, 0.5, 0.9])
-    assert explained(np.array([1.0, 2.0]), np.array([3.0, 3.0]), np.ones(2)) == {
+    assert explained_variance(np.array([1.0, 2.0]), np.array([3.0, 3.0]), np.ones(2)) == {
         "baseline_rmse": 0.0,
         "baseline_rmse_se": 0.0,
     }
