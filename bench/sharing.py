@@ -65,9 +65,19 @@ class Bench:
         return Pass(self.rows, where, first[0], wall, cpu)
 
     def run_pass(self, processes: Callable[[], list[int]]) -> tuple[float, float]:
-        ours = (self.context, "", "", JobKind.ADAPT, 1, self.model_id, "", "", None, lambda context, job_id: None)
+        attempt = JobAttempt(
+            context=self.context,
+            job_id="",
+            owner="",
+            kind=JobKind.ADAPT,
+            number=1,
+            model_id=self.model_id,
+            model="",
+            request_id=None,
+            run=lambda context, job_id: None,
+        )
         data = passes.read_in_force(self.stack.database, self.model_id, self.spec, self.head)
-        reading = Reading(JobAttempt(*ours), data, lambda share, phrase: None, "")
+        reading = Reading(attempt, data, attempt.progress, "")
         predictor = Predictor(self.spec)
         before = time.process_time() + sum(map(cpu_seconds, processes())), time.perf_counter()
         reading.accumulate(Loss(predictor, predictor.initial_weights(), with_hessian=True))

@@ -1,4 +1,4 @@
-"""The Celery application of the workers: how they take what is sent over the broker, and what they do then."""
+"""The Celery application of the workers, and its two tasks: run a job, publish to MLflow."""
 
 from __future__ import annotations
 
@@ -28,17 +28,20 @@ PUBLISH_SECONDS = 10.0
 BROKER_TIMEOUT_SECONDS = 5.0
 
 stopping = RawValue("b", 0)
-"""1 once the worker was told to stop; written in its main process and seen in its children. A process that is killed
-while it holds an Event's lock would block all the others."""
+"""1 once the worker was told to stop; set in its main process and read in its children. Not an Event: a process that is
+killed while it holds the Event's lock would block all the others."""
 
 
 class Channel(transport.Channel):
-    """The broker may go while jobs run. Kombu's own channel then looks for the address of a connection that is gone,
-    and the worker takes no job any more, and ends with those that it has."""
+    """A channel that survives the loss of the broker while jobs run.
+
+    Kombu's own channel looks up the address of the lost connection then; the worker takes no more jobs, and ends with
+    those that it has.
+    """
 
     def _connparams(self, asynchronous: bool = False) -> Any:
         if self.connection.client is None:
-            raise BrokerGone  # which whoever closes a channel expects
+            raise BrokerGone  # expected by the callers that close a channel
         return super()._connparams(asynchronous)  # type: ignore[no-untyped-call]
 
 
@@ -46,7 +49,7 @@ transport.Transport.Channel = Channel
 
 
 def make(settings: Settings) -> Celery:
-    """A Celery application that loses no message and holds none back from an idle worker."""
+    """A Celery application that loses no message and withholds none from an idle worker."""
     app = Celery("amend", broker=settings.broker)
     app.conf.update(
         task_serializer="json",
@@ -78,7 +81,7 @@ app = make(from_environment())
 
 @lru_cache(maxsize=1)
 def context() -> Context:
-    """Of this process: first asked for in a child, after the fork."""
+    """The context of this process: created on first use, in a child after the fork."""
     return Context(from_environment(), app, lambda: bool(stopping.value))
 
 
@@ -95,16 +98,16 @@ def run(job_id: str) -> None:
 
 @app.task(name=TRACK_TASK)
 def track() -> None:
-    """Tell MLflow what it does not know yet."""
+    """Publish pending events to MLflow."""
     from core.tracking.publisher import publish  # takes seconds to import, and most processes never need it
 
     process = context()
     try:
-        told = publish(process.database, process.store, process.settings.mlflow_url, process.name, PUBLISH_SECONDS)
-        if told:
-            send_track(app)  # there may be more; whoever waits for this process goes first
+        published = publish(process.database, process.store, process.settings.mlflow_url, process.name, PUBLISH_SECONDS)
+        if published:
+            send_track(app)  # there may be more; tasks that wait for this process come first
     except Unavailable:
-        log.info("MLflow does not answer; it is told later")
+        log.info("MLflow does not answer; events are published later")
 
 
 @signals.setup_logging.connect

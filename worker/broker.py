@@ -1,6 +1,6 @@
 """`python -m worker.broker`: the embedded broker, a Valkey from a wheel on a socket in the home folder.
 
-It writes every second what it has to disk. Should it lose messages all the same, the scheduler sends them again.
+It writes to disk every second. If messages are lost all the same, the scheduler sends them again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def is_served(path: Path) -> bool:
-    """Whether somebody listens there: a second broker would take the socket away from the first."""
+    """Whether a broker listens on the socket: a second one would take it away from the first."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1)
         try:

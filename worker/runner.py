@@ -1,4 +1,4 @@
-"""Running a job: take it, do its work, and write how it ended."""
+"""Running a job: take its lease, do its work, and record how it ended."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ HANDLERS: dict[JobKind, Callable[[JobAttempt], None]] = {
 
 
 def run(context: Context, job_id: str) -> None:
-    """Run a job, if it is there to be run. Nothing that goes wrong with a job leaves this function."""
+    """Run a job, unless it has ended or another worker runs it. Errors of the job are recorded, and not raised."""
     owner = f"{context.name}:{uuid.uuid4().hex[:8]}"
     settings = context.settings
     with context.database.write() as session:
@@ -67,7 +67,7 @@ def run(context: Context, job_id: str) -> None:
 
 
 def run_attempt(context: Context, attempt: JobAttempt) -> None:
-    """Do the work of a job that is ours, and write how it ended unless the work did so itself."""
+    """Do the work of a job whose lease we have. Success is recorded by the work itself, all other ends here."""
     try:
         extend = partial(leases.extend, context.database, attempt.job_id, attempt.owner, context.settings.lease_seconds)
         with Heartbeat(context, attempt.job_id, extend) as heartbeat:
@@ -87,7 +87,7 @@ def run_attempt(context: Context, attempt: JobAttempt) -> None:
         log.info("job handed back", job=attempt.job_id, model=attempt.model)
         with context.database.write() as session:
             if found := leases.find_owned(session, attempt.job_id, attempt.owner):
-                found[0].attempts -= 1  # it was not the job's fault
+                found[0].attempts -= 1  # stopping the worker is no failure of the job
                 leases.release(session, found[0], "handed back by a worker that was told to stop")
         if isinstance(stop, SystemExit):
             raise
@@ -97,15 +97,15 @@ def run_attempt(context: Context, attempt: JobAttempt) -> None:
         with context.database.write() as session:
             if found := leases.find_owned(session, attempt.job_id, attempt.owner):
                 if isinstance(error, Unavailable) and error.code in TRANSIENT:
-                    found[0].attempts -= 1  # nor is this
+                    found[0].attempts -= 1  # nor is an outage
                 elif isinstance(error, Conflict):
-                    max_attempts = 1  # another attempt would find the same
+                    max_attempts = 1  # another attempt would fail in the same way
                 leases.fail_attempt(session, found[0], explain(error), max_attempts, pause)
                 follow_up(session, *found)
 
 
 def explain(error: Exception) -> JobError:
-    """What a person is told of a failure. Messages of errors that are not ours may quote data."""
+    """The code and message of a failure, for people. Messages of other libraries may quote data, and are left out."""
     if isinstance(error, AmendError):
         return {"code": error.code, "detail": error.detail}
     if isinstance(error, SolverError):
@@ -121,7 +121,7 @@ def explain(error: Exception) -> JobError:
 
 
 def is_from_engine(error: Exception) -> bool:
-    """Whether the engine itself raised it: its messages are ours, and hold no data."""
+    """Whether the engine raised the error: its messages contain no data."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

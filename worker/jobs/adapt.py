@@ -50,7 +50,7 @@ def adapt(attempt: JobAttempt) -> None:
 
 
 def conclude_withdrawn(attempt: JobAttempt) -> bool:
-    """No example is left that the model could stand for: it is withdrawn; False if there are some again."""
+    """Withdraw the model, since no training example is left; returns False if there are some again."""
     with attempt.write() as (session, job, model):
         if model.train_count:
             return False
@@ -61,7 +61,7 @@ def conclude_withdrawn(attempt: JobAttempt) -> bool:
 
 
 def conclude_at_head(attempt: JobAttempt, number: int) -> bool:
-    """Nothing is to be made: the tip is promoted, should it have waited for that; False if it is the tip no more."""
+    """End the job without a new version, and promote the tip if it was not yet; returns False if the tip changed."""
     with attempt.write() as (session, job, model):
         if model.tip != number:
             return False
@@ -75,7 +75,7 @@ def conclude_at_head(attempt: JobAttempt, number: int) -> bool:
 
 
 def settle(snapshot: ModelSnapshot, draft: VersionDraft, session: Session, model: Model, version: Version) -> str:
-    """Make the new version the tip, and promote it if the policy says so; the words for the job's message."""
+    """Make the new version the tip, and promote it if the policy says so; returns the job's message."""
     if model.tip != (snapshot.tip.number if snapshot.tip else None):
         raise Outdated
     model.tip = version.number

@@ -1,4 +1,4 @@
-"""Running one job from within another: here, or wherever it runs already."""
+"""Running one job from within another: in this process, or waiting for the worker that runs it already."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ POLL_SECONDS = 0.5
 
 
 def run_nested(attempt: JobAttempt, job_id: str, phrase: str) -> JobError | None:
-    """Have a job run to its end; its error if it failed."""
+    """Run a job, or wait for the worker that runs it; returns its error if it failed."""
     while True:
         attempt.progress(0.05, phrase)
         with attempt.context.database.read() as session:
             wanted = session.get(Job, job_id)
-            # nobody else may be there to end a job whose worker is lost, and ours cannot begin before
+            # a job whose worker was lost blocks ours, and there may be no other worker to end it
             blocking = abandoned_jobs(session, wanted) if wanted is not None else []
         for id_ in (*blocking, job_id):
             attempt.run(attempt.context, id_)
