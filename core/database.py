@@ -32,11 +32,11 @@ load."""
 
 
 EARLY_COMMIT = "SET LOCAL synchronous_commit = off; COMMIT; SELECT pg_logical_emit_message(true, 'amend', '')"
-"""Ends a transaction on PostgreSQL as safely as COMMIT does, but lets go of its locks before it waits for the disk.
+"""Commits on PostgreSQL as safely as COMMIT does, but releases the locks before it waits for the disk.
 
-The second transaction writes no more than a note to the log, and waits until the log is on disk up to there, the first
-transaction included. Whoever saw that one's changes meanwhile comes later in the log, so nothing outlives a crash that
-builds on what does not.
+The second transaction only writes a note to the write-ahead log, and waits until the log is on disk up to there, which
+includes the first transaction. Transactions that saw its changes meanwhile come later in the log, so after a crash none
+of them is there without it.
 """
 
 
@@ -63,7 +63,7 @@ ByteOrder = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 
 
 def enum_column(kind: type[StrEnum]) -> sa.Enum:
-    """A column of an enum's values, as text."""
+    """The column type for an enum, stored as text."""
     return sa.Enum(kind, native_enum=False, length=20, values_callable=lambda members: [m.value for m in members])
 
 
@@ -87,7 +87,7 @@ def now() -> datetime:
 
 
 def utc_text(moment: datetime) -> str:
-    """A moment as all answers have it.
+    """A time as in all responses.
 
     >>> utc_text(datetime(2026, 3, 1, 9, tzinfo=UTC))
     '2026-03-01T09:00:00Z'
@@ -96,25 +96,25 @@ def utc_text(moment: datetime) -> str:
 
 
 def rows_changed(session: Session, statement: sa.Update | sa.Delete) -> int:
-    """Carry out a statement; how many rows it changed or deleted."""
+    """Execute a statement; returns how many rows it changed or deleted."""
     result: sa.CursorResult[Any] = session.execute(statement)  # type: ignore[assignment]
     return int(result.rowcount)
 
 
 def dialect_insert(session: Session, table: type[Base]) -> sqlite.Insert | postgresql.Insert:
-    """An INSERT that can be told to do nothing where the row is there already, as plain SQL cannot."""
+    """An INSERT of the session's dialect, which supports ON CONFLICT."""
     if session.get_bind().dialect.name == "sqlite":
         return sqlite.insert(table)
     return postgresql.insert(table)
 
 
 def release_locks_early(session: Session) -> None:
-    """Have the session's transaction let go of its locks before it is on disk; it ends when it is."""
+    """Have the session's transaction release its locks before it is on disk; it still ends only when it is."""
     session.info["release_locks_early"] = True
 
 
 class Database:
-    """An engine with its two kinds of sessions."""
+    """An engine with sessions for reading and for writing."""
 
     def __init__(self, settings: Settings) -> None:
         url = parse_url(settings.database)
@@ -138,13 +138,13 @@ class Database:
             pool_size=settings.pool_size,
             max_overflow=settings.pool_overflow,
             pool_timeout=patience,
-            pool_use_lifo=True,  # a few connections that know their statements, rather than all in turn
-            hide_parameters=True,  # they are people's data, and errors end up in logs
+            pool_use_lifo=True,  # a few connections with prepared statements, rather than all in turn
+            hide_parameters=True,  # parameters are people's data, and errors end up in logs
         )
         self._writing = self.engine
         # SQLite has one writer at a time: waiting for our own threads here is fairer than its timed retries.
         # On PostgreSQL, writers who wait for one model's lock must leave connections to everybody else.
-        self._turns = threading.Semaphore(1 if self.sqlite else settings.pool_size)
+        self._write_slots = threading.Semaphore(1 if self.sqlite else settings.pool_size)
         self._patience = patience
         if self.sqlite:
             event.listen(self.engine, "connect", prepare_sqlite)
@@ -164,29 +164,29 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Session]:
         """One transaction: committed at the end, rolled back whole by any exception."""
-        with translate_database_errors(), self._turn(), Session(self._writing) as session, session.begin():
+        with translate_database_errors(), self._write_slot(), Session(self._writing) as session, session.begin():
             yield session
             if session.info.get("release_locks_early") and not self.sqlite:
                 session.flush()
                 session.connection().exec_driver_sql(EARLY_COMMIT)
 
     @contextmanager
-    def alone(self) -> Iterator[sa.Connection]:
-        """A connection for what is a transaction of its own; what was begun and not ended there is undone."""
-        with translate_database_errors(), self._turn(), self._writing.connect() as connection:
+    def connect(self) -> Iterator[sa.Connection]:
+        """A connection for writes whose transactions the caller manages; what is not committed is rolled back."""
+        with translate_database_errors(), self._write_slot(), self._writing.connect() as connection:
             yield connection
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
-        if not self._turns.acquire(timeout=self._patience):
+    def _write_slot(self) -> Iterator[None]:
+        if not self._write_slots.acquire(timeout=self._patience):
             raise Unavailable("database_busy", "Others write for too long; try again.")
         try:
             yield
         finally:
-            self._turns.release()
+            self._write_slots.release()
 
     def ping(self) -> None:
-        """Ask the database something; an error if it does not answer."""
+        """Raise Unavailable if the database does not answer."""
         with self.read() as session:
             session.execute(sa.select(1))
 
@@ -195,7 +195,7 @@ class Database:
 
 
 def parse_url(text: str) -> sa.URL:
-    """The URL of a database that we can use; Invalid in words for an operator, without the password."""
+    """Parse the URL of a supported database; raises Invalid with a message for operators, without the password."""
     try:
         url = sa.make_url(text)
         url.get_dialect()
@@ -230,7 +230,7 @@ def note_idle_since(_connection: Any, record: Any) -> None:
 
 
 def ping_if_idle(connection: Any, record: Any, _proxy: Any) -> None:
-    """Make sure that a connection which lay idle is still there; the pool replaces it if not."""
+    """Check that a connection which was idle still works; the pool replaces it if not."""
     if time.monotonic() - record.info.get("idle_since", time.monotonic()) > PING_AFTER_SECONDS:
         try:
             connection.execute("SELECT 1")
@@ -240,13 +240,13 @@ def ping_if_idle(connection: Any, record: Any, _proxy: Any) -> None:
 
 
 def begin_sqlite(connection: sa.Connection) -> None:
-    # IMMEDIATE: a transaction that reads first and writes later could find that it may not
+    # IMMEDIATE: a transaction that reads first and writes later could be refused the lock
     writes = connection.get_execution_options().get("writes")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def drop_standby_connections(context: sa.engine.ExceptionContext) -> sa.exc.OperationalError | None:
-    """Leave a server that takes no writes any more, with all connections to it: another is in charge now."""
+    """Drop all connections to a server that became read-only: after a failover another one is the primary."""
     error = context.original_exception
     if not is_read_only_error(error):
         return None
@@ -255,13 +255,13 @@ def drop_standby_connections(context: sa.engine.ExceptionContext) -> sa.exc.Oper
 
 
 def is_read_only_error(error: BaseException | None) -> bool:
-    """Whether PostgreSQL refuses to write, as after a failover."""
+    """Whether PostgreSQL refused a write because the server is read-only, as after a failover."""
     return getattr(error, "sqlstate", None) == READ_ONLY_SQLSTATE
 
 
 @contextmanager
 def translate_database_errors() -> Iterator[None]:
-    """Turn the many ways in which a database says "not now" into one error."""
+    """Translate the errors of a database that is busy or down to Unavailable."""
     try:
         yield
     except sa.exc.TimeoutError as error:

@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a request, as one tree. The service turns each branch into one HTTP status.
+"""All errors of requests, as one tree of exceptions. The service maps each class to one HTTP status.
 
 An error has a stable `code`, a message for people, and where it helps the locations in the request (`errors`).
 """
@@ -19,7 +19,7 @@ class LocatedError(TypedDict):
 
 
 class AmendError(Exception):
-    """Something that the caller can read and act on."""
+    """An error that the caller can read and act on."""
 
     def __init__(self, code: str, detail: str, errors: Sequence[tuple[Location, str]] = ()) -> None:
         super().__init__(detail)
@@ -35,7 +35,7 @@ class AmendError(Exception):
 
 
 class Malformed(AmendError):
-    """Bytes that are not what they claim to be."""
+    """A body that cannot be parsed."""
 
 
 class Invalid(AmendError):
@@ -43,7 +43,7 @@ class Invalid(AmendError):
 
 
 class Unauthorized(AmendError):
-    """No key, or none that we know."""
+    """No key, or an unknown one."""
 
 
 class Forbidden(AmendError):
@@ -51,11 +51,11 @@ class Forbidden(AmendError):
 
 
 class NotFound(AmendError):
-    """No such thing, or none that this key may see."""
+    """It does not exist, or this key may not see it."""
 
 
 class Conflict(AmendError):
-    """At odds with what is there."""
+    """At odds with the current state."""
 
 
 class TooLarge(AmendError):
@@ -63,16 +63,16 @@ class TooLarge(AmendError):
 
 
 class Unsupported(AmendError):
-    """A content type that is not read here."""
+    """A content type that is not supported."""
 
 
 class TooMany(AmendError):
-    """More requests than a key may send."""
+    """More requests than the key's rate limit allows."""
 
     def __init__(self, code: str, detail: str, seconds: int) -> None:
         super().__init__(code, detail)
         self.seconds = seconds
-        """Until the next may come."""
+        """After which the next request is allowed."""
 
 
 class Unavailable(AmendError):

@@ -1,4 +1,4 @@
-"""Ids that people type: the first characters will do, as long as they are those of one row alone."""
+"""Looking up rows by an id or a unique beginning of it, as people type it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ts = TypeVarTuple("Ts")
 
 
 def find_by_id(session: Session, query: Select[*Ts], column: InstrumentedAttribute[str], id: str) -> Row[*Ts] | None:
-    """The row with an id, or with one that begins so; Conflict if several do."""
+    """The row with an id, or whose id begins like that; None if there is none. Raises Conflict if there are several."""
     if not id.isprintable():
         return None
     found = session.execute(query.where(column == id)).first()

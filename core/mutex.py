@@ -1,4 +1,4 @@
-"""Mutexes by name, for work that one process at a time should do, whichever it is."""
+"""Named mutexes in the database, for work that only one process at a time should do. They expire by themselves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core.tables.bookkeeping import Mutex
 
 
 def acquire(database: Database, name: str, owner: str, seconds: float) -> bool:
-    """Get or extend a mutex; False while another owner has it."""
+    """Acquire or extend a mutex; returns False while another owner has it."""
     until = now() + timedelta(seconds=seconds)
     try:
         with database.write() as session:
@@ -28,7 +28,7 @@ def acquire(database: Database, name: str, owner: str, seconds: float) -> bool:
 
 
 def release(database: Database, name: str, owner: str) -> None:
-    """Give a mutex back before its time, if it is still the owner's."""
+    """Release a mutex before it expires, if it is still the owner's."""
     with database.write() as session:
         mutex = session.get(Mutex, name, with_for_update=True)
         if mutex is not None and mutex.owner == owner:

@@ -1,4 +1,4 @@
-"""Messages to the workers: what can be sent, and how. They carry the id of a job and no more."""
+"""Celery messages to the workers. They carry the id of a job and nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BROKER_TIMEOUT_SECONDS = 2.0
 
 
 def sender(broker: str) -> Celery:
-    """A Celery application that sends and takes nothing; it gives up soon while the broker is down."""
+    """A Celery application that only sends; it times out soon while the broker is down."""
     # the fixup for Django, which is on by default, imports the worker
     celery = Celery("amend", broker=broker, set_as_current=False, fixups=[])
     celery.conf.broker_transport_options = {
@@ -29,5 +29,5 @@ def send_job(celery: Celery, job_id: str, queue: str) -> None:
 
 
 def send_track(celery: Celery) -> None:
-    # one that waits for longer is not needed any more: the scheduler sends another
+    # a message that was not taken for so long has been superseded: the scheduler sends them regularly
     celery.send_task(TRACK_TASK, queue=TRACKING_QUEUE, expires=60, retry=False)

@@ -1,4 +1,4 @@
-"""Sending the messages about jobs. How they are sent is the caller's: this part knows no broker."""
+"""The outbox: sends the messages about jobs that were committed. The caller provides the function that sends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Send = Callable[[str, str], None]
 
 
 def flush(database: Database, send: Send) -> int:
-    """Send what is not sent yet; how many. Whoever dies in the middle leaves some to be sent twice, and none unsent."""
+    """Send all pending messages; returns how many. After a crash some are sent twice, and none is lost."""
     sent = 0
     while True:
         with database.read() as session:

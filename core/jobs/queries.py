@@ -1,4 +1,4 @@
-"""What is asked of the database about jobs, the messages about them, and workers."""
+"""Queries about jobs, the messages about them, and workers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 
 
 def find_job(session: Session, id: str, visible: Collection[str] | None) -> tuple[Job, Model]:
-    """A job, by its id or how that begins, and its model; NotFound unless the model is among the visible ones (None:
-    all), Conflict if several ids begin so."""
+    """A job, by its id or the beginning of it, and its model.
+
+    Raises NotFound unless the model is among the visible ones (None: all), and Conflict if several ids begin like that.
+    """
     query = select(Job, Model).join(Model, Job.model_id == Model.id)
     found = find_by_id(session, query if visible is None else query.where(Model.name.in_(visible)), Job.id, id)
     if found is None:
@@ -40,7 +42,7 @@ def page_jobs(
     after: str | None,
     limit: int,
 ) -> list[tuple[Job, str]]:
-    """Jobs with the names of their models, the newest first, after one of them; Invalid if there is no such one."""
+    """Jobs with the names of their models, the newest first, after the job `after`; raises Invalid if there is none."""
     query = select(Job, Model.name).join(Model, Job.model_id == Model.id)
     if visible is not None:
         query = query.where(Model.name.in_(visible))
@@ -52,7 +54,7 @@ def page_jobs(
         query = query.where(Job.kind == kind)
     try:
         last = None if after is None else find_job(session, after, visible)[0]
-    except (NotFound, Conflict):  # or a job that the caller cannot see: nothing tells which
+    except (NotFound, Conflict):  # also for a job that the caller cannot see: the error must not reveal which
         raise invalid_cursor() from None
     if last is not None and last.id != after:
         raise invalid_cursor()
@@ -62,7 +64,7 @@ def page_jobs(
 
 
 def find_in_state(session: Session, model_id: int, kind: JobKind, state: JobState) -> Job | None:
-    """The one job of a model and kind that waits, or that runs."""
+    """The job of a model and kind that is queued, or running; there is at most one of each."""
     return session.scalar(select(Job).where(Job.model_id == model_id, Job.kind == kind, in_state(state)))
 
 
@@ -73,20 +75,20 @@ def last_job(session: Session, model_id: int, kind: JobKind) -> Job | None:
 
 
 def has_unfinished(session: Session, model_id: int, *kinds: JobKind) -> bool:
-    """Whether a job of these kinds waits or runs."""
+    """Whether a job of these kinds is queued or running."""
     jobs = select(Job.id).where(Job.model_id == model_id, Job.kind.in_(kinds), Job.state.in_(UNFINISHED))
     return session.scalar(jobs.limit(1)) is not None
 
 
 def unfinished_jobs(session: Session, model_id: int) -> Sequence[Job]:
-    """The jobs of a model that run or wait, in the order in which they were enqueued."""
+    """The queued and running jobs of a model, in the order in which they were enqueued."""
     jobs = select(Job).where(Job.model_id == model_id, Job.state.in_(UNFINISHED))
     return session.scalars(jobs.order_by(Job.created_at)).all()
 
 
 @cache  # making it takes longer than running the query
 def is_blocked() -> ColumnElement[bool]:
-    """Jobs that cannot begin now: another one of the same model and kind runs."""
+    """Condition on jobs that cannot start now, since another one of the same model and kind is running."""
     other = aliased(Job)
     return exists().where(other.model_id == Job.model_id, other.kind == Job.kind, other.state == JobState.RUNNING)
 
@@ -98,7 +100,7 @@ def abandoned_jobs(session: Session, job: Job) -> Sequence[str]:
 
 
 def retrain_ids(session: Session, model_id: int) -> frozenset[str]:
-    """Ids of the jobs that were asked for a full retrain of a model."""
+    """Ids of a model's retrain jobs."""
     return frozenset(session.scalars(select(Job.id).where(Job.model_id == model_id, Job.kind == JobKind.RETRAIN)))
 
 
@@ -110,15 +112,15 @@ def unsent_messages(session: Session, limit: int) -> list[tuple[int, str, str]]:
 
 @dataclass(frozen=True)
 class JobCount:
-    """Jobs of one kind that are in one state, and took about as long."""
+    """How many jobs of one kind and state took about as long."""
 
     kind: JobKind
     state: JobState
     bucket: int
-    """The first of the limits that they did not exceed, or how many limits there are; -1: they have no duration."""
+    """Index of the first limit that they did not exceed, or the number of limits; -1: they have no duration."""
     count: int
     seconds: float
-    """That they took, altogether."""
+    """Their total duration."""
     oldest: datetime
     """When the first of them was enqueued."""
 
@@ -133,13 +135,13 @@ def count_jobs(session: Session, limits: Sequence[float]) -> list[JobCount]:
 
 
 def count_messages_and_workers(session: Session, since: datetime) -> tuple[int, int]:
-    """How many messages are not sent yet, and how many workers were heard of since then."""
+    """How many messages are not sent yet, and how many workers had a heartbeat since then."""
     unsent = select(func.count()).select_from(Outbox).scalar_subquery()
-    heard = select(func.count()).where(Worker.seen_at > since).scalar_subquery()
-    found = session.execute(select(unsent, heard)).one()
+    alive = select(func.count()).where(Worker.seen_at > since).scalar_subquery()
+    found = session.execute(select(unsent, alive)).one()
     return found[0], found[1]
 
 
 def last_heartbeat(session: Session) -> datetime | None:
-    """When any worker was last heard of."""
+    """When any worker had its last heartbeat."""
     return session.scalar(select(func.max(Worker.seen_at)))

@@ -29,7 +29,7 @@ def issue(
     models: list[str] | None,
     expires_at: datetime | None = None,
 ) -> tuple[Key, str]:
-    """A new key, and the text that its owner is shown once."""
+    """Issue a key; returns it with its text, which is shown to its owner once."""
     if expires_at is not None and not timedelta() < expires_at - now() < MAX_LIFETIME:
         place = ("expires_at",)
         raise Invalid.at(place, "key_invalid", "must be to come, and within a hundred years")
@@ -40,7 +40,7 @@ def issue(
 
 
 def add(session: Session, text: str, name: str, scopes: Sequence[Scope], models: list[str] | None) -> tuple[Key, str]:
-    """Enter a key whose text is chosen already, as an operator may do for the first one."""
+    """Add a key whose text is given, as an operator may do for the first one; returns it with its text."""
     found = KEY_PATTERN.fullmatch(text)
     if not found:
         raise Invalid("key_invalid", "A key has the form amend_<8-20 of a-z 0-9>_<20-100 of A-Z a-z 0-9 _ ->.")
@@ -56,7 +56,7 @@ def digest(secret: str) -> bytes:
 
 
 def check(session: Session, text: str) -> Key | None:
-    """The key behind a text, unless unknown, wrong or revoked; Unauthorized, which tells its holder, if it expired."""
+    """The key with this text; None if it is unknown, wrong or revoked. Raises Unauthorized if it expired."""
     found = KEY_PATTERN.fullmatch(text)
     key = session.get(Key, found[1]) if found else None
     # an unknown id costs the same comparison as a wrong secret
@@ -69,7 +69,7 @@ def check(session: Session, text: str) -> Key | None:
 
 
 def is_valid(key: Key) -> bool:
-    """Whether its holder may still do anything by it."""
+    """Whether a key is neither revoked nor expired."""
     return key.revoked_at is None and not has_expired(key)
 
 
@@ -78,7 +78,7 @@ def has_expired(key: Key) -> bool:
 
 
 def is_stale(key: Key) -> bool:
-    """Whether the time of its last use should be written again."""
+    """Whether the time of a key's last use should be updated."""
     return key.last_used_at is None or now() - key.last_used_at > LAST_USED_PRECISION
 
 

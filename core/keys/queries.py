@@ -1,4 +1,4 @@
-"""What is asked of the database about keys."""
+"""Queries about keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def page_keys(session: Session, after: str, limit: int) -> Sequence[Key]:
 
 
 def names_of(session: Session, ids: Collection[str]) -> dict[str, str]:
-    """How keys are called, revoked ones included, by their ids."""
+    """Names of keys by their ids, revoked ones included."""
     keys = session.scalars(select(Key).where(Key.id.in_(ids)))
     return {key.id: key.name for key in keys}
 

@@ -1,6 +1,6 @@
-"""Browsers that are signed in with a key: a random token in a cookie, of which the database has the hash.
+"""Browsers that are signed in with a key: a random token in a cookie, whose hash is in the database.
 
-The row goes when somebody signs out, and counts for nothing once its time is over or its key was revoked.
+The row is deleted on signing out, and invalid once it expires or its key is revoked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LIFETIME = timedelta(hours=12)
 
 
 def sign_in(session: Session, key_id: str) -> str:
-    """Sign a browser in; the token for its cookie. Those whose time is over are forgotten meanwhile."""
+    """Sign a browser in; returns the token for its cookie. Expired sign-ins are deleted."""
     session.execute(delete(SignIn).where(SignIn.until < now()))
     token = secrets.token_urlsafe(32)
     session.add(SignIn(digest=digest(token), key_id=key_id, until=now() + LIFETIME))
@@ -29,7 +29,7 @@ def sign_in(session: Session, key_id: str) -> str:
 
 
 def find_key(session: Session, token: str) -> Key | None:
-    """The key by which a browser is signed in; None if it is not, or not any more."""
+    """The key that a browser is signed in with; None if it is not signed in, or no longer."""
     found = session.get(SignIn, digest(token))
     key = session.get(Key, found.key_id) if found is not None and found.until > now() else None
     return key if key is not None and is_valid(key) else None

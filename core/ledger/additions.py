@@ -119,7 +119,7 @@ def add_alone(database: Database, model_id: int, holdout_fraction: float, batch:
     if database.sqlite:
         with database.write() as session:
             return add_new(session, model_id, holdout_fraction, batch)
-    with database.alone() as connection:
+    with database.connect() as connection:
         last = postgres.append(connection, model_id, holdout_fraction, batch, batch.holdouts(holdout_fraction))
     return None if last is None else Added(len(batch), 0, last - len(batch) + 1, last)
 
