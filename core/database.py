@@ -40,7 +40,7 @@ of them is there without it.
 """
 
 
-class Moment(TypeDecorator[datetime]):
+class UtcDateTime(TypeDecorator[datetime]):
     """A time in UTC. SQLite keeps no zone, so it is put back on the way out."""
 
     impl = sa.DateTime(timezone=True)
@@ -79,7 +79,7 @@ class Base(DeclarativeBase):
             "pk": "pk_%(table_name)s",
         }
     )
-    type_annotation_map = {datetime: Moment, dict[str, Any]: Json, list[str]: Json}
+    type_annotation_map = {datetime: UtcDateTime, dict[str, Any]: Json, list[str]: Json}
 
 
 def now() -> datetime:

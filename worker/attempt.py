@@ -15,7 +15,7 @@ from core.tables.jobs import Job, JobKind
 from core.tables.models import Model
 from core.versions import history
 from core.versions.orphans import disown, put_tracked, sweep
-from core.versions.store import Stored
+from core.versions.store import StoredFile
 from worker.context import Context
 
 Progress = Callable[[float, str], None]
@@ -68,18 +68,18 @@ class JobAttempt:
 
     @contextmanager
     def write(self) -> Iterator[tuple[Session, Job, Model]]:
-        """The transaction that writes the job's results. Raises Lost or Cancelled if they must not be written."""
+        """The transaction that writes the job's results. Raises JobLost or JobCancelled if they must not be written."""
         with self.context.database.write() as session:
             job, model = leases.require_owned(session, self.job_id, self.owner)
             yield session, job, model
             follow_up(session, job, model)
 
-    def store_state(self, state: State) -> Stored:
+    def store_state(self, state: State) -> StoredFile:
         """Write a state to the store. Unless a version claims its file, it is an orphan and deleted some time later."""
         folder = history.folder_of(self.model_id)
         return put_tracked(self.context.database, self.context.store, folder, state.to_bytes(), self.owner)
 
-    def drop(self, stored: Stored) -> None:
+    def drop(self, stored: StoredFile) -> None:
         """Delete a file that no version will claim, and that may know a person who is being erased."""
         with self.context.database.write() as session:
             disown(session, stored.file)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import structlog
 
-from core.jobs.leases import Cancelled, Lost
+from core.jobs.leases import JobCancelled, JobLost
 from worker.context import Context
 
 log = structlog.get_logger("worker")
@@ -25,7 +25,7 @@ class Heartbeat:
     """Called with the progress, a fraction of 0..1 and a phrase, it raises if the work must stop."""
 
     def __init__(self, context: Context, job_id: str, extend: Callable[[float, str], None]) -> None:
-        """`extend` extends the lease and stores the progress; it raises Lost or Cancelled if the work must stop."""
+        """`extend` extends the lease and stores the progress; raises JobLost or JobCancelled if the work must stop."""
         self.context, self.job_id, self.extend = context, job_id, extend
         self.fraction, self.phrase = 0.0, "started"
         self._stop: Exception | None = None
@@ -59,9 +59,9 @@ class Heartbeat:
             try:
                 self.extend(*progress)
                 reported, extended = progress, now
-            except (Lost, Cancelled) as stop:
+            except (JobLost, JobCancelled) as stop:
                 self._stop = stop
             except Exception as error:  # of whatever kind: the work goes on while the lease lasts
                 if now - extended > settings.lease_seconds:
-                    self._stop = Lost()  # another worker may have the job by now
+                    self._stop = JobLost()  # another worker may have the job by now
                 log.warning("the lease of a job could not be extended", job=self.job_id, exc_info=error)

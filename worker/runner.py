@@ -11,7 +11,7 @@ import structlog
 from core.erasure.job_end import follow_up
 from core.errors import AmendError, Conflict, Unavailable
 from core.jobs import leases, outbox
-from core.jobs.leases import Cancelled, Lost
+from core.jobs.leases import JobCancelled, JobLost
 from core.kprior import SolverError
 from core.logs import current_request
 from core.tables.figures import JobError
@@ -75,9 +75,9 @@ def run_attempt(context: Context, attempt: JobAttempt) -> None:
             store_identity.check(context.store, context.store_id)
             HANDLERS[attempt.kind](attempt)
         log.info("job succeeded", job=attempt.job_id, model=attempt.model)
-    except Lost:
+    except JobLost:
         log.warning("job lost to another worker, or its model was deleted", job=attempt.job_id, model=attempt.model)
-    except Cancelled:
+    except JobCancelled:
         log.info("job cancelled", job=attempt.job_id, model=attempt.model)
         with context.database.write() as session:
             if found := leases.find_owned(session, attempt.job_id, attempt.owner):

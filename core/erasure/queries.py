@@ -10,8 +10,8 @@ from sqlalchemy import Select, exists, func, select
 from sqlalchemy.orm import Session
 
 from core.database import now, utc_text
-from core.erasure.receipt_text import Why
-from core.erasure.report import Stay, VersionFates
+from core.erasure.receipt_text import KeepReason
+from core.erasure.report import KeptVersions, VersionFates
 from core.errors import Conflict, NotFound
 from core.ids import find_by_id
 from core.ledger.queries import batched
@@ -224,10 +224,10 @@ def version_fates(session: Session, part: Part) -> VersionFates:
     found = versions_of(session, part.model_id)
     gone = set(session.scalars(select(Version.number).where(must_be_purged(part))))
     purged = [v.number for v in found if v.number in gone and v.state is VersionState.PURGED]
-    reasons: dict[Why, list[int]] = {}
+    reasons: dict[KeepReason, list[int]] = {}
     for version in found:
         if version.state is VersionState.PURGED:
             continue
-        why = Why.BEFORE if never_knew(part, version.position) else Why.WITHOUT
-        reasons.setdefault(Why.KEPT if version.number in gone else why, []).append(version.number)
-    return VersionFates(purged, [Stay(numbers, why.value) for why, numbers in reasons.items()])
+        why = KeepReason.BEFORE if never_knew(part, version.position) else KeepReason.WITHOUT
+        reasons.setdefault(KeepReason.KEPT if version.number in gone else why, []).append(version.number)
+    return VersionFates(purged, [KeptVersions(numbers, why.value) for why, numbers in reasons.items()])

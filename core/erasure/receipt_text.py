@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import cast
 
 from core.erasure.report import (
-    Compared,
+    ComparisonSummary,
     Familiarity,
     Method,
     ModelReport,
@@ -57,8 +57,8 @@ class Trace(StrEnum):
     MODEL_MLFLOW = "deletions that MLflow has still to make"
 
 
-class Why(StrEnum):
-    """Why a version stays."""
+class KeepReason(StrEnum):
+    """Why a version is not purged."""
 
     WITHOUT = "made without this data"
     KEPT = "knew this data, and is kept for a while, out of use"
@@ -66,7 +66,7 @@ class Why(StrEnum):
 
 
 def write_statement(models: Sequence[ModelReport]) -> str:
-    """The whole in a sentence."""
+    """The receipt's summary, in a sentence or two."""
     if not models:
         return "No model holds or has learnt from any example about this person."
     count = sum(model.examples for model in models)
@@ -112,7 +112,7 @@ def describe_outcome(version: Version, comparison: Comparison | None, tolerance:
     if certificate.get("kind") == "measured":  # of a network: what it has not is not spoken of
         known = {name: value for name, value in coarse_certificate(certificate).items() if value is not None}
         certificate = cast(CertificateFigures, known)
-    compared = Compared(comparison.figures["disagreement"]) if comparison is not None else None
+    compared = ComparisonSummary(comparison.figures["disagreement"]) if comparison is not None else None
     made = (version.number, version.sha256, certificate or None, compared)
     if version.kind is VersionKind.TRAINED:
         return Outcome(Method.RETRAINED, "retrained without this data", *made)

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from core.erasure import receipts
 from core.erasure.queries import all_subjects
 from core.erasure.requests import receive
-from core.erasure.states import Filing, token_of
+from core.erasure.states import RequestDetails, token_of
 from core.errors import Conflict
 from core.tables.erasures import Receipt
 from core.versions.store import Store
@@ -39,7 +39,7 @@ def replay(
     wanted = {str(body["subject_token"]) for body in missing}
     people = all_subjects(session) if wanted else []
     filings = [
-        Filing(subject, "carried out again after a restore")
+        RequestDetails(subject, "carried out again after a restore")
         for subject in people
         if token_of(subject, secret) in wanted
     ]

@@ -30,7 +30,7 @@ class Method(StrEnum):
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparisonSummary:
     """What a comparison of the adapted with the retrained version found."""
 
     disagreement: float | None
@@ -46,7 +46,7 @@ class Outcome:
     version: int | None = None
     sha256: str | None = None
     certificate: CertificateFigures | None = None
-    compared: Compared | None = None
+    compared: ComparisonSummary | None = None
     """Where both an adapted and a retrained version were made."""
     tolerance: float | None = None
     """Of the bound, relative to the length of the weights."""
@@ -71,8 +71,8 @@ class Deleted:
 
 
 @dataclass(frozen=True)
-class Stay:
-    """Versions that stay, and why."""
+class KeptVersions:
+    """Versions that are not purged, and why."""
 
     versions: list[int]
     why: str
@@ -83,7 +83,7 @@ class VersionFates:
     """Which of a model's versions had to go for the person, and which stay."""
 
     purged: list[int]
-    stay: list[Stay]
+    stay: list[KeptVersions]
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ class ModelReport:
 
 
 @dataclass(frozen=True)
-class Step:
-    """What somebody did about the request."""
+class TrailEntry:
+    """One action on the request: what, by whom, and when."""
 
     what: str
     by: str
@@ -126,7 +126,7 @@ class ErasureReport:
     extended: bool
     late: bool
     completed_at: str
-    trail: list[Step]
+    trail: list[TrailEntry]
     found: int
     statement: str
     models: list[ModelReport]
@@ -182,7 +182,7 @@ def report_from(body: Mapping[str, Any]) -> ErasureReport:
         **{name: body[name] for name in names},
         subject_token=body.get("subject_token", ""),
         extended=body.get("extended", False),
-        trail=[Step(**event) for event in body.get("trail", [])],
+        trail=[TrailEntry(**event) for event in body.get("trail", [])],
         models=[model_from(model) for model in body["models"]],
     )
 
@@ -193,7 +193,7 @@ def model_from(body: Mapping[str, Any]) -> ModelReport:
     if (counts := body.get("deleted")) is not None:
         deleted = Deleted(counts.get("examples"), counts.get(FILES), counts.get("versions"))
     if (fates := body.get("versions")) is not None:
-        versions = VersionFates(fates["purged"], [Stay(**entry) for entry in fates["stay"]])
+        versions = VersionFates(fates["purged"], [KeptVersions(**entry) for entry in fates["stay"]])
     return ModelReport(
         model=body["model"],
         examples=body["examples"],
@@ -209,7 +209,7 @@ def outcome_from(body: Mapping[str, Any]) -> Outcome:
     return Outcome(
         Method(body["method"]),
         body.get("words", ""),
-        compared=Compared(body["disagreement"]) if "disagreement" in body else None,
+        compared=ComparisonSummary(body["disagreement"]) if "disagreement" in body else None,
         **{name: body.get(name) for name in ("version", "sha256", "certificate", "tolerance")},
     )
 

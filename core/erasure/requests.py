@@ -15,7 +15,7 @@ from core.erasure.queries import (
     select_held_with_examples,
     subjects_in_force,
 )
-from core.erasure.states import Filing
+from core.erasure.states import RequestDetails
 from core.jobs import queue
 from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.jobs import JobKind
@@ -24,14 +24,14 @@ from core.tables.models import Model
 from core.versions.queries import newest_number
 
 
-def receive(session: Session, filing: Filing, secret: bytes, by: str, request_id: str | None = None) -> Erasure:
+def receive(session: Session, filing: RequestDetails, secret: bytes, by: str, request_id: str | None = None) -> Erasure:
     """Begin an erasure, or join the one that is open for the same person: what came since is taken in."""
     [erasure] = receive_all(session, [filing], secret, by, request_id)
     return erasure
 
 
 def receive_all(
-    session: Session, filings: Sequence[Filing], secret: bytes, by: str, request_id: str | None
+    session: Session, filings: Sequence[RequestDetails], secret: bytes, by: str, request_id: str | None
 ) -> list[Erasure]:
     """Begin many erasures, one for each person, in the order of the filings.
 

@@ -26,7 +26,7 @@ from core.database import Database, dialect_insert, now, utc_text
 from core.erasure import receipts, report
 from core.erasure.queries import events_of, find_open, last_event, open_parts, parts_of
 from core.erasure.receipt_text import write_statement
-from core.erasure.report import ErasureReport, Step, report_json
+from core.erasure.report import ErasureReport, TrailEntry, report_json
 from core.errors import Conflict
 from core.ledger.queries import batched
 from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, Event, EventKind, Part
@@ -58,8 +58,8 @@ DECISIONS: dict[EventKind, tuple[Sequence[ErasureState], str, str]] = {
 
 
 @dataclass(frozen=True)
-class Filing:
-    """What is said of one person's request."""
+class RequestDetails:
+    """A person's request, as it is filed."""
 
     subject: bytes
     reason: str | None = None
@@ -103,7 +103,7 @@ def decide(session: Session, erasure: Erasure, kind: EventKind, by: str) -> None
     record_event(session, erasure, kind, by)
 
 
-def file(session: Session, filing: Filing, secret: bytes, by: str, request_id: str | None) -> Erasure:
+def file(session: Session, filing: RequestDetails, secret: bytes, by: str, request_id: str | None) -> Erasure:
     """Note a request, or find the one that is open for the same person; one that is held stays held."""
     erasure = find_open(session, filing.subject)
     begun = erasure is None
@@ -275,7 +275,7 @@ def report_of(session: Session, erasure: Erasure, parts: Sequence[Part]) -> Eras
         extended=erasure.extension is not None,
         late=erasure.late,
         completed_at=utc_text(erasure.completed_at),
-        trail=[Step(event.kind.value, event.by, utc_text(event.at)) for event in events_of(session, erasure)],
+        trail=[TrailEntry(event.kind.value, event.by, utc_text(event.at)) for event in events_of(session, erasure)],
         found=sum(model.examples for model in models),
         statement=write_statement(models),
         models=models,

@@ -26,11 +26,11 @@ MAX_MESSAGE_LENGTH = 500
 """Characters of a job's message; the rest is cut off."""
 
 
-class Lost(Exception):
+class JobLost(Exception):
     """The lease is lost: it expired and another worker took the job, or the model was deleted."""
 
 
-class Cancelled(Exception):
+class JobCancelled(Exception):
     """The job was asked to stop."""
 
 
@@ -67,24 +67,24 @@ def take(session: Session, job_id: str, owner: str, seconds: float, max_attempts
 
 
 def extend(database: Database, job_id: str, owner: str, seconds: float, progress: float, message: str) -> None:
-    """Extend a lease and store the progress; raises Lost or Cancelled if the work must stop."""
+    """Extend a lease and store the progress; raises JobLost or JobCancelled if the work must stop."""
     with database.write() as session:
         owned = (Job.id == job_id, Job.lease_owner == owner, Job.state == JobState.RUNNING)
         until = now() + timedelta(seconds=seconds)
         values = {"lease_until": until, "progress": progress, "message": message[:MAX_MESSAGE_LENGTH]}
         if rows_changed(session, update(Job).where(*owned).values(**values)) == 0:
-            raise Lost
+            raise JobLost
         if session.scalar(select(Job.cancelling).where(Job.id == job_id)):
-            raise Cancelled
+            raise JobCancelled
 
 
 def require_owned(session: Session, job_id: str, owner: str) -> tuple[Job, Model]:
-    """The job and its model, locked, to write the results; raises Lost or Cancelled if they must not be written."""
+    """The job and its model, locked, to write the results; raises JobLost or JobCancelled if that must not be."""
     found = find_owned(session, job_id, owner)
     if found is None:
-        raise Lost
+        raise JobLost
     if found[0].cancelling:
-        raise Cancelled
+        raise JobCancelled
     return found
 
 

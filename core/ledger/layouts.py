@@ -45,20 +45,20 @@ class Unreadable(ValueError):
 
 
 @dataclass(frozen=True)
-class Step:
+class LayoutChange:
     """A change of the input or the target: what it does to rows from before."""
 
     position: int
     input: Conversion | None
     target: Classes
 
-    def then(self, later: Step) -> Step:
+    def then(self, later: LayoutChange) -> LayoutChange:
         """This change, and what was changed after it."""
         given = later.input if self.input is None or later.input is None else self.input.then(later.input)
-        return Step(self.position, given or self.input, target_then(self.target, later.target))
+        return LayoutChange(self.position, given or self.input, target_then(self.target, later.target))
 
 
-def steps_until(session: Session, model_id: int, at: int, since: int = 0) -> list[Step]:
+def steps_until(session: Session, model_id: int, at: int, since: int = 0) -> list[LayoutChange]:
     """The changes of input and target after a position and until another, in their order."""
     kinds = (ChangeKind.INPUT, ChangeKind.TARGET)
     ours = (Change.model_id == model_id, Change.value.is_not(None), Change.last <= at, Change.kind.in_(kinds))
@@ -71,9 +71,9 @@ def steps_until(session: Session, model_id: int, at: int, since: int = 0) -> lis
         before, part = spec[kind.value], cast(Any, value)
         if position > since:
             if kind is ChangeKind.INPUT:
-                steps.append(Step(position, input_conversion(cast(Input, before), part), None))
+                steps.append(LayoutChange(position, input_conversion(cast(Input, before), part), None))
             else:
-                steps.append(Step(position, None, target_conversion(cast(Target, before), part)))
+                steps.append(LayoutChange(position, None, target_conversion(cast(Target, before), part)))
         spec[kind.value] = plain_part(part)
     return steps
 
@@ -91,7 +91,7 @@ class ConvertedExamples(Examples):
 class Layout:
     """How a model's inputs and targets look as tensors."""
 
-    def __init__(self, spec: Spec, steps: Sequence[Step] = ()) -> None:
+    def __init__(self, spec: Spec, steps: Sequence[LayoutChange] = ()) -> None:
         self.spec, given = spec, spec["input"]
         self.dtype = dtype_of(given)
         self.shape = shape_of(given)
@@ -101,7 +101,7 @@ class Layout:
         max_rows = CHUNK_BYTES // row
         self.chunk = max(1, min(max_rows, max(CHUNK_ROWS, max_rows // 4)))
         self.positions = np.array([step.position for step in steps], np.int64)
-        self.steps: list[Step] = []
+        self.steps: list[LayoutChange] = []
         """What became since each of them: all that happened to rows that are older."""
         for step in reversed(steps):
             self.steps.insert(0, step.then(self.steps[0]) if self.steps else step)

@@ -48,12 +48,12 @@ ENVIRONMENT = {
 log = structlog.get_logger(__name__)
 
 
-class LeaseLost(Exception):
-    """Another process publishes now."""
+class MutexLost(Exception):
+    """Another process has the mutex of publishers now."""
 
 
-class Holding:
-    """Keeps the lease while there is work: called before each request to MLflow."""
+class MutexKeeper:
+    """Extends the mutex of publishers: called before each request to MLflow. Raises MutexLost if another has it."""
 
     def __init__(self, database: Database, owner: str) -> None:
         self.database, self.owner = database, owner
@@ -63,7 +63,7 @@ class Holding:
         if not at_once and time.monotonic() < self.extended + MUTEX_SECONDS / 4:
             return
         if not mutex.acquire(self.database, MUTEX, self.owner, MUTEX_SECONDS):
-            raise LeaseLost
+            raise MutexLost
         self.extended = time.monotonic()
 
 
@@ -78,7 +78,7 @@ def publish(
     """
     if event_after(database, 0, model) is None:
         return 0
-    hold, published, last = Holding(database, owner), 0, 0
+    hold, published, last = MutexKeeper(database, owner), 0, 0
     try:
         hold()
         require(url)
@@ -93,7 +93,7 @@ def publish(
             ):
                 hold(at_once=True)
                 published += publish_event(database, handler, event, url)
-    except LeaseLost:
+    except MutexLost:
         return published
     finally:
         mutex.release(database, MUTEX, owner)
@@ -134,7 +134,7 @@ def publish_event(database: Database, handler: EventHandler, event: TrackingEven
 
     try:
         handler.handle(event)
-    except (LeaseLost, Unavailable):
+    except (MutexLost, Unavailable):
         raise
     except Exception as error:
         if is_unanswered(error):

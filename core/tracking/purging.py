@@ -16,7 +16,7 @@ from core.database import Database
 from core.errors import AmendError, NotFound, Unavailable
 from core.tables.versions import Version, VersionState
 from core.tracking.lineage import Lineage
-from core.tracking.publisher import ENVIRONMENT, MUTEX, Holding, LeaseLost, require
+from core.tracking.publisher import ENVIRONMENT, MUTEX, MutexKeeper, MutexLost, require
 
 MUTEX_WAIT_SECONDS = 120.0
 """How long a purge waits for another process that is publishing."""
@@ -48,21 +48,21 @@ def purge(
 
 
 @contextmanager
-def without_publishers(database: Database, owner: str) -> Iterator[Holding]:
+def without_publishers(database: Database, owner: str) -> Iterator[MutexKeeper]:
     """Keep publishers away; Unavailable if one does not finish in time."""
-    hold, end = Holding(database, owner), time.monotonic() + MUTEX_WAIT_SECONDS
+    hold, end = MutexKeeper(database, owner), time.monotonic() + MUTEX_WAIT_SECONDS
     busy = Unavailable("mlflow_busy", "MLflow is being told something else; try again later.")
     try:
         while True:
             try:
                 hold(at_once=True)
                 break
-            except LeaseLost:
+            except MutexLost:
                 if time.monotonic() > end:
                     raise
             time.sleep(POLL_SECONDS)
         yield hold
-    except LeaseLost:
+    except MutexLost:
         raise busy from None
     finally:
         mutex.release(database, MUTEX, owner)
@@ -71,7 +71,7 @@ def without_publishers(database: Database, owner: str) -> Iterator[Holding]:
 def delete_weights(
     database: Database,
     url: str,
-    hold: Holding,
+    hold: MutexKeeper,
     lineage: Lineage,
     versions: Sequence[Version],
     lost: bool,
@@ -92,7 +92,7 @@ def delete_weights(
             unnote(database, version)
         if lost:
             gone.update(artifacts.delete_lost(client, url, lineage))
-    except (AmendError, LeaseLost):
+    except (AmendError, MutexLost):
         raise
     except Exception as error:
         if mlflow_client.is_unanswered(error):

@@ -19,7 +19,7 @@ from core.tables.versions import Promotion, Version, VersionKind, VersionState
 from core.tables.webhooks import WebhookEvent
 from core.versions.knowledge import version_knows_erased
 from core.versions.queries import find_version, newest_number
-from core.versions.store import Stored
+from core.versions.store import StoredFile
 from core.webhooks.events import emit
 
 if TYPE_CHECKING:  # who promotes a version, or lists them, need not wait for torch
@@ -56,7 +56,9 @@ class VersionDraft:
     """All that were tried, with what each took and why it was not taken: what the next job plans with."""
 
 
-def record(session: Session, model: Model, draft: VersionDraft, stored: Stored, job_id: str | None = None) -> Version:
+def record(
+    session: Session, model: Model, draft: VersionDraft, stored: StoredFile, job_id: str | None = None
+) -> Version:
     """Note a draft, whose file is in the store, as the next version, a candidate."""
     size = len(draft.state.memory)
     evaluation = draft.evaluation

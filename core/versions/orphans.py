@@ -11,12 +11,12 @@ from core.errors import Unavailable
 from core.tables.bookkeeping import OrphanFile
 from core.tables.jobs import Job, JobState
 from core.tables.versions import Version, VersionState
-from core.versions.store import Store, Stored
+from core.versions.store import Store, StoredFile
 
 log = structlog.get_logger("core")
 
 
-def put_tracked(database: Database, store: Store, folder: str, data: bytes, owner: str) -> Stored:
+def put_tracked(database: Database, store: Store, folder: str, data: bytes, owner: str) -> StoredFile:
     """Store a version's file. Should its worker die before the version is recorded, the file is swept away."""
 
     def note_first(name: str) -> None:

@@ -19,7 +19,7 @@ PARTIAL = ".partial"
 """The end of the name of a file that is being written."""
 
 
-class Stored(NamedTuple):
+class StoredFile(NamedTuple):
     """A file in the store."""
 
     file: str
@@ -42,12 +42,12 @@ class Store:
         self.root = str(root).rstrip("/")
         self.local = isinstance(self.files, LocalFileSystem)
 
-    def put(self, folder: str, data: bytes, before: Callable[[str], None] = lambda name: None) -> Stored:
+    def put(self, folder: str, data: bytes, before: Callable[[str], None] = lambda name: None) -> StoredFile:
         """Store bytes under a new name in a folder; `before` is told the name before anything is written."""
         name = f"{folder}/{uuid.uuid4().hex}.safetensors"
         before(name)
         self.write(name, data)
-        return Stored(name, hashlib.sha256(data).hexdigest())
+        return StoredFile(name, hashlib.sha256(data).hexdigest())
 
     def write(self, name: str, data: bytes) -> None:
         """Store bytes under a name of the caller's."""

@@ -14,7 +14,7 @@ from core.database import now
 from core.erasure import decisions, queries, receipts, requests
 from core.erasure.receipt_text import RIGHTS
 from core.erasure.replay import replay
-from core.erasure.states import Filing
+from core.erasure.states import RequestDetails
 from core.errors import Invalid, NotFound, TooLarge
 from core.ledger.batch import subject_hash
 from core.tables.erasures import Erasure, ErasureState
@@ -60,7 +60,7 @@ def answer(session: Session, erasure: Erasure) -> ErasureAnswer:
 
 
 def receive(
-    filings: list[Filing], caller: Caller, context: Context, write: UnitOfWork, session: Session
+    filings: list[RequestDetails], caller: Caller, context: Context, write: UnitOfWork, session: Session
 ) -> list[ErasureAnswer]:
     """Begin erasures, unless the database was restored and has others to carry out first."""
     receipts.require_all(session, context.store)
@@ -80,7 +80,7 @@ def ask_for_erasure(body: NewErasure, caller: Eraser, context: ContextDep, write
     return write(caller.credential, 202, lambda session: receive([filing], caller, context, write, session)[0])
 
 
-def filing_of(body: NewErasure, context: Context, at: tuple[str | int, ...]) -> Filing:
+def filing_of(body: NewErasure, context: Context, at: tuple[str | int, ...]) -> RequestDetails:
     """A request as it is filed; Invalid, at its place in the body, if it cannot be."""
     if not body.subject.isprintable():
         raise Invalid.at((*at, "subject"), "request_invalid", "must be printable text")
@@ -88,7 +88,9 @@ def filing_of(body: NewErasure, context: Context, at: tuple[str | int, ...]) -> 
         raise Invalid.at((*at, "received_at"), "request_invalid", "must not lie in the future")
     settings = context.settings
     hashed = subject_hash(body.subject, settings.secret, settings.caseless_subjects)
-    return Filing(hashed, body.reason, body.received_at, settings.erasure_hold if body.hold is None else body.hold)
+    return RequestDetails(
+        hashed, body.reason, body.received_at, settings.erasure_hold if body.hold is None else body.hold
+    )
 
 
 @router.post("/erasures/batch", status_code=202, response_model=ErasuresAnswer, responses=problem_responses(409, 413))

@@ -26,7 +26,7 @@ class Sizes(NamedTuple):
     values: int
 
 
-class Thrift:
+class ThriftReader:
     """Reads a struct of the compact protocol: values by the number of their field."""
 
     def __init__(self, data: bytes, position: int) -> None:
@@ -88,7 +88,7 @@ def sizes_of(body: bytes) -> Sizes:
     if length > min(MAX_FOOTER_BYTES, len(body) - 12):
         raise ValueError(f"its footer has more than {MAX_FOOTER_BYTES} bytes, or more than the file")
     try:
-        return add_up(body, Thrift(body, len(body) - 8 - length).struct())
+        return add_up(body, ThriftReader(body, len(body) - 8 - length).struct())
     except (AttributeError, TypeError):  # a number where a struct should be, and the like
         raise ValueError("its footer is damaged") from None
 
@@ -120,7 +120,7 @@ def add_up(body: bytes, footer: dict[int, Any]) -> Sizes:
 
 def page_at(body: bytes, position: int) -> tuple[int, int, int]:
     """Where the page ends that begins at a position, its unpacked size, and how many values it has."""
-    reader = Thrift(body, position)
+    reader = ThriftReader(body, position)
     header = reader.struct()
     size: Any = header.get(2)
     packed: Any = header.get(3)

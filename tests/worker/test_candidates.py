@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.jobs.leases import Cancelled
+from core.jobs.leases import JobCancelled
 from core.kprior import Cost, SolverError
 from core.kprior.certificate.network import Audit
 from core.tables.versions import VersionKind
@@ -114,8 +114,8 @@ def test_the_cheapest_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_job_that_is_cancelled_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    scripted = Scripted({"kprior": Cancelled(), "warm": PASSES})
-    with pytest.raises(Cancelled):
+    scripted = Scripted({"kprior": JobCancelled(), "warm": PASSES})
+    with pytest.raises(JobCancelled):
         chosen(monkeypatch, scripted)
     assert scripted.asked == ["kprior"]
 

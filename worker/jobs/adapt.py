@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from core.erasure.purge import withdraw
 from core.errors import Conflict
 from core.jobs import holds, leases
-from core.jobs.leases import Lost
+from core.jobs.leases import JobLost
 from core.tables.jobs import JobState
 from core.tables.models import Model
 from core.tables.versions import Version
@@ -28,7 +28,7 @@ def adapt(attempt: JobAttempt) -> None:
         with attempt.context.database.read() as session:
             model = session.get(Model, attempt.model_id)
             if model is None:
-                raise Lost
+                raise JobLost
             snapshot = ModelSnapshot.of(attempt.context, session, model, model.head)
             ever_trained = newest_number(session, model.id) > 0
         if snapshot.tip is not None and snapshot.tip.position == snapshot.at and not snapshot.unproven:

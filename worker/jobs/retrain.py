@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from core.errors import Conflict
 from core.jobs import holds, queue
-from core.jobs.leases import Lost
+from core.jobs.leases import JobLost
 from core.jobs.queries import last_job
 from core.kprior import State
 from core.models.policy import Policy, policy_of
@@ -50,7 +50,7 @@ def retrain_at_head(attempt: JobAttempt) -> None:
     with attempt.context.database.read() as session:
         model = session.get(Model, attempt.model_id)
         if model is None:
-            raise Lost
+            raise JobLost
         tip = tip_of(session, model)
         # the adapted version's position, if it got there: changes after that are adapted on top of either
         at = tip.position if tip is not None and is_caught_up(session, tip, attempt) else model.head

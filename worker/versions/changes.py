@@ -24,7 +24,7 @@ from core.kprior.model.spec import is_network, loss_of
 from core.kprior.passes.moments import encoder_fits
 from core.ledger import passes
 from core.ledger.digest import update_digest
-from core.ledger.layouts import Step, Unreadable, steps_until
+from core.ledger.layouts import LayoutChange, Unreadable, steps_until
 from core.tables.versions import Version
 from worker.attempt import JobAttempt
 from worker.reading import Reading
@@ -87,7 +87,7 @@ def follow_schema(
     """The tip and its memory, converted to the model's present columns, classes and loss."""
     with snapshot.context.database.read() as session:
         steps = steps_until(session, snapshot.model_id, snapshot.at, tip.position)
-    whole = reduce(Step.then, steps) if steps else Step(tip.position, None, None)
+    whole = reduce(LayoutChange.then, steps) if steps else LayoutChange(tip.position, None, None)
     tasks: list[Task] = [AddData(added)]
     if loss_of(parent.spec) != loss_of(snapshot.spec):
         tasks.append(ChangeLoss(loss_of(snapshot.spec)))

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from core.erasure.queries import open_parts
 from core.jobs import leases
-from core.jobs.leases import Lost
+from core.jobs.leases import JobLost
 from core.tables.jobs import JobState
 from core.tables.models import Model
 from core.tables.versions import Version
@@ -32,7 +32,7 @@ def record_version(attempt: JobAttempt, draft: VersionDraft, settle: Settle) -> 
         with attempt.write() as (session, job, model):
             require_current(session, model, draft)
             if not orphans.claim(session, stored.file, attempt.owner):
-                raise Lost  # the lease had ended, and the file is gone
+                raise JobLost  # the lease had ended, and the file is gone
             version = history.record(session, model, draft, stored, job.id)
             job.version, job.from_position, job.to_position = version.number, draft.since, draft.position
             leases.end(job, JobState.SUCCEEDED, settle(session, model, version))

@@ -45,7 +45,7 @@ SMALL_BOUND = 1e-3
 
 
 @dataclass(frozen=True)
-class Past:
+class PastSums:
     """The sums before a change, if all that came with it is at hand: its reach speaks of all other examples."""
 
     anchor: Anchor
@@ -78,7 +78,7 @@ class AnchoredModel:
     """Those that the memory refers to."""
     count: int
     surrogate: Surrogate | None
-    past: Past | None = None
+    past: PastSums | None = None
 
     @classmethod
     def of(cls, state: State, memory: Examples) -> AnchoredModel:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from core.kprior.adaptation.dense import AnchoredModel, Past, exact_rows, hessian_of
+from core.kprior.adaptation.dense import AnchoredModel, PastSums, exact_rows, hessian_of
 from core.kprior.anchor import Anchor
 from core.kprior.certificate.anchored_bound import ExactRows
 from core.kprior.cost import Cost
@@ -90,7 +90,7 @@ def change_sums(
     moved = replace(moved, reach=round_up(reach), peak=round_up(peak), smallest=smallest)
     surrogate = change_surrogate(state.surrogate, predictor, anchor.w, removed.examples(), added.examples())
     at_hand = added.phi is not None or len(added.keys) == 0
-    past = Past(anchor, state.regularizer) if at_hand else None
+    past = PastSums(anchor, state.regularizer) if at_hand else None
     return AnchoredModel(predictor, regularizer, moved, factor, tuple(exact), kept, rows, count, surrogate, past)
 
 

@@ -135,7 +135,7 @@ class HeldCurvature:
             lost = (rows.phi.shape[1] + 3) * EPSILON * rows.phi.norm(dim=1) * w.norm()
             self.rows.append((rows, before, now, family.slack(rows.y, f)[:, 0] - lost, length))
 
-    def bound(self, k: Tensor, error: float, radius: float) -> Held | None:
+    def bound(self, k: Tensor, error: float, radius: float) -> GuaranteedCurvature | None:
         """What follows while nothing moves by more than the radius; None where nothing holds the weights."""
         A, steady = self.hessian.clone(), True
         changed = False
@@ -163,10 +163,12 @@ class HeldCurvature:
         step = -torch.cholesky_solve(k[:, None], factor)[:, 0]
         grown = 1 + margin / smallest
         size = math.sqrt(max(0.0, -float(k @ step))) * grown + error / math.sqrt(smallest)
-        return Held(size, math.sqrt(max(1.0, ratio)) * size, smallest, step, factor, steady, error, margin)
+        return GuaranteedCurvature(
+            size, math.sqrt(max(1.0, ratio)) * size, smallest, step, factor, steady, error, margin
+        )
 
 
-class Held:
+class GuaranteedCurvature:
     """What the curvature that is sure to be there makes of a gradient."""
 
     def __init__(

@@ -14,7 +14,7 @@ from core.erasure import retention
 from core.erasure.decisions import refuse
 from core.erasure.requests import receive
 from core.erasure.retention import expire_due
-from core.erasure.states import Filing
+from core.erasure.states import RequestDetails
 from core.ledger.batch import subject_hash
 from core.models.policy import Policy, patch
 from core.tables.jobs import Job
@@ -145,7 +145,7 @@ def test_what_a_held_request_restricts_and_is_too_old_does_not_come_back(databas
     add(database, model, [Row("old", subject="somebody", split=False)])
     add(database, model, [Row("new", subject="somebody", split=False), *named(1)])
     with database.write() as session:
-        filing = Filing(subject_hash("somebody", SECRET), hold=True)
+        filing = RequestDetails(subject_hash("somebody", SECRET), hold=True)
         erasure = receive(session, filing, SECRET, "key")
         session.expunge(erasure)
     age(database, model, 1, 1, 31 * DAY)

@@ -33,15 +33,15 @@ def test_cut_off_anywhere_it_goes_on_without_telling_twice(
     class CutOff(BaseException):
         pass
 
-    tracked, hold, calls = trained(new_tracked), publisher.Holding.__call__, [0, 0]
+    tracked, hold, calls = trained(new_tracked), publisher.MutexKeeper.__call__, [0, 0]
 
-    def cut(self: publisher.Holding, at_once: bool = False) -> None:
+    def cut(self: publisher.MutexKeeper, at_once: bool = False) -> None:
         calls[0] += 1
         if calls[0] > calls[1]:
             raise CutOff
         hold(self, at_once)
 
-    monkeypatch.setattr(publisher.Holding, "__call__", cut)
+    monkeypatch.setattr(publisher.MutexKeeper, "__call__", cut)
     cuts = 0
     while tracked.entries:
         calls[:] = [0, calls[1] + 4]
@@ -72,7 +72,7 @@ from core.settings import Settings
 from core.tracking import publisher
 from core.versions.store import Store
 
-hold, calls = publisher.Holding.__call__, []
+hold, calls = publisher.MutexKeeper.__call__, []
 
 def kill(self, at_once=False):
     calls.append(1)
@@ -80,7 +80,7 @@ def kill(self, at_once=False):
         os.kill(os.getpid(), signal.SIGKILL)
     hold(self, at_once)
 
-publisher.Holding.__call__ = kill
+publisher.MutexKeeper.__call__ = kill
 settings = Settings(home=sys.argv[1])
 publisher.publish(Database(settings), Store(settings.artifacts), sys.argv[2], "killed")
 """

@@ -189,16 +189,16 @@ def test_interrupted_anywhere_it_is_finished_by_another(
     class CutOff(BaseException):
         pass
 
-    tracked, hold, calls = trained(new_tracked), publisher.Holding.__call__, [0, 0]
+    tracked, hold, calls = trained(new_tracked), publisher.MutexKeeper.__call__, [0, 0]
     tracked.publish(server.url)
 
-    def cut(self: publisher.Holding, at_once: bool = False) -> None:
+    def cut(self: publisher.MutexKeeper, at_once: bool = False) -> None:
         calls[0] += 1
         if calls[0] > calls[1]:
             raise CutOff
         hold(self, at_once)
 
-    monkeypatch.setattr(publisher.Holding, "__call__", cut)
+    monkeypatch.setattr(publisher.MutexKeeper, "__call__", cut)
     cuts = 0
     while (tracked.versions[0].mlflow or {})["version"] is not None:
         calls[:] = [0, calls[1] + 1]

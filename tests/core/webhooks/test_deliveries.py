@@ -232,7 +232,7 @@ def test_old_deliveries_are_deleted(database: Database, receiver: Receiver) -> N
 
 def file(database: Database, received_at: datetime) -> str:
     with database.write() as session:
-        filing = states.Filing(subject=received_at.isoformat().encode(), received_at=received_at)
+        filing = states.RequestDetails(subject=received_at.isoformat().encode(), received_at=received_at)
         return states.file(session, filing, SECRET, "key", None).id
 
 
