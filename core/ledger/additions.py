@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 class LayoutChanged(Conflict):
-    """The examples were read as the model had them a moment ago: whoever has them as they were sent reads them anew."""
+    """The layout changed after the batch was parsed: the caller has to parse it again."""
 
     def __init__(self) -> None:
         super().__init__("model_changed", "The model's input or target changed meanwhile; send the examples again.")
@@ -31,7 +31,7 @@ class LayoutChanged(Conflict):
 
 @dataclass(frozen=True)
 class Added:
-    """What came of a batch."""
+    """The result of adding a batch."""
 
     accepted: int
     duplicates: int
@@ -72,7 +72,7 @@ def add(
     LayoutChanged
         If the input or the target changed meanwhile.
     """
-    # before the lock is taken: other writers of the model need not wait for that
+    # before the lock is taken, so that other writers of the model do not wait for it
     bulk.prepare(batch, database.sqlite)
 
     def add_at_once(session: Session) -> Added:
@@ -96,7 +96,7 @@ def add(
 
 
 def add_new(session: Session, model_id: int, holdout_fraction: float, batch: Batch) -> Added | None:
-    """Append a batch that is new from end to end, as most are; IntegrityError, and a lost transaction, if it is not.
+    """Append a batch that is entirely new, as most are; raises IntegrityError, which ends the transaction, if not.
 
     It asks nothing first: the database's own unique index tells. None, and nothing has happened, if the model is gone,
     or its holdout share or its layout is another.
@@ -115,7 +115,7 @@ def add_new(session: Session, model_id: int, holdout_fraction: float, batch: Bat
 
 
 def add_alone(database: Database, model_id: int, holdout_fraction: float, batch: Batch) -> Added | None:
-    """`add_new` as a transaction of its own."""
+    """`add_new` in a transaction of its own."""
     if database.sqlite:
         with database.write() as session:
             return add_new(session, model_id, holdout_fraction, batch)
@@ -125,7 +125,7 @@ def add_alone(database: Database, model_id: int, holdout_fraction: float, batch:
 
 
 def add_locked(session: Session, model_id: int, holdout_fraction: float, batch: Batch) -> Added:
-    """Append what is new of a batch to a model that is locked; Conflict if an id is in force with other content."""
+    """Append the new examples of a batch to a locked model; raises Conflict if an id is in force with other content."""
     new = find_new(session, model_id, holdout_fraction, batch)
     if not new:
         return Added(0, len(batch), None, None)
@@ -135,7 +135,7 @@ def add_locked(session: Session, model_id: int, holdout_fraction: float, batch: 
 
 
 def find_new(session: Session, model_id: int, holdout_fraction: float, batch: Batch) -> list[int]:
-    """Which examples are neither in force nor earlier in the batch; the others must say the same again."""
+    """Indices of the examples that are neither in force nor earlier in the batch; the others must be repetitions."""
     columns = (
         Example.id,
         Example.x,

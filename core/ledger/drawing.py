@@ -1,4 +1,4 @@
-"""Random training rows of the ledger, each found by its position: what a network is adapted with, at any length of it.
+"""Random training rows of the ledger, for adapting networks: looked up by position, at the same cost at any length.
 
 Positions are drawn, and rows that are not there any more, or are holdout, are passed over. Called by the worker.
 """
@@ -29,7 +29,7 @@ POSITIONS_PER_QUERY = 5_000
 
 
 class LedgerDraw:
-    """Draws from the rows that came until `since` and are in force at `at`: `left` of them."""
+    """Draws from the `left` rows that came until `since` and are in force at `at`."""
 
     def __init__(self, database: Database, model_id: int, spec: Spec, since: int, at: int, left: int) -> None:
         self.database, self.model_id, self.since, self.at, self.left = database, model_id, since, at, left
@@ -61,7 +61,7 @@ class LedgerDraw:
             return np.sort(bulk.positions(session, where, values))
 
     def _guess(self, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
-        """Random positions, all different, of which about that many can be drawn, and some more."""
+        """Distinct random positions, enough that about `count` of them can be drawn."""
         many = math.ceil(1.2 * count * self.since / self.left) + 100
         drawn = np.unique(generator.integers(1, self.since + 1, many))
         return generator.permutation(drawn)

@@ -35,12 +35,12 @@ REMOVED = "+position <= :since"
 
 
 class LedgerRows(PartitionedData):
-    """Examples of a model as a position has them, in a span that can be cut into shards."""
+    """Examples of a model at a position, in a span of positions that can be split into shards."""
 
     def __init__(self, database: Database, model_id: int, spec: Spec, at: int, span: range) -> None:
         self.database, self.model_id, self.spec, self.span = database, model_id, spec, span
         self.at = at
-        """The position whose spec it is."""
+        """The position whose spec applies."""
         with database.read() as session:
             self.layout = Layout.at(session, model_id, spec, at)
 
@@ -52,7 +52,7 @@ class LedgerRows(PartitionedData):
         return [self.narrow(span) for span in split_span(self.span, self.layout.chunk)] or [self]
 
     def narrow(self, span: range) -> Self:
-        """The same, over a part of the span alone."""
+        """The same rows, restricted to a part of the span."""
         part = copy.copy(self)
         part.span = span
         return part
@@ -63,7 +63,7 @@ class LedgerRows(PartitionedData):
 
 
 class Pass(LedgerRows):
-    """Examples that meet a condition, chunk by chunk, anew on every iteration."""
+    """Examples that meet a condition, read chunk by chunk on every iteration."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ def read_removed(database: Database, model_id: int, spec: Spec, since: int, at: 
 
 
 def load_if_small(data: Data) -> Data:
-    """The examples in memory, if they are few: the engine reads what came and went several times."""
+    """Load the examples into memory if they are few: the engine reads added and removed ones several times."""
     chunks, size = [], 0
     for chunk in data:
         chunks.append(chunk)

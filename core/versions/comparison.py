@@ -1,4 +1,4 @@
-"""Two versions next to each other: how good each is on the same rows, and how far they are apart."""
+"""Comparing two versions: the metrics of each on the same rows, and how far they are apart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIN_ROWS = 20
 
 
 class PairedEvaluation(Combined):
-    """Figures of two versions' predictions for the same rows, added up chunk by chunk."""
+    """Metrics of two versions' predictions for the same rows, accumulated chunk by chunk."""
 
     kind = "paired-evaluation"
 
@@ -75,7 +75,7 @@ class PairedEvaluation(Combined):
 
     @property
     def disagreement(self) -> float | None:
-        """How far the predictions differ: the share of rows that they put in different classes.
+        """How far the predictions differ: the fraction of rows that they put in different classes.
 
         For numbers and counts: the root mean square of the difference, relative to the targets' standard deviation.
         None without rows, or if a prediction is not a finite number.
@@ -96,7 +96,7 @@ class PairedEvaluation(Combined):
 
     @property
     def worse(self) -> str | None:
-        """The figure in which the second version is worse than the first, by more than chance would have it.
+        """The metric in which the second version is worse than the first, beyond chance.
 
         A paired test: the mean of the rows' differences against its standard error. The loss decides, and the accuracy
         where the losses are equal, as far as anybody knows, or of different kinds. None also if there are too few rows
@@ -105,7 +105,7 @@ class PairedEvaluation(Combined):
         if self.one.count < MIN_ROWS:
             return None
         if self.alike and "loss" in self.one.metrics and "loss" not in self.other.metrics:
-            return "loss"  # it is no finite number
+            return "loss"  # which is not finite
         loss, accuracy = self._differences["loss"], self._differences.get("accuracy")
         if self.alike and not abs(loss.value) <= MIN_STANDARD_ERRORS * loss.error:
             return "loss" if loss.value < 0 else None
@@ -127,7 +127,7 @@ class PairedEvaluation(Combined):
 
 
 def compare(one: State, other: State, data: Data) -> PairedEvaluation:
-    """Figures of two versions, in one pass."""
+    """Compare two versions in one pass."""
     return accumulate(data, PairedEvaluation(one, other))
 
 
