@@ -1,4 +1,4 @@
-"""The words of receipts and refusals: what was done to a person's data is put into words here.
+"""The texts of receipts and refusals: all sentences about what was done to a person's data.
 
 `report.py` has the facts; the templates of the service's pages have headings, notes and looks.
 """
@@ -33,7 +33,7 @@ GLOSSARY = {
     "Audit": "the chance that one of the examples looks more familiar to the model than one that it never saw. At 0.5 "
     "the two cannot be told apart; with few examples the figure varies by chance.",
 }
-"""What a reader who does not build models may want to know."""
+"""Definitions for readers who do not build models."""
 RIGHTS = (
     "You have the right to lodge a complaint with a supervisory authority, in particular where you live, where you "
     "work, or where you think that your rights were infringed (GDPR Art. 77), and the right to a judicial remedy, "
@@ -42,7 +42,7 @@ RIGHTS = (
 
 
 class Trace(StrEnum):
-    """What is looked for when all should be gone, as the receipt names it."""
+    """Kinds of traces that are counted at the end, by their names in the receipt."""
 
     BY_POSITION = "examples by position"
     BY_PERSON = "examples by person"
@@ -85,7 +85,7 @@ def write_statement(models: Sequence[ModelReport]) -> str:
 
 
 def lacks_bound(model: ModelReport) -> bool:
-    """Whether a model was adapted without a bound on how near it is to a retrain."""
+    """Whether a model was adapted without a bound on its distance to a retrain."""
     adapted = model.outcome is not None and model.outcome.method is Method.ADAPTED
     return adapted and certificate_of(model).get("kind") != "bound"
 
@@ -101,13 +101,13 @@ DELETED = Outcome(Method.DELETED, "the model was deleted, with everything it kne
 
 
 def describe_unknown(champion: Version) -> Outcome:
-    """What is said where the version in use is older than the person's first example."""
+    """The outcome if the version in use is older than the person's first example."""
     words = "the version in use was made before this data came, and never knew it"
     return Outcome(Method.UNKNOWN, words, champion.number, champion.sha256)
 
 
 def describe_outcome(version: Version, comparison: Comparison | None, tolerance: float) -> Outcome:
-    """What is said of the way in which a model forgot, by the version that forgot."""
+    """The outcome of a model, from the version that forgot."""
     certificate = version.certificate or CertificateFigures()
     if certificate.get("kind") == "measured":  # of a network: what it has not is not spoken of
         known = {name: value for name, value in coarse_certificate(certificate).items() if value is not None}
@@ -130,7 +130,7 @@ def describe_outcome(version: Version, comparison: Comparison | None, tolerance:
 
 
 def describe_cleanup(sqlite: bool, rewritten: bool, log_emptied: bool) -> str:
-    """What was done to the database after rows were deleted."""
+    """Describe what was done to the database after rows were deleted."""
     if not sqlite:
         left = "pages may hold copies until they are used again; its write-ahead log and backups are the operator's"
         return f"PostgreSQL: tables vacuumed, {left}"
@@ -141,7 +141,7 @@ def describe_cleanup(sqlite: bool, rewritten: bool, log_emptied: bool) -> str:
 
 
 def select_glossary(models: Sequence[ModelReport]) -> dict[str, str]:
-    """The words that a receipt uses: of a network it says nothing that holds for other models alone."""
+    """The definitions of the terms that a receipt uses."""
     kinds = {certificate_of(model).get("kind") for model in models}
     unused = {"Bound"} if "bound" not in kinds else set()
     unused |= {"Measured"} if "measured" not in kinds else set()
@@ -150,7 +150,7 @@ def select_glossary(models: Sequence[ModelReport]) -> dict[str, str]:
 
 
 def find_audit(model: ModelReport) -> Familiarity | None:
-    """The audit, if it says anything: of a few examples the figure is chance."""
+    """The audit of a model, or None if it was measured on too few examples to mean anything."""
     return model.audit if model.examples >= MIN_AUDITED_EXAMPLES else None
 
 
@@ -165,7 +165,7 @@ def describe_disagreement(fraction: float) -> str:
 
 
 def describe_nearness(model: ModelReport) -> dict[str, str]:
-    """How near the model is to one that never saw the person."""
+    """Describe how close the model is to one that never saw the person."""
     certificate = certificate_of(model)
     if certificate.get("bound") is None:
         return describe_measurement(certificate.get("audit") or {})
@@ -187,7 +187,7 @@ def describe_nearness(model: ModelReport) -> dict[str, str]:
 
 
 def describe_measurement(audit: AuditFigures) -> dict[str, str]:
-    """What was measured of a network, for which there is no bound."""
+    """Describe what was measured of a network, which has no bound."""
     rows = {}
     after, before = audit.get("unseen_loss"), audit.get("unseen_loss_before")
     if after is not None and before is not None:
@@ -210,7 +210,7 @@ def describe_deletions(model: ModelReport) -> str:
 
 
 def describe_purged(model: ModelReport) -> str:
-    """Which versions went."""
+    """Describe which versions were purged."""
     if model.deleted is None or not model.deleted.versions:
         return ""
     which = join_ranges(model.versions.purged if model.versions else [])

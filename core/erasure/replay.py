@@ -1,4 +1,4 @@
-"""After a restore from a backup: what the store knows of erasures and the database does not, is done again."""
+"""Repeating erasures after a restore from a backup: those whose receipts are in the store, but not in the database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from core.versions.store import Store
 def replay(
     session: Session, store: Store, secret: bytes, asked_by: str, request_id: str | None
 ) -> tuple[int, list[str]]:
-    """Take the missing receipts in, and begin their erasures anew; how many, and the ids of the new erasures.
+    """Import the missing receipts, and file their erasures again; returns how many, and the ids of the new erasures.
 
     A receipt names nobody: each person that the database knows is held against its token. Call it before the workers
     run: a receipt that the restored database writes first takes the place of the next one in the chain.

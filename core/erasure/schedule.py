@@ -1,4 +1,4 @@
-"""When a model needs a job that erases: looked at by the tick, as `core.jobs.schedule` looks at the policies."""
+"""When a model needs a job that erases: checked by the tick, as `core.jobs.schedule` checks the policies."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from core.tables.versions import Version
 
 
 def enqueue_due(database: Database) -> list[str]:
-    """Enqueue a job for each model that has something to erase; the ids of the new jobs."""
+    """Enqueue a job for each model that has something to erase; returns the ids of the jobs."""
     moment = now()
     return enqueue_where(database, may_have_to_erase(moment), decide, moment)
 
 
 def may_have_to_erase(moment: datetime) -> ColumnElement[bool]:
-    """Models that have removed examples, open erasures, or versions whose time is over."""
+    """Condition on models that have removed examples, open erasures, or versions due to be purged."""
     removed = exists().where(Example.model_id == Model.id, Example.removed.is_not(None), HAS_CONTENT)
     erased = exists().where(Part.model_id == Model.id, Part.state.in_(OPEN))
     kept = exists().where(Version.model_id == Model.id, Version.purge_at <= moment)

@@ -78,7 +78,7 @@ def months_after(moment: datetime, months: int) -> datetime:
 
 
 def token_of(subject: bytes, secret: bytes) -> str:
-    """What receipts carry in place of the person."""
+    """The token by which receipts refer to the person."""
     return hmac.digest(secret, b"receipt:" + subject, "sha256").hex()
 
 
