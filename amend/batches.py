@@ -34,10 +34,10 @@ Examples: TypeAlias = ArrowStream | ArrowArray | Mapping[str, Any] | Iterable[Ma
 """A table, a mapping of columns, or examples one by one."""
 
 # Far below what the service takes by default (100 000 examples, 64 MiB), and enough for its full speed.
-ROWS = 10_000
-BYTES = 8 * 2**20
+BATCH_ROWS = 10_000
+BATCH_BYTES = 8 * 2**20
 
-ARROW, LINES = "application/vnd.apache.arrow.stream", "application/x-ndjson"
+ARROW, NDJSON = "application/vnd.apache.arrow.stream", "application/x-ndjson"
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,13 @@ def batch_lines(examples: Iterable[Any]) -> Iterator[Batch]:
     size = 0
     for example in examples:
         line = to_json(example)
-        if waiting and (len(waiting) == ROWS or size + len(line) > BYTES):
-            yield Batch(b"\n".join(waiting), LINES, len(waiting))
+        if waiting and (len(waiting) == BATCH_ROWS or size + len(line) > BATCH_BYTES):
+            yield Batch(b"\n".join(waiting), NDJSON, len(waiting))
             waiting, size = [], 0
         waiting.append(line)
         size += len(line) + 1
     if waiting:
-        yield Batch(b"\n".join(waiting), LINES, len(waiting))
+        yield Batch(b"\n".join(waiting), NDJSON, len(waiting))
 
 
 def batch_tables(pieces: Iterable[Any]) -> Iterator[Batch]:
@@ -111,7 +111,7 @@ def batch_tables(pieces: Iterable[Any]) -> Iterator[Batch]:
         step = count_fitting_rows(whole.nbytes, whole.num_rows)
         for start in range(0, whole.num_rows, step):
             piece = whole.slice(start, step)
-            full = rows + piece.num_rows > ROWS or size + piece.nbytes > BYTES
+            full = rows + piece.num_rows > BATCH_ROWS or size + piece.nbytes > BATCH_BYTES
             if waiting and (full or piece.schema != waiting[0].schema):
                 yield write_stream(waiting)
                 waiting, rows, size = [], 0, 0
@@ -136,8 +136,8 @@ def from_pandas(frame: Any) -> Iterator[Any]:
 
     # An index without a name is the frame's own business: as a column it would be taken for a feature.
     index = "id" in frame.index.names
-    for start in range(0, len(frame), ROWS):
-        yield pa.RecordBatch.from_pandas(densify(frame.iloc[start : start + ROWS]), preserve_index=index)
+    for start in range(0, len(frame), BATCH_ROWS):
+        yield pa.RecordBatch.from_pandas(densify(frame.iloc[start : start + BATCH_ROWS]), preserve_index=index)
 
 
 def from_columns(columns: Mapping[str, Any]) -> Iterator[Any]:
@@ -183,7 +183,7 @@ def count_fitting_rows(size: int, rows: int) -> int:
     >>> count_fitting_rows(size=20 * 2**20, rows=20), count_fitting_rows(size=0, rows=0)
     (8, 10000)
     """
-    return max(1, min(ROWS, BYTES * rows // size if size else ROWS))
+    return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // size if size else BATCH_ROWS))
 
 
 def require(package: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import httpx
 
-from amend.config import find_key, find_url, on_this_machine
+from amend.config import find_key, find_url, is_loopback
 from amend.errors import UnreachableError
 from amend.operations import Operations
 from amend.sansio import Call, Flow, Outcome, Pages, Pause, Run, Step
@@ -24,7 +24,7 @@ Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
 Transport = TypeVar("Transport", httpx.BaseTransport, httpx.AsyncBaseTransport)
 
 # Seconds before each repetition: enough for a restart of the service.
-PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0)
+RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)
 # Storing a large batch takes a while; finding out that nobody listens must not.
 TIMEOUT = httpx.Timeout(120.0, connect=5.0)
 
@@ -39,7 +39,7 @@ class BaseClient(Operations, Generic[Http, Transport]):
         url: str | None = None,
         key: str | None = None,
         *,
-        pauses: Sequence[float] = PAUSES,
+        pauses: Sequence[float] = RETRY_SECONDS,
         transport: Transport | None = None,
     ) -> None:
         self.url, self.pauses = find_url(url), tuple(pauses)
@@ -164,7 +164,7 @@ def open_http(kind: Callable[..., T], url: str, key: str | None, transport: Any)
             # Preparing for TLS takes longer than most calls.
             verify=not url.startswith("http://"),
             # A proxy from the environment is for the world outside, not for this machine.
-            trust_env=not on_this_machine(url),
+            trust_env=not is_loopback(url),
         )
     except (httpx.InvalidURL, UnicodeEncodeError) as error:
         raise UnreachableError(f"cannot call {url}: {error}") from error

@@ -27,7 +27,7 @@ def find_key(given: str | None, url: str) -> str:
     """The given key, else ``AMEND_KEY``, else the admin's, which is for a service on this machine alone."""
     if key := given or os.environ.get("AMEND_KEY"):
         return check_key(key)
-    if not on_this_machine(url):
+    if not is_loopback(url):
         # whoever listens there would be handed the keys to everything here
         raise KeyMissing("no key: give one or set AMEND_KEY (the admin key of this machine is not sent to others)")
     file = Path(os.environ.get("AMEND_HOME") or "~/.amend").expanduser() / "admin.key"
@@ -46,7 +46,7 @@ def check_key(text: str) -> str:
     return key
 
 
-def on_this_machine(url: str) -> bool:
+def is_loopback(url: str) -> bool:
     try:
         return httpx.URL(url).host in LOOPBACK
     except httpx.InvalidURL:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from amend import batches, frames
-from amend.batches import LINES, Batch
+from amend.batches import NDJSON, Batch
 
 CSV = "text/csv"
 
@@ -108,7 +108,7 @@ class ExampleFile:
         unpacked = unpack(raw, self.codec)  # kept: with it, the file would be closed
         for lines in gather(line.strip() for line in unpacked):
             self.note_place(raw)
-            yield Batch(b"\n".join(lines), LINES, len(lines))
+            yield Batch(b"\n".join(lines), NDJSON, len(lines))
 
     def read_csv(self, raw: BinaryIO) -> Iterator[Batch]:
         # as text: of bytes, Python knows one end of lines, and old Macs had another. Latin-1 changes no byte
@@ -173,7 +173,7 @@ def gather(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
     for line in lines:
         if not line.strip():
             continue
-        if waiting and (len(waiting) == batches.ROWS or size + len(line) > batches.BYTES):
+        if waiting and (len(waiting) == batches.BATCH_ROWS or size + len(line) > batches.BATCH_BYTES):
             yield waiting
             waiting, size = [], 0
         waiting.append(line)
@@ -193,7 +193,7 @@ def read_records(lines: Iterable[bytes]) -> Iterator[bytes]:
             yield b"".join(waiting)
             waiting, size = [], 0
             count += 1
-        elif size > batches.BYTES:
+        elif size > batches.BATCH_BYTES:
             raise ValueError(f"line {count + 1} begins a text in quotes that does not end")
     if waiting:
         yield b"".join(waiting)

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from amend.frames import NO_FEATURES, quote, to_table
+from amend.frames import RESERVED, quote, to_table
 
 LOGGER = logging.getLogger("amend")
-MOST_VALUES = 1000
-"""Distinct texts of a column that is a category; with more it is rather a name or a note."""
-FEW_ROWS = 10
-"""Up to so many rows, texts may all differ by chance."""
-MOST_CLASSES = 20
-"""Distinct whole numbers of a target that are classes; with more it is a number."""
-SHOWN_VALUES = 5
+MAX_VALUES = 1000
+"""Distinct texts of a column that is taken as a category; with more it is rather a name or a note."""
+MIN_ROWS = 10
+"""With no more rows than this, texts may all differ by chance."""
+MAX_CLASSES = 20
+"""Distinct whole numbers of a target that are taken as classes; with more it is a number."""
+MAX_SHOWN_VALUES = 5
 OTHER = "other"
 """The only value of a category that has none: whatever comes is unseen."""
 TARGETS = ("binary", "classes", "number", "count")
@@ -52,8 +52,8 @@ class FrameSchema:
 def show_values(values: Sequence[Any] | None) -> str:
     if values is None:
         return ""
-    more = f" and {len(values) - SHOWN_VALUES} more" if len(values) > SHOWN_VALUES else ""
-    return ", ".join(map(str, values[:SHOWN_VALUES])) + more
+    more = f" and {len(values) - MAX_SHOWN_VALUES} more" if len(values) > MAX_SHOWN_VALUES else ""
+    return ", ".join(map(str, values[:MAX_SHOWN_VALUES])) + more
 
 
 def read_schema(
@@ -70,7 +70,7 @@ def read_schema(
     Numbers, booleans, dates and timestamps are columns of that type; texts and pandas' categoricals are categories. The
     target is ``binary`` if it is boolean or 0 and 1, ``classes`` if it is text or has few whole numbers, else
     ``number``, unless ``target_kind`` says otherwise. The columns ``id``, ``subject`` and ``weight`` are left out, and
-    so are those that mean something else in examples (`frames.NO_FEATURES`).
+    so are those that mean something else in examples (`frames.RESERVED`).
 
     ValueError names a column that cannot be read, and says what to do.
     """
@@ -80,7 +80,7 @@ def read_schema(
             raise ValueError(f"the frame has no column {name!r}; it has {quote(table.column_names)}")
     if target_kind not in (None, *TARGETS):
         raise ValueError(f"target_kind is {target_kind!r}; it can be {', '.join(TARGETS)}")
-    apart = {target, id, subject, weight, *NO_FEATURES}
+    apart = {target, id, subject, weight, *RESERVED}
     features = [name for name in table.column_names if name not in apart]
     if not features:
         raise ValueError("the frame has no column that could be a feature")
@@ -156,7 +156,7 @@ def read_target(name: str, column: Any, wanted: str | None, notes: list[str]) ->
     values = sorted(column.drop_null().unique().to_pylist())
     if wanted is None and set(values) <= {0, 1}:
         return {"kind": "binary"}
-    few = types.is_integer(kind) and len(values) <= MOST_CLASSES
+    few = types.is_integer(kind) and len(values) <= MAX_CLASSES
     if wanted is None and not few:
         return {"kind": "number"}
     if not all(float(value).is_integer() for value in values):
@@ -195,7 +195,7 @@ def read_texts(name: str, column: Any, target: bool = False) -> list[str]:
     """The distinct texts of a column, in the order of the alphabet; an empty one is a missing value."""
     present = column.drop_null()
     values = sorted(value for value in present.unique().to_pylist() if value)
-    if len(values) > MOST_VALUES or len(values) == len(present) > FEW_ROWS:
+    if len(values) > MAX_VALUES or len(values) == len(present) > MIN_ROWS:
         many = f"the column {name!r} has {len(values)} different texts in {len(present)} rows"
         if target:
             raise ValueError(f"{many}, too many for classes: choose another target")

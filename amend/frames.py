@@ -9,8 +9,8 @@ from typing import Any
 from amend import batches
 from amend.sparse import densify
 
-NO_FEATURES = ("id", "subject", "y", "weight", "split")
-"""Columns of examples that are no inputs: who predicts for a frame that was trained on need not take them out."""
+RESERVED = ("id", "subject", "y", "weight", "split")
+"""Columns of examples that are not inputs: predicting for a frame that was trained on need not drop them."""
 
 
 def is_frame(inputs: Any) -> bool:
@@ -55,8 +55,8 @@ def read_inputs(frame: Any, model: str, described: Mapping[str, Any]) -> Iterato
         raise TypeError(f"a {type(frame).__name__} has columns, but does not speak Arrow")
     for piece in pieces:
         names = pick_columns(list(piece.schema.names), model, described)
-        for start in range(0, piece.num_rows, batches.ROWS):
-            some = piece.slice(start, batches.ROWS)
+        for start in range(0, piece.num_rows, batches.BATCH_ROWS):
+            some = piece.slice(start, batches.BATCH_ROWS)
             values = [some.column(name).to_pylist() for name in names]
             if described["kind"] == "table":
                 values = [to_json(column, c) for column, c in zip(described["columns"], values, strict=True)]
@@ -68,14 +68,14 @@ def read_inputs(frame: Any, model: str, described: Mapping[str, Any]) -> Iterato
 def pick_columns(names: list[str], model: str, described: Mapping[str, Any]) -> list[str]:
     """The columns that are the model's inputs, in its order."""
     if described["kind"] != "table":
-        found = [name for name in names if name not in NO_FEATURES]
+        found = [name for name in names if name not in RESERVED]
         width = described.get("dim")
         if found != ["x"] and width is not None and len(found) != width:
             raise ValueError(f"{model} takes {width} numbers; the frame has {len(found)} columns: {quote(found)}")
         return found
     wanted = [str(column["name"]) for column in described["columns"]]
     missing = [name for name in wanted if name not in names]
-    unknown = [name for name in names if name not in (*wanted, *NO_FEATURES)]
+    unknown = [name for name in names if name not in (*wanted, *RESERVED)]
     if missing or unknown:
         problems = [f"the frame lacks {quote(missing)}"] if missing else []
         problems += [f"{model} does not know {quote(unknown)}"] if unknown else []
@@ -83,8 +83,8 @@ def pick_columns(names: list[str], model: str, described: Mapping[str, Any]) -> 
     return wanted
 
 
-def quote(names: list[str], most: int = 10) -> str:
-    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
+def quote(names: list[str], limit: int = 10) -> str:
+    return ", ".join(map(repr, names[:limit])) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 def to_json(column: Mapping[str, Any], values: list[Any]) -> list[Any]:

@@ -27,9 +27,9 @@ T = TypeVar("T")
 Params = Mapping[str, str | int | float | bool | None]
 
 # A proxy's way of saying that the service behind it is not there just now, and the service's own; too many requests.
-TOO_MANY = 429
-PASSING = frozenset({TOO_MANY, 502, 503, 504})
-LONGEST_PAUSE = 60.0
+HTTP_TOO_MANY = 429
+RETRIED_STATUSES = frozenset({HTTP_TOO_MANY, 502, 503, 504})
+MAX_PAUSE = 60.0
 
 
 class Download:
@@ -207,10 +207,10 @@ class Caller:
             if isinstance(outcome, httpx.Response):
                 if call.method == "DELETE" and maybe_done and outcome.status_code == 404:
                     return httpx.Response(204)  # it was the first attempt that deleted it
-                if pause is None or outcome.status_code not in PASSING:
+                if pause is None or outcome.status_code not in RETRIED_STATUSES:
                     break
-                if outcome.status_code == TOO_MANY:
-                    pause = max(pause, asked_pause(outcome))
+                if outcome.status_code == HTTP_TOO_MANY:
+                    pause = max(pause, requested_pause(outcome))
             elif isinstance(outcome, httpx.ReadTimeout | httpx.UnsupportedProtocol):
                 # It is there and busy, or the address is wrong: asking again would not help.
                 raise UnreachableError(f"no answer from {self.url}: {outcome}") from outcome
@@ -236,10 +236,10 @@ class Caller:
             raise UnreachableError(message) from error
 
 
-def asked_pause(answer: httpx.Response) -> float:
+def requested_pause(answer: httpx.Response) -> float:
     """The seconds that an answer asks to wait before the next attempt."""
     given = answer.headers.get("Retry-After", "")
-    return min(float(given), LONGEST_PAUSE) if given.isdecimal() else 0.0
+    return min(float(given), MAX_PAUSE) if given.isdecimal() else 0.0
 
 
 @dataclass(frozen=True)

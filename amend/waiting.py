@@ -18,9 +18,9 @@ WithJob: TypeAlias = Changed | Removed | Removal | Replaced | Resumed
 """Answers that name a job, or None where there was nothing to do."""
 
 # Seconds of one long poll. It is answered when the job ends; with a callback this is how often it is called.
-LONG_POLL, REPORT_EVERY = 30, 1
+LONG_POLL_SECONDS, REPORT_SECONDS = 30, 1
 # Seconds between two questions how an erasure stands.
-POLL_EVERY = 0.5
+POLL_SECONDS = 0.5
 
 
 def wait_until_ended(
@@ -42,7 +42,7 @@ def wait_until_ended(
 
 def await_job(caller: Caller, id: str, progress: Progress, timeout: float | None) -> Flow[Job]:
     """A job, once it has succeeded; else JobFailed."""
-    every = LONG_POLL if progress is None else REPORT_EVERY
+    every = LONG_POLL_SECONDS if progress is None else REPORT_SECONDS
     place = path("jobs", id)
     found = yield from wait_until_ended(
         lambda seconds: caller.ask(Job, "GET", place, wait=seconds), every, progress, timeout
@@ -60,7 +60,7 @@ def await_erasure(caller: Caller, id: str, progress: ErasureProgress, timeout: f
         found = yield from caller.ask(Erasure, "GET", path("erasures", id))
         return found
 
-    found = yield from wait_until_ended(poll, POLL_EVERY, progress, timeout)
+    found = yield from wait_until_ended(poll, POLL_SECONDS, progress, timeout)
     if found.state != "completed":
         raise ErasureFailed(found)
     return found

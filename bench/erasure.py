@@ -13,15 +13,15 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from bench.turnaround import DIM, SILENT, embedded, filled, finished
+from bench.turnaround import DIM, MANUAL_POLICY, create_filled_model, embedded, wait_for_job
 
-ONE, MANY = 6.0, 20.0
-CROWD = 100
-EACH = 3
+ONE_PERSON_SECONDS, CROWD_SECONDS = 6.0, 20.0
+CROWD_SIZE = 100
+EXAMPLES_PER_PERSON = 3
 """Examples about each person."""
 
 
-def completed(client: httpx.Client, ids: list[str]) -> None:
+def wait_for_erasures(client: httpx.Client, ids: list[str]) -> None:
     for id_ in ids:
         while (erasure := client.get(f"/v1/erasures/{id_}").json())["state"] != "completed":
             assert erasure["state"] != "failed", erasure
@@ -29,7 +29,7 @@ def completed(client: httpx.Client, ids: list[str]) -> None:
         client.get(erasure["receipt"]).raise_for_status()
 
 
-def asked(client: httpx.Client, person: int) -> str:
+def request_erasure(client: httpx.Client, person: int) -> str:
     answer = client.post("/v1/erasures", json={"subject": f"s{person}"}).raise_for_status()
     return str(answer.json()["id"])
 
@@ -39,17 +39,17 @@ def run(rows: int, count: int, json: Path | None) -> None:
     console = Console()
     with TemporaryDirectory() as folder, embedded(Path(folder)) as stack, stack.client() as client:
         console.print(f"{rows:,} examples ...")
-        filled(client, "people", rows, each=EACH, policy=SILENT)
-        finished(client, client.post("/v1/models/people/adaptations").raise_for_status().json()["id"])
+        create_filled_model(client, "people", rows, each=EXAMPLES_PER_PERSON, policy=MANUAL_POLICY)
+        wait_for_job(client, client.post("/v1/models/people/adaptations").raise_for_status().json()["id"])
         singles = []
         for person in range(count):
             start = time.perf_counter()
-            completed(client, [asked(client, person)])
+            wait_for_erasures(client, [request_erasure(client, person)])
             singles.append(time.perf_counter() - start)
         start = time.perf_counter()
         with ThreadPoolExecutor(8) as pool:
-            ids = list(pool.map(lambda person: asked(client, person), range(count, count + CROWD)))
-        completed(client, ids)
+            ids = list(pool.map(lambda person: request_erasure(client, person), range(count, count + CROWD_SIZE)))
+        wait_for_erasures(client, ids)
         crowd = time.perf_counter() - start
         assert client.get("/v1/receipts/verify").json()["valid"]
     out = Table(
@@ -58,12 +58,17 @@ def run(rows: int, count: int, json: Path | None) -> None:
     for column in ("", "seconds", "target", "met"):
         out.add_column(column, justify="left" if not column else "right")
     middle = statistics.median(singles)
-    out.add_row(f"one (median of {count}, worst {max(singles):.2f})", f"{middle:.2f}", f"{ONE:g}", yes(middle < ONE))
-    out.add_row(f"{CROWD} at once", f"{crowd:.2f}", f"{MANY:g}", yes(crowd < MANY))
+    out.add_row(
+        f"one (median of {count}, worst {max(singles):.2f})",
+        f"{middle:.2f}",
+        f"{ONE_PERSON_SECONDS:g}",
+        format_met(middle < ONE_PERSON_SECONDS),
+    )
+    out.add_row(f"{CROWD_SIZE} at once", f"{crowd:.2f}", f"{CROWD_SECONDS:g}", format_met(crowd < CROWD_SECONDS))
     console.print(out)
     if json is not None:
         json.write_text(json_module.dumps({"one": singles, "crowd": crowd}))
 
 
-def yes(met: bool) -> str:
+def format_met(met: bool) -> str:
     return "yes" if met else "NO"

@@ -60,7 +60,7 @@ def predictions(rounds: int, seconds: float) -> Iterator[Figure]:
                 (service.port, f"/v1/models/{name}/predictions", service.key),
                 (port, "/invocations", ""),
             ]
-            agree(servers)
+            require_same_predictions(servers)
             for rows in (1, 100):
                 for connections in (1, 4):
                     yield compare(servers, rows, connections, rounds, seconds)
@@ -99,7 +99,7 @@ def bodies(rows: int, count: int = BODIES) -> list[bytes]:
     return [orjson.dumps({"inputs": made.one(rows).x}, option=orjson.OPT_SERIALIZE_NUMPY) for _ in range(count)]
 
 
-def agree(servers: list[tuple[int, str, str]]) -> None:
+def require_same_predictions(servers: list[tuple[int, str, str]]) -> None:
     """The comparison means something only if both say the same."""
     answers: list[dict[str, Any]] = []
     for port, path, key in servers:

@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from bench.turnaround import DIM, SILENT, filled
+from bench.turnaround import DIM, MANUAL_POLICY, create_filled_model
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.loss import Loss
 from core.ledger import passes
@@ -77,9 +77,19 @@ class Bench:
 
     def run_pass(self, executor: Executor, processes: Callable[[], list[int]]) -> Seconds:
         self.context.executor = executor
-        ours = (self.context, "", "", JobKind.ADAPT, 1, self.model_id, "", "", None, lambda context, job_id: None)
+        attempt = JobAttempt(
+            context=self.context,
+            job_id="",
+            owner="",
+            kind=JobKind.ADAPT,
+            number=1,
+            model_id=self.model_id,
+            model="",
+            request_id=None,
+            run=lambda context, job_id: None,
+        )
         data = passes.read_in_force(self.stack.database, self.model_id, self.spec, self.head)
-        reading = Reading(JobAttempt(*ours), data, lambda share, phrase: None, "")
+        reading = Reading(attempt, data, attempt.progress, "")
         predictor = Predictor(self.spec)
         before = time.process_time() + sum(map(cpu_seconds, processes())), time.perf_counter()
         reading.accumulate(Loss(predictor, predictor.initial_weights(), with_hessian=True))
@@ -134,7 +144,7 @@ def run(rows: list[int], tasks: int, repeats: int, json: Path | None) -> None:
 
 def prepare(stack: Stack, client: httpx.Client, rows: int, repeats: int, console: Console) -> Bench:
     console.print(f"{rows:,} examples ...")
-    filled(client, f"rows-{rows}", rows, policy=SILENT)
+    create_filled_model(client, f"rows-{rows}", rows, policy=MANUAL_POLICY)
     return Bench(stack, f"rows-{rows}", rows, repeats)
 
 

@@ -26,14 +26,14 @@ from tests.stack import Stack
 
 DIM = 64
 BATCH = 20_000
-SILENT = {"adapt": {"after_changes": None, "every": None}, "retrain": {"every": None}}
+MANUAL_POLICY = {"adapt": {"after_changes": None, "every": None}, "retrain": {"every": None}}
 CERTIFICATES = {"always": "by bound", "never": "none", "pass": "by a pass"}
 """Values of policy.certify, and what they are called here. The pass is last: it moves the anchor."""
 SECONDS, SPEED_UP, LARGE = 0.3, 50.0, 1_000_000
 """From the answer to the served champion, certified; and times faster than a retrain, at so many rows."""
 BOOKKEEPING = 0.3
-STILL = 5.0
-"""Seconds for which a long job may say nothing new."""
+MAX_SILENCE_SECONDS = 5.0
+"""A long job must report progress at least this often."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def embedded(folder: Path) -> Iterator[Stack]:
         stack.stop()
 
 
-def filled(client: httpx.Client, name: str, rows: int, each: int = 1, **spec: Any) -> None:
+def create_filled_model(client: httpx.Client, name: str, rows: int, each: int = 1, **spec: Any) -> None:
     """A model with so many examples, `each` of them about one person."""
     body = {"name": name, "input": {"kind": "vector", "dim": DIM}, "target": {"kind": "binary"}, **spec}
     client.post("/v1/models", json=body).raise_for_status()
@@ -111,7 +111,7 @@ def filled(client: httpx.Client, name: str, rows: int, each: int = 1, **spec: An
         answer.raise_for_status()
 
 
-def finished(client: httpx.Client, job_id: str) -> dict[str, Any]:
+def wait_for_job(client: httpx.Client, job_id: str) -> dict[str, Any]:
     while True:
         job = client.get(f"/v1/jobs/{job_id}", params={"wait": 30}).raise_for_status().json()
         if job["state"] not in ("queued", "running"):
@@ -122,10 +122,10 @@ def finished(client: httpx.Client, job_id: str) -> dict[str, Any]:
 def turnarounds(client: httpx.Client, rows: int, count: int) -> Iterator[Turnaround]:
     """One model with so many examples: a retrain, then removals with each kind of certificate."""
     name = f"removals-{rows}"
-    filled(client, name, rows, policy={**SILENT, "certify": "always"})
-    finished(client, client.post(f"/v1/models/{name}/adaptations").raise_for_status().json()["id"])
+    create_filled_model(client, name, rows, policy={**MANUAL_POLICY, "certify": "always"})
+    wait_for_job(client, client.post(f"/v1/models/{name}/adaptations").raise_for_status().json()["id"])
     start = time.perf_counter()
-    finished(client, client.post(f"/v1/models/{name}/retrains").raise_for_status().json()["id"])
+    wait_for_job(client, client.post(f"/v1/models/{name}/retrains").raise_for_status().json()["id"])
     retrain, gone = time.perf_counter() - start, 0
     for certify in CERTIFICATES:
         client.patch(f"/v1/models/{name}", json={"policy": {"certify": certify}}).raise_for_status()
@@ -138,7 +138,7 @@ def turnarounds(client: httpx.Client, rows: int, count: int) -> Iterator[Turnaro
                 time.sleep(0.002)
             served = client.post(f"/v1/models/{name}/predictions", json={"inputs": [[0.0] * DIM]}).raise_for_status()
             total.append(time.perf_counter() - start)
-            version = finished(client, removal.json()["job"])["version"]
+            version = wait_for_job(client, removal.json()["job"])["version"]
             assert served.json()["version"] == version, "an older version was served"
             told = client.get(f"/v1/models/{name}/versions/{version}").json()
             engine.append(told["cost"]["seconds"])
@@ -150,7 +150,7 @@ def turnarounds(client: httpx.Client, rows: int, count: int) -> Iterator[Turnaro
 
 def long_training(client: httpx.Client, rows: int) -> Training:
     """A retrain of a network, looked at all the time."""
-    filled(client, "network", rows, architecture={"kind": "mlp", "hidden": [100]}, policy=SILENT)
+    create_filled_model(client, "network", rows, architecture={"kind": "mlp", "hidden": [100]}, policy=MANUAL_POLICY)
     job = client.post("/v1/models/network/retrains").raise_for_status().json()
     start = last = time.perf_counter()
     said, longest = None, 0.0
@@ -210,7 +210,7 @@ def run(rows: list[int], count: int, json: Path | None) -> None:
     words = (
         f"MLP 100, N = {training.rows:,}: {training.seconds:.0f} s, {training.longest_still:.1f} s without news at most"
     )
-    met = "met" if training.longest_still <= STILL else "NOT met"
-    console.print(f"{words} (target {STILL:g}: {met})")
+    met = "met" if training.longest_still <= MAX_SILENCE_SECONDS else "NOT met"
+    console.print(f"{words} (target {MAX_SILENCE_SECONDS:g}: {met})")
     if json is not None:
         json.write_text(json_module.dumps({"removals": [asdict(f) for f in figures], "training": asdict(training)}))

@@ -24,22 +24,23 @@ from sqlalchemy.types import TypeDecorator
 from core.errors import Invalid, Unavailable
 from core.settings import Settings
 
-READ_ONLY = "25006"
-"""SQLSTATE of a write to a server that takes none."""
-PAUSE = 2.0
-"""Seconds after which a connection is asked whether it still lives: in a rush, that would be a tenth of the work."""
+READ_ONLY_SQLSTATE = "25006"
+"""SQLSTATE of a write to a server that accepts none."""
+PING_AFTER_SECONDS = 2.0
+"""An idle connection is pinged before use after this long. Pinging every time would be a tenth of the work under
+load."""
 
 
-SETTLE = "SET LOCAL synchronous_commit = off; COMMIT; SELECT pg_logical_emit_message(true, 'amend', '')"
-"""Ends a transaction on PostgreSQL as safely as COMMIT does, but lets go of its locks before it waits for the disk.
+EARLY_COMMIT = "SET LOCAL synchronous_commit = off; COMMIT; SELECT pg_logical_emit_message(true, 'amend', '')"
+"""Commits on PostgreSQL as safely as COMMIT does, but releases the locks before it waits for the disk.
 
-The second transaction writes no more than a note to the log, and waits until the log is on disk up to there, the first
-transaction included. Whoever saw that one's changes meanwhile comes later in the log, so nothing outlives a crash that
-builds on what does not.
+The second transaction only writes a note to the write-ahead log, and waits until the log is on disk up to there, which
+includes the first transaction. Transactions that saw its changes meanwhile come later in the log, so after a crash none
+of them is there without it.
 """
 
 
-class Moment(TypeDecorator[datetime]):
+class UtcDateTime(TypeDecorator[datetime]):
     """A time in UTC. SQLite keeps no zone, so it is put back on the way out."""
 
     impl = sa.DateTime(timezone=True)
@@ -61,8 +62,8 @@ ByteOrder = sa.String().with_variant(sa.String(collation="C"), "postgresql")
 """Text compared by its bytes: the same order everywhere, and a cheaper index."""
 
 
-def named(kind: type[StrEnum]) -> sa.Enum:
-    """A column of an enum's values, as text."""
+def enum_column(kind: type[StrEnum]) -> sa.Enum:
+    """The column type for an enum, stored as text."""
     return sa.Enum(kind, native_enum=False, length=20, values_callable=lambda members: [m.value for m in members])
 
 
@@ -78,7 +79,7 @@ class Base(DeclarativeBase):
             "pk": "pk_%(table_name)s",
         }
     )
-    type_annotation_map = {datetime: Moment, dict[str, Any]: Json, list[str]: Json}
+    type_annotation_map = {datetime: UtcDateTime, dict[str, Any]: Json, list[str]: Json}
 
 
 def now() -> datetime:
@@ -86,7 +87,7 @@ def now() -> datetime:
 
 
 def utc_text(moment: datetime) -> str:
-    """A moment as all answers have it.
+    """A time as in all responses.
 
     >>> utc_text(datetime(2026, 3, 1, 9, tzinfo=UTC))
     '2026-03-01T09:00:00Z'
@@ -95,28 +96,28 @@ def utc_text(moment: datetime) -> str:
 
 
 def rows_changed(session: Session, statement: sa.Update | sa.Delete) -> int:
-    """Carry out a statement; how many rows it changed or deleted."""
+    """Execute a statement; returns how many rows it changed or deleted."""
     result: sa.CursorResult[Any] = session.execute(statement)  # type: ignore[assignment]
     return int(result.rowcount)
 
 
-def insert_of(session: Session, table: type[Base]) -> sqlite.Insert | postgresql.Insert:
-    """An INSERT that can be told to do nothing where the row is there already, as plain SQL cannot."""
+def dialect_insert(session: Session, table: type[Base]) -> sqlite.Insert | postgresql.Insert:
+    """An INSERT of the session's dialect, which supports ON CONFLICT."""
     if session.get_bind().dialect.name == "sqlite":
         return sqlite.insert(table)
     return postgresql.insert(table)
 
 
-def settle_early(session: Session) -> None:
-    """Have the session's transaction let go of its locks before it is on disk; it ends when it is."""
-    session.info["settle_early"] = True
+def release_locks_early(session: Session) -> None:
+    """Have the session's transaction release its locks before it is on disk; it still ends only when it is."""
+    session.info["release_locks_early"] = True
 
 
 class Database:
-    """An engine with its two kinds of sessions."""
+    """An engine with sessions for reading and for writing."""
 
     def __init__(self, settings: Settings) -> None:
-        url = understood(settings.database)
+        url = parse_url(settings.database)
         self.sqlite = url.get_backend_name() == "sqlite"
         if not self.sqlite and not url.password:
             url = url.set(password=settings.database_password.get_secret_value() or None)
@@ -139,22 +140,22 @@ class Database:
             pool_size=settings.pool_size,
             max_overflow=settings.pool_overflow,
             pool_timeout=patience,
-            pool_use_lifo=True,  # a few connections that know their statements, rather than all in turn
-            hide_parameters=True,  # they are people's data, and errors end up in logs
+            pool_use_lifo=True,  # a few connections with prepared statements, rather than all in turn
+            hide_parameters=True,  # parameters are people's data, and errors end up in logs
         )
         self._writing = self.engine
         # SQLite has one writer at a time: waiting for our own threads here is fairer than its timed retries.
         # On PostgreSQL, writers who wait for one model's lock must leave connections to everybody else.
-        self._turns = threading.Semaphore(1 if self.sqlite else settings.pool_size)
+        self._write_slots = threading.Semaphore(1 if self.sqlite else settings.pool_size)
         self._patience = patience
         if self.sqlite:
             event.listen(self.engine, "connect", prepare_sqlite)
             event.listen(self.engine, "begin", begin_sqlite)
             self._writing = self.engine.execution_options(writes=True)
         else:
-            event.listen(self.engine, "checkin", note_pause)
-            event.listen(self.engine, "checkout", ping_after_pause)
-            event.listen(self.engine, "handle_error", leave_standby, retval=True)
+            event.listen(self.engine, "checkin", note_idle_since)
+            event.listen(self.engine, "checkout", ping_if_idle)
+            event.listen(self.engine, "handle_error", drop_standby_connections, retval=True)
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -165,29 +166,29 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Session]:
         """One transaction: committed at the end, rolled back whole by any exception."""
-        with translate_database_errors(), self._turn(), Session(self._writing) as session, session.begin():
+        with translate_database_errors(), self._write_slot(), Session(self._writing) as session, session.begin():
             yield session
-            if session.info.get("settle_early") and not self.sqlite:
+            if session.info.get("release_locks_early") and not self.sqlite:
                 session.flush()
-                session.connection().exec_driver_sql(SETTLE)
+                session.connection().exec_driver_sql(EARLY_COMMIT)
 
     @contextmanager
-    def alone(self) -> Iterator[sa.Connection]:
-        """A connection for what is a transaction of its own; what was begun and not ended there is undone."""
-        with translate_database_errors(), self._turn(), self._writing.connect() as connection:
+    def connect(self) -> Iterator[sa.Connection]:
+        """A connection for writes whose transactions the caller manages; what is not committed is rolled back."""
+        with translate_database_errors(), self._write_slot(), self._writing.connect() as connection:
             yield connection
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
-        if not self._turns.acquire(timeout=self._patience):
+    def _write_slot(self) -> Iterator[None]:
+        if not self._write_slots.acquire(timeout=self._patience):
             raise Unavailable("database_busy", "Others write for too long; try again.")
         try:
             yield
         finally:
-            self._turns.release()
+            self._write_slots.release()
 
     def ping(self) -> None:
-        """Ask the database something; an error if it does not answer."""
+        """Raise Unavailable if the database does not answer."""
         with self.read() as session:
             session.execute(sa.select(1))
 
@@ -195,8 +196,8 @@ class Database:
         self.engine.dispose()
 
 
-def understood(text: str) -> sa.URL:
-    """The URL of a database that we can use; Invalid in words for an operator, without the password."""
+def parse_url(text: str) -> sa.URL:
+    """Parse the URL of a supported database; raises Invalid with a message for operators, without the password."""
     try:
         url = sa.make_url(text)
         url.get_dialect()
@@ -226,13 +227,13 @@ def prepare_sqlite(connection: Any, _record: Any) -> None:
         connection.execute(f"PRAGMA {pragma}")
 
 
-def note_pause(_connection: Any, record: Any) -> None:
+def note_idle_since(_connection: Any, record: Any) -> None:
     record.info["idle_since"] = time.monotonic()
 
 
-def ping_after_pause(connection: Any, record: Any, _proxy: Any) -> None:
-    """Make sure that a connection which lay idle is still there; the pool replaces it if not."""
-    if time.monotonic() - record.info.get("idle_since", time.monotonic()) > PAUSE:
+def ping_if_idle(connection: Any, record: Any, _proxy: Any) -> None:
+    """Check that a connection which was idle still works; the pool replaces it if not."""
+    if time.monotonic() - record.info.get("idle_since", time.monotonic()) > PING_AFTER_SECONDS:
         try:
             connection.execute("SELECT 1")
             connection.rollback()
@@ -241,28 +242,28 @@ def ping_after_pause(connection: Any, record: Any, _proxy: Any) -> None:
 
 
 def begin_sqlite(connection: sa.Connection) -> None:
-    # IMMEDIATE: a transaction that reads first and writes later could find that it may not
+    # IMMEDIATE: a transaction that reads first and writes later could be refused the lock
     writes = connection.get_execution_options().get("writes")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def leave_standby(context: sa.engine.ExceptionContext) -> sa.exc.OperationalError | None:
-    """Leave a server that takes no writes any more, with all connections to it: another is in charge now."""
+def drop_standby_connections(context: sa.engine.ExceptionContext) -> sa.exc.OperationalError | None:
+    """Drop all connections to a server that became read-only: after a failover another one is the primary."""
     error = context.original_exception
-    if not says_standby(error):
+    if not is_read_only_error(error):
         return None
     context.is_disconnect = True
     return sa.exc.OperationalError(context.statement, None, error)
 
 
-def says_standby(error: BaseException | None) -> bool:
-    """Whether PostgreSQL refuses to write, as after a failover."""
-    return getattr(error, "sqlstate", None) == READ_ONLY
+def is_read_only_error(error: BaseException | None) -> bool:
+    """Whether PostgreSQL refused a write because the server is read-only, as after a failover."""
+    return getattr(error, "sqlstate", None) == READ_ONLY_SQLSTATE
 
 
 @contextmanager
 def translate_database_errors() -> Iterator[None]:
-    """Turn the many ways in which a database says "not now" into one error."""
+    """Translate the errors of a database that is busy or down to Unavailable."""
     try:
         yield
     except sa.exc.TimeoutError as error:

@@ -1,6 +1,6 @@
-"""Everything that can be wrong with a request, as one tree. The service turns each branch into one HTTP status.
+"""All errors of requests, as one tree of exceptions. The service maps each class to one HTTP status.
 
-An error carries a stable `code`, words for a person, and where they help the places in the request (`errors`).
+An error has a stable `code`, a message for people, and where it helps the locations in the request (`errors`).
 """
 
 from __future__ import annotations
@@ -8,34 +8,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self, TypedDict
 
-Place = tuple[str | int, ...]
+Location = tuple[str | int, ...]
 
 
-class BadPlace(TypedDict):
-    """One bad place in a request, as its answer names it."""
+class LocatedError(TypedDict):
+    """What is wrong at one location of a request, as the response has it."""
 
     loc: list[str | int]
     msg: str
 
 
 class AmendError(Exception):
-    """Something that the caller can read and act on."""
+    """An error that the caller can read and act on."""
 
-    def __init__(self, code: str, detail: str, errors: Sequence[tuple[Place, str]] = ()) -> None:
+    def __init__(self, code: str, detail: str, errors: Sequence[tuple[Location, str]] = ()) -> None:
         super().__init__(detail)
         self.code = code
         self.detail = detail
-        self.errors: list[BadPlace] = [{"loc": list(place), "msg": message} for place, message in errors]
+        self.errors: list[LocatedError] = [{"loc": list(location), "msg": message} for location, message in errors]
 
     @classmethod
-    def at(cls, place: Place, code: str, message: str) -> Self:
-        """An error of one place in the request."""
-        where = ".".join(str(step) for step in place) or "body"
-        return cls(code, f"{where}: {message}", [(place, message)])
+    def at(cls, location: Location, code: str, message: str) -> Self:
+        """An error at one location of the request."""
+        path = ".".join(str(step) for step in location) or "body"
+        return cls(code, f"{path}: {message}", [(location, message)])
 
 
 class Malformed(AmendError):
-    """Bytes that are not what they claim to be."""
+    """A body that cannot be parsed."""
 
 
 class Invalid(AmendError):
@@ -43,7 +43,7 @@ class Invalid(AmendError):
 
 
 class Unauthorized(AmendError):
-    """No key, or none that we know."""
+    """No key, or an unknown one."""
 
 
 class Forbidden(AmendError):
@@ -51,11 +51,11 @@ class Forbidden(AmendError):
 
 
 class NotFound(AmendError):
-    """No such thing, or none that this key may see."""
+    """It does not exist, or this key may not see it."""
 
 
 class Conflict(AmendError):
-    """At odds with what is there."""
+    """At odds with the current state."""
 
 
 class TooLarge(AmendError):
@@ -63,16 +63,16 @@ class TooLarge(AmendError):
 
 
 class Unsupported(AmendError):
-    """A content type that is not read here."""
+    """A content type that is not supported."""
 
 
 class TooMany(AmendError):
-    """More requests than a key may send."""
+    """More requests than the key's rate limit allows."""
 
     def __init__(self, code: str, detail: str, seconds: int) -> None:
         super().__init__(code, detail)
         self.seconds = seconds
-        """Until the next may come."""
+        """After which the next request is allowed."""
 
 
 class Unavailable(AmendError):

@@ -1,7 +1,7 @@
-"""Answers kept for repeated requests, written in the transaction of the request itself.
+"""Responses kept for repeated requests, written in the transaction of the request itself.
 
-An answer may hold what we store nowhere else (a new key, ids that were unknown), so it is encrypted under the repeated
-request's own credentials: the database alone cannot be read.
+A response may contain what is stored nowhere else (a new key, ids that were unknown), so it is encrypted with the
+caller's credentials: it cannot be read from the database alone.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from cryptography.fernet import Fernet
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
-from core.database import insert_of, now
+from core.database import dialect_insert, now
 from core.errors import Conflict
 from core.tables.bookkeeping import Answer
 
 
 @dataclass(frozen=True)
 class RepeatableRequest:
-    """A request that can be told to be a repetition."""
+    """A request with an idempotency key, by which a repetition is recognised."""
 
     credential: str
     key: str
@@ -48,13 +48,13 @@ class RepeatableRequest:
 
 
 def claim(session: Session, attempt: RepeatableRequest, age: timedelta) -> tuple[int, bytes] | None:
-    """Claim the key for this request. The first answer, if there was one; Conflict if it was to another request.
+    """Claim the key for this request; returns status and body of the first response if there was one, else None.
 
-    The claim is a row of this transaction: a request that comes at the same time waits for its end. Answers that are
-    older than `age` are not asked for any more.
+    Raises Conflict if the key was used for another request. The claim is a row of this transaction: a concurrent
+    request waits for its end. Responses older than `age` are deleted.
     """
     session.execute(delete(Answer).where(Answer.digest == attempt.digest, Answer.created_at < now() - age))
-    claim = insert_of(session, Answer).values(
+    claim = dialect_insert(session, Answer).values(
         digest=attempt.digest, request=attempt.request, status=0, body=b"", created_at=now()
     )
     if session.execute(claim.on_conflict_do_nothing().returning(Answer.status)).first():
@@ -66,11 +66,11 @@ def claim(session: Session, attempt: RepeatableRequest, age: timedelta) -> tuple
 
 
 def store(session: Session, attempt: RepeatableRequest, status: int, body: bytes) -> None:
-    """Store the answer of a claimed request."""
+    """Store the response of a claimed request."""
     answer = session.get_one(Answer, attempt.digest)
     answer.status, answer.body = status, attempt.cipher.encrypt(body)
 
 
 def delete_old(session: Session, age: timedelta) -> None:
-    """Delete answers that nobody should ask for any more."""
+    """Delete responses that have expired."""
     session.execute(delete(Answer).where(Answer.created_at < now() - age))

@@ -1,4 +1,4 @@
-"""Ids that people type: the first characters will do, as long as they are those of one row alone."""
+"""Looking up rows by an id or a unique beginning of it, as people type it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.errors import Conflict
 
-SHORTEST = 6
-"""Characters of an id that are enough to look for it."""
+MIN_PREFIX_LENGTH = 6
+"""Characters of an id that are enough to look it up."""
 
 Ts = TypeVarTuple("Ts")
 
 
 def find_by_id(session: Session, query: Select[*Ts], column: InstrumentedAttribute[str], id: str) -> Row[*Ts] | None:
-    """The row with an id, or with one that begins so; Conflict if several do."""
+    """The row with an id, or whose id begins like that; None if there is none. Raises Conflict if there are several."""
     if not id.isprintable():
         return None
     found = session.execute(query.where(column == id)).first()
-    if found is not None or len(id) < SHORTEST:
+    if found is not None or len(id) < MIN_PREFIX_LENGTH:
         return found
     begins = column.startswith(id.lower(), autoescape=True)  # as ids are, and as SQLite takes them all the same
     some = session.execute(query.where(begins).limit(2)).all()

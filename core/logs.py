@@ -30,7 +30,7 @@ def with_request(_logger: Any, _method: str, event: MutableMapping[str, Any]) ->
 
 
 def without_messages(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Replace an exception by what it is and where it went."""
+    """Replace an exception by its type and the lines of code it passed."""
     error = event.pop("exc_info", None)
     if error is True:
         error = sys.exc_info()[1]
@@ -52,25 +52,25 @@ def without_messages(_logger: Any, _method: str, event: MutableMapping[str, Any]
 
 
 def without_values(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Libraries' own lines keep their text, but not what was formatted into it."""
+    """Keep the format of other libraries' messages, but not the values in them."""
     record = event.get("_record")
     # the values of these are addresses, process numbers and names of tasks
-    if isinstance(record, logging.LogRecord) and not record.name.startswith(OPEN):
+    if isinstance(record, logging.LogRecord) and not record.name.startswith(TRUSTED_LOGGERS):
         event["event"] = str(record.msg)
     return event
 
 
-OPEN = ("uvicorn.error", "celery", "kombu", "alembic")
-"""Libraries whose lines hold nothing that came with a request."""
+TRUSTED_LOGGERS = ("uvicorn.error", "celery", "kombu", "alembic")
+"""Libraries whose log messages contain nothing that came with a request."""
 
 
 def request_line(
     request_id: str, method: str, route: str, status: int, seconds: float, key: str | None, model: str | None
 ) -> None:
-    """The line of a request: `key` is the id of the caller's, `model` a model's name.
+    """Log a request: `key` is the id of the caller's key, `model` the model's name.
 
-    Past the logging machinery, which takes longer than a prediction. A line that cannot be written, on a full disk, is
-    lost: the answer is not.
+    Written directly, since the logging machinery takes longer than a prediction. A line that cannot be written, on a
+    full disk, is lost: the answer is not.
     """
     if not logging.getLogger("service").isEnabledFor(logging.INFO):
         return
@@ -122,7 +122,7 @@ def configure(level: str) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells of each request
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).handlers = []
         logging.getLogger(name).propagate = name != "uvicorn.access"

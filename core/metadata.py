@@ -1,4 +1,4 @@
-"""What a database must remember about itself: the secret its hashes were made with, and how people are compared."""
+"""Facts about the database as a whole: the secret of its hashes, and whether subjects are compared without case."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from core.tables.bookkeeping import Metadata
 
 
 def subjects_match(session: Session, caseless: bool) -> bool:
-    """Whether the database's subjects were compared like this from the first one on.
+    """Whether all subjects in the database were hashed with this setting, which is stored with the first one.
 
-    Only hashes of them are stored, which cannot be made anew: with the other way some people would not be found.
+    Only hashes are stored, and cannot be recomputed: after a change of the setting some people would not be found.
     """
     wanted, fact = b"caseless" if caseless else b"exact", session.get(Metadata, "subjects")
     if fact is not None and fact.value == wanted:
@@ -25,7 +25,7 @@ def subjects_match(session: Session, caseless: bool) -> bool:
 
 
 def secret_matches(session: Session, secret: bytes) -> bool:
-    """Whether the database's hashes were made with this secret; the first one asked about is remembered.
+    """Whether the database's hashes were made with this secret; the first one that is passed is stored.
 
     With another secret every subject would be unknown, and removals would silently remove nothing.
     """

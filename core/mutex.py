@@ -1,4 +1,4 @@
-"""Mutexes by name, for work that one process at a time should do, whichever it is."""
+"""Named mutexes in the database, for work that only one process at a time should do. They expire by themselves."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from core.database import Database, now
 from core.tables.bookkeeping import Mutex
 
 
-def take(database: Database, name: str, owner: str, seconds: float) -> bool:
-    """Get or extend a mutex; False while another owner has it."""
+def acquire(database: Database, name: str, owner: str, seconds: float) -> bool:
+    """Acquire or extend a mutex; returns False while another owner has it."""
     until = now() + timedelta(seconds=seconds)
     try:
         with database.write() as session:
@@ -27,8 +27,8 @@ def take(database: Database, name: str, owner: str, seconds: float) -> bool:
     return True
 
 
-def give_back(database: Database, name: str, owner: str) -> None:
-    """Give a mutex back before its time, if it is still the owner's."""
+def release(database: Database, name: str, owner: str) -> None:
+    """Release a mutex before it expires, if it is still the owner's."""
     with database.write() as session:
         mutex = session.get(Mutex, name, with_for_update=True)
         if mutex is not None and mutex.owner == owner:

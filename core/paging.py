@@ -1,4 +1,4 @@
-"""Lists in pages, the newest first: what stands after the last row of the page before."""
+"""Keyset pagination of lists, the newest first."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Key = tuple[InstrumentedAttribute[datetime], InstrumentedAttribute[str]]
 
 
 def invalid_cursor() -> AmendError:
-    """What is said of a cursor that names no row of the list."""
+    """The error for a cursor that names no row of the list."""
     return Invalid.at(("query", "after"), "cursor_invalid", "is not a cursor of this list")
 
 
-def page_after(query: Query, key: Key, last: tuple[datetime, str] | None, most: int) -> Query:
-    """The next rows of a query after one of them, by its key; None: the first ones."""
+def page_after(query: Query, key: Key, last: tuple[datetime, str] | None, limit: int) -> Query:
+    """The query for the next page, after the row with the key `last`; None: the first page."""
     if last is not None:
         query = query.where(tuple_(*key) < tuple_(*last))
-    return query.order_by(*(column.desc() for column in key)).limit(most)
+    return query.order_by(*(column.desc() for column in key)).limit(limit)

@@ -19,19 +19,22 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from core.errors import Invalid
 
-LONGEST_SOCKET = 100
-"""Bytes that the path of a socket may have, on every system."""
-SECRETS = Path(os.environ.get("AMEND_SECRETS", "/run/secrets"))
-"""Where secrets are that are given as files; container engines put them into /run/secrets."""
-OTHERS = ("SECRETS", "URL", "KEY", "MLFLOW_PORT")
-"""Variables AMEND_... that are no settings of these processes: the one above, and those of the `amend` command."""
+MAX_SOCKET_PATH_BYTES = 100
+"""The longest path of a Unix socket that every system accepts."""
+SECRETS_FOLDER = Path(os.environ.get("AMEND_SECRETS", "/run/secrets"))
+"""Where secrets that are given as files are; container engines put them into /run/secrets."""
+OTHER_VARIABLES = ("SECRETS", "URL", "KEY", "MLFLOW_PORT")
+"""Variables AMEND_... that are not settings of these processes: the one above, and those of the `amend` command."""
 
 
 class Settings(BaseSettings):
     """What an operator can set. The defaults are the embedded way to run."""
 
     model_config = SettingsConfigDict(
-        env_prefix="AMEND_", secrets_dir=SECRETS if SECRETS.is_dir() else None, extra="ignore", frozen=True
+        env_prefix="AMEND_",
+        secrets_dir=SECRETS_FOLDER if SECRETS_FOLDER.is_dir() else None,
+        extra="ignore",
+        frozen=True,
     )
 
     home: Path = Field(Path("~/.amend"), description="Folder of everything that the embedded way to run writes.")
@@ -158,19 +161,19 @@ class Settings(BaseSettings):
     def broker_socket(self) -> Path:
         path = self.folder / "broker" / "valkey.sock"
         # brokers' clients differ in how they read characters that mean something in a URL
-        if len(str(path)) > LONGEST_SOCKET or quote(str(path)) != str(path):
+        if len(str(path)) > MAX_SOCKET_PATH_BYTES or quote(str(path)) != str(path):
             name = hashlib.sha256(str(path).encode()).hexdigest()[:16]
             places = (
                 Path(folder) / f"amend-{os.getuid()}-{name}" / "valkey.sock"
                 for folder in (tempfile.gettempdir(), "/tmp")
             )
-            return next((p for p in places if len(str(p)) <= LONGEST_SOCKET), path)
+            return next((p for p in places if len(str(p)) <= MAX_SOCKET_PATH_BYTES), path)
         return path
 
     @cached_property
     def secret(self) -> bytes:
         """The key of keyed hashes; without it no subject can be found again."""
-        return self.secret_key.get_secret_value().encode() or kept_secret(self.folder / "secret.key").encode()
+        return self.secret_key.get_secret_value().encode() or load_or_create_secret(self.folder / "secret.key").encode()
 
 
 def split_list(given: str) -> list[str]:
@@ -200,17 +203,17 @@ def from_environment() -> Settings:
 @lru_cache(maxsize=1)
 def warn_of_unknown() -> None:
     """Name variables that look like settings and are none: misspelt, one would go unnoticed."""
-    for problem in unknown(os.environ):
+    for problem in describe_unknown(os.environ):
         print(problem, file=sys.stderr)
 
 
-def unknown(given: Iterable[str]) -> list[str]:
+def describe_unknown(given: Iterable[str]) -> list[str]:
     """What is wrong with the names of some variables.
 
     >>> unknown(["AMEND_PORT", "AMEND_DATABSE_URL", "HOME"])
     ['AMEND_DATABSE_URL is no setting of Amend; did you mean AMEND_DATABASE_URL?']
     """
-    known = [name.upper() for name in Settings.model_fields] + list(OTHERS)
+    known = [name.upper() for name in Settings.model_fields] + list(OTHER_VARIABLES)
     found = []
     for name in sorted(name.removeprefix("AMEND_") for name in given if name.startswith("AMEND_")):
         if name not in known and not name.startswith("TEST_"):
@@ -219,7 +222,7 @@ def unknown(given: Iterable[str]) -> list[str]:
     return found
 
 
-def kept_secret(path: Path) -> str:
+def load_or_create_secret(path: Path) -> str:
     """The secret in a file that only its owner can read; a new one if there is none."""
     new = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     try:

@@ -48,7 +48,7 @@ def admin_key(session: Session, settings: Settings) -> str:
         if keyring.check(session, given):
             return "as given"
         try:
-            keyring.enter(session, given, "admin key as given", [Scope.ADMIN], None)
+            keyring.add(session, given, "admin key as given", [Scope.ADMIN], None)
         except IntegrityError:
             raise Invalid("key_revoked", "AMEND_ADMIN_KEY was revoked; give another.") from None
         return "as given"

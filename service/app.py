@@ -54,7 +54,7 @@ Errors are `application/problem+json` with a stable `code`.
 """
 
 
-def keep_memory() -> None:
+def tune_malloc() -> None:
     """Have the C library keep what it frees: the bodies of requests are large, and pages from the system come slowly.
 
     A batch of 10 000 examples is taken in a quarter faster.
@@ -72,7 +72,7 @@ def create_app() -> ASGIApp:
     """
     settings = Settings()
     logs.configure(settings.log_level)
-    keep_memory()
+    tune_malloc()
     return RequestLog(allow_origins(FastPath(build(settings)), split_list(settings.cors_origins)))
 
 
@@ -88,7 +88,7 @@ def allow_origins(app: ASGIApp, origins: list[str]) -> ASGIApp:
     )
 
 
-def tell_when_stopping(context: Context) -> None:
+def note_stop_signal(context: Context) -> None:
     """Note the signal to stop before the server heeds it: it waits for open requests, and long polls wait for jobs."""
     if threading.current_thread() is not threading.main_thread():
         return
@@ -110,7 +110,7 @@ def build(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.context = Context(settings)
         app.state.champions = VersionCache(app.state.context)
-        tell_when_stopping(app.state.context)
+        note_stop_signal(app.state.context)
         evicting = asyncio.create_task(app.state.champions.keep_evicting())
         gc.freeze()  # what is there by now stays: looking through it for garbage costs a tenth of a second each time
         gc.enable()

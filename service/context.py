@@ -111,9 +111,9 @@ def context_of(request: Request) -> Context:
     return context
 
 
-async def give_context(request: Request) -> Context:
+async def get_context(request: Request) -> Context:
     # async: a plain function would be sent to a thread
     return context_of(request)
 
 
-ContextDep = Annotated[Context, Depends(give_context)]
+ContextDep = Annotated[Context, Depends(get_context)]

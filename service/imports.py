@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from core.errors import Conflict
 from core.jobs import queue
-from core.jobs.queries import is_at_work
+from core.jobs.queries import has_unfinished
 from core.ledger.specs import spec_at
 from core.models import catalog
 from core.models.fields import Positive, Strict
@@ -59,7 +59,7 @@ def import_weights(name: Name, body: NewImport, caller: Admin, write: Write) -> 
         spec = spec_at(session, model.id, model.spec, model.head)
         units = None if body.units is None else (body.units.mean, body.units.scale)
         imported = imports.check(spec, body.weights, units)
-        if newest_number(session, model.id) or is_at_work(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
+        if newest_number(session, model.id) or has_unfinished(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
             message = "The model is trained, or about to be: imported weights can only be its first version."
             raise Conflict("model_trained", message)
         if training_of(model).removal is not None:
@@ -69,7 +69,7 @@ def import_weights(name: Name, body: NewImport, caller: Admin, write: Write) -> 
             raise Conflict("removal_promised", message)
         if model.train_count == 0:
             raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
-        imports.keep(session, model, imported)
+        imports.store(session, model, imported)
         return job_answer(queue.enqueue(session, model, JobKind.ADAPT, write.request_id), model.name)
 
     return write(caller.credential, 202, keep)

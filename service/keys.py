@@ -74,7 +74,7 @@ def issue_key(body: NewKey, caller: Admin, write: Write) -> Response:
     def issue(session: Session) -> IssuedAnswer:
         # but for who may create them
         if body.models and Scope.ADMIN not in body.scopes:
-            known = catalog.names_among(session, body.models)
+            known = catalog.existing_names(session, body.models)
             for i, name in enumerate(body.models):
                 if name not in known:
                     raise NotFound.at(("models", i), "model_not_found", f"there is no model {name!r}")

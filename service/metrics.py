@@ -26,29 +26,29 @@ from core.versions.privacy_rounding import coarse, coarse_certificate
 from core.versions.queries import models_in_service
 from service.context import Context
 
-OURS = CollectorRegistry()
-REQUESTS = Counter("amend_requests", "Requests by route and status.", ["method", "route", "status"], registry=OURS)
-SECONDS = Histogram(
+REGISTRY = CollectorRegistry()
+REQUESTS = Counter("amend_requests", "Requests by route and status.", ["method", "route", "status"], registry=REGISTRY)
+REQUEST_SECONDS = Histogram(
     "amend_request_seconds",
     "Seconds a request took.",
     ["method", "route"],
-    registry=OURS,
+    registry=REGISTRY,
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 )
-EXAMPLES = Counter("amend_examples", "Examples by what became of them.", ["outcome"], registry=OURS)
-PREDICTIONS = Counter("amend_predictions", "Predictions made.", registry=OURS)
-UNSEEN = Counter(
-    "amend_unseen_categories", "Values of category columns that were taken as other.", ["model"], registry=OURS
+EXAMPLES = Counter("amend_examples", "Examples by what became of them.", ["outcome"], registry=REGISTRY)
+PREDICTIONS = Counter("amend_predictions", "Predictions made.", registry=REGISTRY)
+UNSEEN_CATEGORIES = Counter(
+    "amend_unseen_categories", "Values of category columns that were taken as other.", ["model"], registry=REGISTRY
 )
-JOB_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
-"""Limits of the buckets of jobs' durations."""
-FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+JOB_SECONDS_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+"""Upper limits of the buckets of jobs' durations."""
+MULTIPROCESS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """Where prometheus_client finds the counts of all processes of this service, if there are several."""
 
 
 @lru_cache(maxsize=1000)
 def of_route(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
-    return REQUESTS.labels(method, route, str(status)), SECONDS.labels(method, route)
+    return REQUESTS.labels(method, route, str(status)), REQUEST_SECONDS.labels(method, route)
 
 
 def count_request(method: str, route: str, status: int, seconds: float) -> None:
@@ -59,7 +59,7 @@ def count_request(method: str, route: str, status: int, seconds: float) -> None:
 
 def count_unseen(model: str, count: int) -> None:
     if count:
-        UNSEEN.labels(model).inc(count)
+        UNSEEN_CATEGORIES.labels(model).inc(count)
 
 
 class DatabaseCollector(Collector):
@@ -83,15 +83,15 @@ class DatabaseCollector(Collector):
         took = HistogramMetricFamily("amend_job_seconds", "Seconds that jobs took which succeeded.", labels=["kind"])
         workers = GaugeMetricFamily("amend_workers", "Workers that were heard of lately.")
         unsent = GaugeMetricFamily("amend_outbox", "Messages to the workers that are not sent yet.")
-        found = count_jobs(session, JOB_SECONDS)
+        found = count_jobs(session, JOB_SECONDS_BUCKETS)
         for kind in JobKind:
             for state in JobState:
                 # also where there are none: of a series that begins with its first failure, nothing has grown
                 count = sum(row.count for row in found if (row.kind, row.state) == (kind, state))
                 jobs.add_metric([kind.value, state.value], count)
             done = [row for row in found if row.kind is kind and row.state is JobState.SUCCEEDED and row.bucket >= 0]
-            below = [sum(row.count for row in done if row.bucket <= i) for i in range(len(JOB_SECONDS) + 1)]
-            buckets = list(zip([*map(str, JOB_SECONDS), "+Inf"], below, strict=True))
+            below = [sum(row.count for row in done if row.bucket <= i) for i in range(len(JOB_SECONDS_BUCKETS) + 1)]
+            buckets = list(zip([*map(str, JOB_SECONDS_BUCKETS), "+Inf"], below, strict=True))
             took.add_metric([kind.value], buckets, sum(row.seconds for row in done))
         oldest = min((row.oldest for row in found if row.state is JobState.QUEUED), default=None)
         waiting.add_metric([], max(0.0, (now() - oldest).total_seconds()) if oldest else 0)
@@ -101,8 +101,8 @@ class DatabaseCollector(Collector):
         return jobs, waiting, took, workers, unsent
 
     def models(self, session: Session) -> Iterable[Metric]:
-        def gauge(name: str, said: str, *labels: str) -> GaugeMetricFamily:
-            return GaugeMetricFamily(f"amend_{name}", said, labels=["model", *labels])
+        def gauge(name: str, description: str, *labels: str) -> GaugeMetricFamily:
+            return GaugeMetricFamily(f"amend_{name}", description, labels=["model", *labels])
 
         examples = gauge("ledger_examples", "Examples in force.", "split")
         pending = gauge("pending_changes", "Changes after the champion.")
@@ -165,9 +165,11 @@ class Processes(Collector):
 
     def processes(self) -> Iterable[int | str]:
         """The numbers of the processes: files are named after them. Of one that has ended nothing is found."""
-        if FOLDER not in os.environ:
+        if MULTIPROCESS_FOLDER not in os.environ:
             return ["self"]
-        return sorted({int(file.stem.rpartition("_")[2]) for file in Path(os.environ[FOLDER]).glob("*.db")})
+        return sorted(
+            {int(file.stem.rpartition("_")[2]) for file in Path(os.environ[MULTIPROCESS_FOLDER]).glob("*.db")}
+        )
 
 
 def page(context: Context) -> bytes:
@@ -182,8 +184,8 @@ def page(context: Context) -> bytes:
 
 def counts() -> bytes:
     """The counts of this process; of several, their sums."""
-    if FOLDER not in os.environ:
-        return generate_latest(OURS)
+    if MULTIPROCESS_FOLDER not in os.environ:
+        return generate_latest(REGISTRY)
     registry = CollectorRegistry()
     MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     return generate_latest(registry)

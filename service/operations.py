@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from core.database import now
 from core.errors import Unavailable
-from core.jobs.queries import last_sign_of_life
+from core.jobs.queries import last_heartbeat
 from core.tracking import publisher
 from core.versions import store_identity
 from service import metrics
@@ -26,10 +26,10 @@ from service.http.problems import problem_responses
 
 router = APIRouter(tags=["Operations"], route_class=CheckedRoute)
 
-SOON = 2.0
-"""Seconds that a part has to answer."""
-HANGING = anyio.CapacityLimiter(20)
-"""Threads of readiness alone: a part that hangs must not take those of requests."""
+PROBE_SECONDS = 2.0
+"""How long a component may take to answer."""
+PROBE_THREADS = anyio.CapacityLimiter(20)
+"""Threads for readiness alone: a component that hangs must not take those of requests."""
 
 
 class Health(BaseModel):
@@ -73,14 +73,14 @@ def store(context: Context) -> str:
 
 def broker(context: Context) -> str:
     url = context.settings.broker.replace("redis+socket://", "unix://")
-    with redis.Redis.from_url(url, socket_timeout=SOON, socket_connect_timeout=SOON) as client:
+    with redis.Redis.from_url(url, socket_timeout=PROBE_SECONDS, socket_connect_timeout=PROBE_SECONDS) as client:
         client.ping()
     return "answers"
 
 
 def worker(context: Context) -> str:
     with context.database.read() as session:
-        seen = last_sign_of_life(session)
+        seen = last_heartbeat(session)
     if seen is None:
         raise LookupError("no worker was ever seen")
     silent = now() - seen
@@ -93,7 +93,7 @@ def mlflow(context: Context) -> str:
     if not context.settings.mlflow_url:
         raise LookupError("not configured")
     try:
-        publisher.ask(context.settings.mlflow_url, SOON, context.settings.mlflow_password.get_secret_value())
+        publisher.ask(context.settings.mlflow_url, PROBE_SECONDS, context.settings.mlflow_password.get_secret_value())
     except httpx.HTTPStatusError as error:
         if error.response.status_code == 401:
             raise LookupError("refuses our password: see AMEND_MLFLOW_PASSWORD") from None
@@ -102,9 +102,9 @@ def mlflow(context: Context) -> str:
 
 
 async def check_in_time(check: Callable[[Context], str], context: Context) -> Part:
-    with anyio.move_on_after(2 * SOON):
-        return await anyio.to_thread.run_sync(check_part, check, context, abandon_on_cancel=True, limiter=HANGING)
-    return Part(ok=False, detail=f"does not answer in {2 * SOON:.0f} s")
+    with anyio.move_on_after(2 * PROBE_SECONDS):
+        return await anyio.to_thread.run_sync(check_part, check, context, abandon_on_cancel=True, limiter=PROBE_THREADS)
+    return Part(ok=False, detail=f"does not answer in {2 * PROBE_SECONDS:.0f} s")
 
 
 def check_part(check: Callable[[Context], str], context: Context) -> Part:

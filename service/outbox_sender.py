@@ -12,7 +12,7 @@ from core.jobs import messages, outbox
 
 log = structlog.get_logger("service")
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+FIRST_PAUSE, MAX_PAUSE = 0.5, 30.0
 
 
 class OutboxSender:
@@ -37,7 +37,7 @@ class OutboxSender:
         self._closing.set()
         self._wake.set()
         if self._thread is not None:
-            self._thread.join(messages.SOON)
+            self._thread.join(messages.BROKER_TIMEOUT_SECONDS)
         self.celery.close()
 
     def _run(self) -> None:
@@ -51,5 +51,5 @@ class OutboxSender:
                 if pause == FIRST_PAUSE:
                     log.warning("workers could not be told of a job yet; the broker may be down", exc_info=error)
                 self._closing.wait(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause = min(2 * pause, MAX_PAUSE)
                 self._wake.set()

@@ -19,7 +19,7 @@ from core.ledger.layouts import Layout
 from core.ledger.specs import layout_at
 from core.models.fields import PLAIN, Strict
 from service.context import Context, ContextDep
-from service.examples.endpoints import PAGE_NUMBERS
+from service.examples.endpoints import NUMBERS_PER_PAGE
 from service.examples.schemas import ExampleAnswer, of_example
 from service.http.auth import AuthenticatedRoute, Eraser
 from service.http.problems import problem_responses
@@ -27,7 +27,7 @@ from service.parsing.inputs import inputs_of
 
 router = APIRouter(prefix="/v1/subjects", tags=["Erasure"], route_class=AuthenticatedRoute)
 
-LINES = "application/x-ndjson"
+NDJSON = "application/x-ndjson"
 
 
 class Person(Strict):
@@ -75,7 +75,7 @@ def look_up_subject(body: Person, caller: Eraser, context: ContextDep) -> Lookup
 @router.post(
     "/export",
     response_class=Response,
-    responses={200: {"content": {LINES: {"schema": {"type": "string"}}}}, **problem_responses()},
+    responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}, **problem_responses()},
 )
 def export_subject(body: Person, caller: Eraser, context: ContextDep) -> StreamingResponse:
     """All examples about a person, as NDJSON: `{"model", "id", "x", "y", "weight", "split", "position",
@@ -90,19 +90,19 @@ def export_subject(body: Person, caller: Eraser, context: ContextDep) -> Streami
         for model_id, name, layout in found:
             yield from export_model(context, subject, model_id, name, layout)
 
-    return StreamingResponse(lines(), media_type=LINES)
+    return StreamingResponse(lines(), media_type=NDJSON)
 
 
 def export_model(context: Context, subject: bytes, model_id: int, name: str, layout: Layout) -> Iterator[bytes]:
     """A model's lines, read a page at a time: nobody's memory must hold all images of a person."""
-    most, after = max(1, PAGE_NUMBERS // inputs_of(layout.spec).width), 0
+    limit, after = max(1, NUMBERS_PER_PAGE // inputs_of(layout.spec).width), 0
     while True:
         with context.database.read() as session:
-            rows = queries.examples_of(session, subject, model_id, after, most)
+            rows = queries.examples_of(session, subject, model_id, after, limit)
         for row in rows:
             example = of_example(row, layout).model_dump()
             line = ExportedExample(**example, model=name, in_force=row.removed is None)
             yield line.model_dump_json().encode() + b"\n"
-        if len(rows) < most:
+        if len(rows) < limit:
             return
         after = rows[-1].position

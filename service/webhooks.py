@@ -21,7 +21,7 @@ from service.http.unit_of_work import Write
 
 router = APIRouter(prefix="/v1/webhooks", tags=["Webhooks"], route_class=AuthenticatedRoute)
 
-LAST = 10**18
+MAX_DELIVERY_ID = 10**18
 Id = Annotated[str, Path(description="The webhook's id.", max_length=36)]
 
 
@@ -125,7 +125,7 @@ def list_deliveries(
 ) -> Page[DeliveryAnswer]:
     """What the webhook was told, or is to be told, in the last seven days; the newest first."""
     caller.require_all_models()
-    last = min(parse_cursor(after, LAST) - 1, LAST)
+    last = min(parse_cursor(after, MAX_DELIVERY_ID) - 1, MAX_DELIVERY_ID)
     with context.database.read() as session:
         rows = registry.page_deliveries(session, registry.find(session, id), last, limit + 1)
         return page_of(rows, limit, of_delivery, lambda row: row.id)

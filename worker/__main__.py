@@ -1,4 +1,4 @@
-"""`python -m worker`: takes jobs from the queues that the settings name, or all of them, until it is told to stop."""
+"""`python -m worker`: runs jobs from the queues that the settings name, or from all, until it is told to stop."""
 
 from __future__ import annotations
 
@@ -15,63 +15,63 @@ from celery import signals
 from core.database import Database
 from core.errors import AmendError
 from core.jobs import workers
-from core.jobs.messages import TRACKING
+from core.jobs.messages import TRACKING_QUEUE
 from core.jobs.queue import QUEUES
 from core.settings import Settings, from_environment
 from core.versions import store_identity
 from core.versions.store import Store
 from migrations.runner import open_database
 
-SIGN = 5.0
-"""Seconds between two signs of life."""
+HEARTBEAT_SECONDS = 5.0
+"""Between two heartbeats of a worker."""
 
 
 def main() -> None:
-    os.umask(0o077)  # what is written here is for its owner alone
+    os.umask(0o077)  # files are readable by their owner alone
     settings = from_environment()
     if settings.ray_address and find_spec("ray") is None:
         sys.exit("AMEND_RAY_ADDRESS is set, but Ray is not installed: pip install 'amend[server,ray]'")
     database = open_database(settings)
     store_identity.begin(database, Store(settings.artifacts))
     database.close()
-    gc.disable()  # looking for garbage while modules are loaded takes a third of a second
+    gc.disable()  # garbage collection while modules are loaded takes a third of a second
     from worker.app import app
 
-    gc.freeze()  # nor is it looked for among them later, which would copy their memory into each child
+    gc.freeze()  # later collections skip the modules: visiting them would copy their memory into each child
     gc.enable()
-    known = (*QUEUES, TRACKING)
+    known = (*QUEUES, TRACKING_QUEUE)
     queues = settings.queue_names or list(known)
     if unknown := set(queues) - set(known):
         sys.exit(f"AMEND_QUEUES: there is no queue {min(unknown)!r}; there are {', '.join(known)}")
     alive = settings.folder / "worker.alive"
-    signals.heartbeat_sent.connect(lambda **_: alive.touch(), weak=False)  # sent while the broker is listened to
-    signals.worker_ready.connect(begin_signs, weak=False)
+    signals.heartbeat_sent.connect(lambda **_: alive.touch(), weak=False)  # sent while the worker listens to the broker
+    signals.worker_ready.connect(start_heartbeats, weak=False)
     options = ["--loglevel", settings.log_level, "--concurrency", str(settings.worker_processes), "--without-gossip"]
     options += ["--without-mingle", "--queues", ",".join(queues), "--hostname", f"{os.getpid()}@%h"]
     if all(name.endswith("-gpu") for name in queues):
-        options += ["--max-tasks-per-child", "1"]  # what a process has taken of a GPU it returns only when it ends
+        options += ["--max-tasks-per-child", "1"]  # a process returns its GPU memory only when it ends
     app.worker_main(["worker", *options])
 
 
-def begin_signs(sender: Any, **_: Any) -> None:
-    threading.Thread(target=give_signs, args=(from_environment(), str(sender)), daemon=True).start()
+def start_heartbeats(sender: Any, **_: Any) -> None:
+    threading.Thread(target=send_heartbeats, args=(from_environment(), str(sender)), daemon=True).start()
 
 
-def give_signs(settings: Settings, name: str) -> None:
-    """Tell the database that this worker lives, as long as it does."""
+def send_heartbeats(settings: Settings, name: str) -> None:
+    """Write a heartbeat of this worker to the database, every few seconds, as long as the process lives."""
     # a child that is forked in the middle of a transaction would inherit its locks, and never get rid of them
-    signing = threading.Lock()
-    os.register_at_fork(before=signing.acquire, after_in_parent=signing.release, after_in_child=signing.release)
+    writing = threading.Lock()
+    os.register_at_fork(before=writing.acquire, after_in_parent=writing.release, after_in_child=writing.release)
     pause = threading.Event()
     while True:
-        with signing, suppress(AmendError):  # readyz tells that the database is down
-            database = Database(settings.model_copy(update={"database_patience": SIGN}))
+        with writing, suppress(AmendError):  # readyz reports that the database is down
+            database = Database(settings.model_copy(update={"database_patience": HEARTBEAT_SECONDS}))
             try:
                 with database.write() as session:
-                    workers.give_sign(session, name)
+                    workers.record_heartbeat(session, name)
             finally:
                 database.close()
-        pause.wait(SIGN)
+        pause.wait(HEARTBEAT_SECONDS)
 
 
 if __name__ == "__main__":

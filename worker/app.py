@@ -1,4 +1,4 @@
-"""The Celery application of the workers: how they take what is sent over the broker, and what they do then."""
+"""The Celery application of the workers, and its two tasks: run a job, publish to MLflow."""
 
 from __future__ import annotations
 
@@ -16,29 +16,32 @@ from redis.exceptions import ConnectionError as BrokerGone
 
 from core import logs
 from core.errors import Unavailable
-from core.jobs.messages import RUN, TRACK, send_track
+from core.jobs.messages import RUN_TASK, TRACK_TASK, send_track
 from core.settings import Settings, from_environment
 from worker.context import Context
 from worker.runner import run as run_job
 
 log = structlog.get_logger("worker")
 
-TURN = 10.0
-"""Seconds for which one task tells MLflow things; others may wait for the process."""
-SOON = 5.0
+PUBLISH_SECONDS = 10.0
+"""How long one task may publish to MLflow before it lets other tasks have the process."""
+BROKER_TIMEOUT_SECONDS = 5.0
 
 stopping = RawValue("b", 0)
-"""1 once the worker was told to stop; written in its main process and seen in its children. A process that is killed
-while it holds an Event's lock would block all the others."""
+"""1 once the worker was told to stop; set in its main process and read in its children. Not an Event: a process that is
+killed while it holds the Event's lock would block all the others."""
 
 
 class Channel(transport.Channel):
-    """The broker may go while jobs run. Kombu's own channel then looks for the address of a connection that is gone,
-    and the worker takes no job any more, and ends with those that it has."""
+    """A channel that survives the loss of the broker while jobs run.
+
+    Kombu's own channel looks up the address of the lost connection then; the worker takes no more jobs, and ends with
+    those that it has.
+    """
 
     def _connparams(self, asynchronous: bool = False) -> Any:
         if self.connection.client is None:
-            raise BrokerGone  # which whoever closes a channel expects
+            raise BrokerGone  # expected by the callers that close a channel
         return super()._connparams(asynchronous)  # type: ignore[no-untyped-call]
 
 
@@ -46,7 +49,7 @@ transport.Transport.Channel = Channel
 
 
 def make(settings: Settings) -> Celery:
-    """A Celery application that loses no message and holds none back from an idle worker."""
+    """A Celery application that loses no message and withholds none from an idle worker."""
     app = Celery("amend", broker=settings.broker)
     app.conf.update(
         task_serializer="json",
@@ -59,7 +62,7 @@ def make(settings: Settings) -> Celery:
         # sent again by the reconciler.
         broker_transport_options={
             "visibility_timeout": 3600,
-            "socket_connect_timeout": SOON,
+            "socket_connect_timeout": BROKER_TIMEOUT_SECONDS,
             "socket_keepalive": True,
             "health_check_interval": 10,
         },
@@ -78,11 +81,11 @@ app = make(from_environment())
 
 @lru_cache(maxsize=1)
 def context() -> Context:
-    """Of this process: first asked for in a child, after the fork."""
+    """The context of this process: created on first use, in a child after the fork."""
     return Context(from_environment(), app, lambda: bool(stopping.value))
 
 
-@app.task(name=RUN)
+@app.task(name=RUN_TASK)
 def run(job_id: str) -> None:
     """Run a job."""
     try:
@@ -93,18 +96,18 @@ def run(job_id: str) -> None:
         send_track(app)
 
 
-@app.task(name=TRACK)
+@app.task(name=TRACK_TASK)
 def track() -> None:
-    """Tell MLflow what it does not know yet."""
+    """Publish pending events to MLflow."""
     from core.tracking.publisher import publish  # takes seconds to import, and most processes never need it
 
-    here = context()
+    process = context()
     try:
-        told = publish(here.database, here.store, here.settings.mlflow_url, here.name, TURN)
-        if told:
-            send_track(app)  # there may be more; whoever waits for this process goes first
+        published = publish(process.database, process.store, process.settings.mlflow_url, process.name, PUBLISH_SECONDS)
+        if published:
+            send_track(app)  # there may be more; tasks that wait for this process come first
     except Unavailable:
-        log.info("MLflow does not answer; it is told later")
+        log.info("MLflow does not answer; events are published later")
 
 
 @signals.setup_logging.connect
@@ -122,5 +125,5 @@ def prepare_child(**_: Any) -> None:
 
 
 @signals.worker_shutting_down.connect
-def tell_children(**_: Any) -> None:
+def stop_children(**_: Any) -> None:
     stopping.value = 1

@@ -1,4 +1,4 @@
-"""A job that is ours to do: what it is about, and how its results are written."""
+"""One attempt at a job: what the job is about, and how its results are written."""
 
 from __future__ import annotations
 
@@ -14,61 +14,72 @@ from core.kprior import State
 from core.tables.jobs import Job, JobKind
 from core.tables.models import Model
 from core.versions import history
-from core.versions.orphans import disown, put_noted, sweep
-from core.versions.store import Stored
+from core.versions.orphans import disown, put_tracked, sweep
+from core.versions.store import StoredFile
 from worker.context import Context
 
 Progress = Callable[[float, str], None]
+"""Reports how far the work is, as a fraction and a phrase; raises if the work must stop."""
 Run = Callable[[Context, str], None]
+"""Runs the job with an id."""
 
 
 class Outdated(Exception):
-    """What is made must not be recorded: another version became the tip, or a person was erased meanwhile."""
+    """A draft must not be recorded: another version became the tip, or a person was erased meanwhile."""
 
 
 @dataclass
 class JobAttempt:
-    """One attempt at a job."""
+    """One attempt at a job, under a lease."""
 
     context: Context
     job_id: str
     owner: str
+    """The name under which the lease was taken."""
     kind: JobKind
     number: int
+    """1 for the first attempt."""
     model_id: int
     model: str
-    queue: str
+    """The model's name."""
     request_id: str | None
+    """The id of the request that the job was enqueued for."""
     run: Run
-    """Runs another job, here and now."""
-    progress: Progress = lambda share, phrase: None
+    """Runs another job in this process, before this one goes on."""
+    progress: Progress = lambda fraction, phrase: None
 
     @classmethod
-    def of(
-        cls, context: Context, job: Job, model: Model, owner: str, run: Callable[[Context, str], None]
-    ) -> JobAttempt:
-        told = (job.id, owner, job.kind, job.attempts, model.id, model.name, job.queue, job.request_id)
-        return cls(context, *told, run)
+    def of(cls, context: Context, job: Job, model: Model, owner: str, run: Run) -> JobAttempt:
+        return cls(
+            context=context,
+            job_id=job.id,
+            owner=owner,
+            kind=job.kind,
+            number=job.attempts,
+            model_id=model.id,
+            model=model.name,
+            request_id=job.request_id,
+            run=run,
+        )
 
-    def part(self, start: float, end: float) -> Progress:
-        """The progress of a part of the work, as a part of the whole."""
-        return lambda share, phrase: self.progress(start + share * (end - start), phrase)
+    def progress_within(self, start: float, end: float) -> Progress:
+        """Progress of a step that is the part of the whole work from `start` to `end`."""
+        return lambda fraction, phrase: self.progress(start + fraction * (end - start), phrase)
 
     @contextmanager
     def write(self) -> Iterator[tuple[Session, Job, Model]]:
-        """The transaction in which what came of the job is written: Lost or Cancelled if that must not be."""
+        """The transaction that writes the job's results. Raises JobLost or JobCancelled if they must not be written."""
         with self.context.database.write() as session:
             job, model = leases.require_owned(session, self.job_id, self.owner)
             yield session, job, model
             follow_up(session, job, model)
 
-    def store_state(self, state: State) -> Stored:
-        """Write a state to the store. Its file is an orphan, and swept away some time later, unless a version claims
-        it."""
+    def store_state(self, state: State) -> StoredFile:
+        """Write a state to the store. Unless a version claims its file, it is an orphan and deleted some time later."""
         folder = history.folder_of(self.model_id)
-        return put_noted(self.context.database, self.context.store, folder, state.to_bytes(), self.owner)
+        return put_tracked(self.context.database, self.context.store, folder, state.to_bytes(), self.owner)
 
-    def drop(self, stored: Stored) -> None:
+    def drop(self, stored: StoredFile) -> None:
         """Delete a file that no version will claim, and that may know a person who is being erased."""
         with self.context.database.write() as session:
             disown(session, stored.file)

@@ -1,6 +1,6 @@
 """`python -m worker.broker`: the embedded broker, a Valkey from a wheel on a socket in the home folder.
 
-It writes every second what it has to disk. Should it lose messages all the same, the scheduler sends them again.
+It writes to disk every second. If messages are lost all the same, the scheduler sends them again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main() -> None:
             path.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         sys.exit(f"AMEND_HOME: {error.filename} cannot be used ({error.strerror})")
-    if answers(place):
+    if is_served(place):
         sys.exit(f"A broker serves {place} already.")
     options = ["--port", "0", "--unixsocket", str(place), "--unixsocketperm", "700", "--dir", str(folder)]
     options += ["--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--daemonize", "no"]
@@ -34,8 +34,8 @@ def main() -> None:
     os.execv(program, [program, *options])
 
 
-def answers(path: Path) -> bool:
-    """Whether somebody listens there: a second broker would take the socket away from the first."""
+def is_served(path: Path) -> bool:
+    """Whether a broker listens on the socket: a second one would take it away from the first."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1)
         try:

@@ -1,4 +1,4 @@
-"""What the jobs of one process share. Made in the process itself: neither connections nor GPUs survive a fork."""
+"""What the jobs of one process share. Created in the process itself: neither connections nor GPUs survive a fork."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from worker.executors.base import Executor, InProcess
 
 
 class Context:
-    """One per process."""
+    """Settings, database, store and executor of one worker process."""
 
     def __init__(self, settings: Settings, celery: Celery, stopping: Callable[[], bool] = lambda: False) -> None:
         self.settings = settings
@@ -36,7 +36,7 @@ class Context:
 
     @cached_property
     def store_id(self) -> str:
-        """By which the database knows its store."""
+        """The identity by which the database recognises its store."""
         return store_identity.mark(self.database, self.store)
 
     @cached_property

@@ -1,6 +1,6 @@
-"""The examples as a job reads them: it tells how far it is, and stops when told to.
+"""Examples as a job reads them: with progress, which also stops a job that must end.
 
-Sums over them are the executor's to add up (`worker/executors`), here or elsewhere.
+Sums over them are added up by the executor (`worker/executors`), in this process or elsewhere.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Reading(PartitionedData):
         return self.executor.reduce(self, total)
 
     def require_nobody_erased(self) -> None:
-        """Outdated if the pass would read somebody who is being erased: what comes of it could not be recorded."""
+        """Raise Outdated if the pass would read somebody who is being erased: its result could not be recorded."""
         with self.attempt.context.database.read() as session:
             if position_knows_erased(session, self.data.model_id, self.data.at):
                 raise Outdated

@@ -1,4 +1,4 @@
-"""Running a job: take it, do its work, and write how it ended."""
+"""Running a job: take its lease, do its work, and record how it ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import structlog
 from core.erasure.job_end import follow_up
 from core.errors import AmendError, Conflict, Unavailable
 from core.jobs import leases, outbox
-from core.jobs.leases import Cancelled, Lost
+from core.jobs.leases import JobCancelled, JobLost
 from core.kprior import SolverError
 from core.logs import current_request
 from core.tables.figures import JobError
@@ -21,11 +21,11 @@ from worker.attempt import JobAttempt
 from worker.context import Context
 from worker.heartbeat import HandedBack, Heartbeat
 from worker.jobs import adapt, erase, retrain
-from worker.versions.builder import NUMERICAL
+from worker.versions.builder import NUMERICAL_ERRORS
 
 log = structlog.get_logger("worker")
 
-OUTAGES = (
+TRANSIENT = (
     "database_unavailable",
     "database_busy",
     "store_unavailable",
@@ -35,8 +35,8 @@ OUTAGES = (
     "receipts_behind",
     "not_gone_yet",
 )
-"""Errors that end by themselves."""
-WORK: dict[JobKind, Callable[[JobAttempt], None]] = {
+"""Codes of errors that go away by themselves: they do not count as attempts."""
+HANDLERS: dict[JobKind, Callable[[JobAttempt], None]] = {
     JobKind.ADAPT: adapt.adapt,
     JobKind.RETRAIN: retrain.retrain,
     JobKind.ERASE: erase.erase,
@@ -44,7 +44,7 @@ WORK: dict[JobKind, Callable[[JobAttempt], None]] = {
 
 
 def run(context: Context, job_id: str) -> None:
-    """Run a job, if it is there to be run. Nothing that goes wrong with a job leaves this function."""
+    """Run a job, unless it has ended or another worker runs it. Errors of the job are recorded, and not raised."""
     owner = f"{context.name}:{uuid.uuid4().hex[:8]}"
     settings = context.settings
     with context.database.write() as session:
@@ -57,7 +57,7 @@ def run(context: Context, job_id: str) -> None:
         token = current_request.set(attempt.request_id)
         log.info("job started", job=job_id, kind=attempt.kind, model=attempt.model, attempt=attempt.number)
         try:
-            carry_out(context, attempt)
+            run_attempt(context, attempt)
         finally:
             current_request.reset(token)
     try:
@@ -66,18 +66,18 @@ def run(context: Context, job_id: str) -> None:
         log.warning("messages could not be sent yet", exc_info=error)
 
 
-def carry_out(context: Context, attempt: JobAttempt) -> None:
-    """Do the work of a job that is ours, and write how it ended unless the work did so itself."""
+def run_attempt(context: Context, attempt: JobAttempt) -> None:
+    """Do the work of a job whose lease we have. Success is recorded by the work itself, all other ends here."""
     try:
         extend = partial(leases.extend, context.database, attempt.job_id, attempt.owner, context.settings.lease_seconds)
         with Heartbeat(context, attempt.job_id, extend) as heartbeat:
             attempt.progress = heartbeat
             store_identity.check(context.store, context.store_id)
-            WORK[attempt.kind](attempt)
+            HANDLERS[attempt.kind](attempt)
         log.info("job succeeded", job=attempt.job_id, model=attempt.model)
-    except Lost:
+    except JobLost:
         log.warning("job lost to another worker, or its model was deleted", job=attempt.job_id, model=attempt.model)
-    except Cancelled:
+    except JobCancelled:
         log.info("job cancelled", job=attempt.job_id, model=attempt.model)
         with context.database.write() as session:
             if found := leases.find_owned(session, attempt.job_id, attempt.owner):
@@ -87,30 +87,30 @@ def carry_out(context: Context, attempt: JobAttempt) -> None:
         log.info("job handed back", job=attempt.job_id, model=attempt.model)
         with context.database.write() as session:
             if found := leases.find_owned(session, attempt.job_id, attempt.owner):
-                found[0].attempts -= 1  # it was not the job's fault
+                found[0].attempts -= 1  # stopping the worker is no failure of the job
                 leases.release(session, found[0], "handed back by a worker that was told to stop")
         if isinstance(stop, SystemExit):
             raise
     except Exception as error:
         log.error("job failed", job=attempt.job_id, model=attempt.model, exc_info=error)
-        most, pause = context.settings.max_attempts, context.settings.retry_seconds
+        max_attempts, pause = context.settings.max_attempts, context.settings.retry_seconds
         with context.database.write() as session:
             if found := leases.find_owned(session, attempt.job_id, attempt.owner):
-                if isinstance(error, Unavailable) and error.code in OUTAGES:
-                    found[0].attempts -= 1  # nor is this
+                if isinstance(error, Unavailable) and error.code in TRANSIENT:
+                    found[0].attempts -= 1  # nor is an outage
                 elif isinstance(error, Conflict):
-                    most = 1  # another attempt would find the same
-                leases.give_up_attempt(session, found[0], explain(error), most, pause)
+                    max_attempts = 1  # another attempt would fail in the same way
+                leases.fail_attempt(session, found[0], explain(error), max_attempts, pause)
                 follow_up(session, *found)
 
 
 def explain(error: Exception) -> JobError:
-    """What a person is told of a failure. Messages of errors that are not ours may quote data."""
+    """The code and message of a failure, for people. Messages of other libraries may quote data, and are left out."""
     if isinstance(error, AmendError):
         return {"code": error.code, "detail": error.detail}
     if isinstance(error, SolverError):
         return {"code": "solver_failed", "detail": str(error)}
-    if isinstance(error, NUMERICAL):
+    if isinstance(error, NUMERICAL_ERRORS):
         detail = "No model could be computed: check the examples for extreme values, or use a larger delta."
         return {"code": "solver_failed", "detail": detail}
     if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
@@ -121,7 +121,7 @@ def explain(error: Exception) -> JobError:
 
 
 def is_from_engine(error: Exception) -> bool:
-    """Whether the engine itself raised it: its messages are ours, and hold no data."""
+    """Whether the engine raised the error: its messages contain no data."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

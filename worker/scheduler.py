@@ -1,7 +1,7 @@
-"""`python -m worker.scheduler`: looks every few seconds what is due and what was lost, and tells the workers.
+"""`python -m worker.scheduler`: every few seconds, enqueue the jobs that are due and resend messages that were lost.
 
-It decides nothing itself: the database does, so any number of schedulers may run. It does its work here and not as a
-task, because a tick must neither wait behind the jobs that it is there to order, nor need a broker to find them.
+All state is in the database, so any number of schedulers may run. It is a process and not a Celery task, because a tick
+must neither wait behind the jobs that it enqueues, nor need a broker to find them.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from worker.webhook_sender import WebhookSender
 
 log = structlog.get_logger("scheduler")
 
-SOON = 2.0
-FORGOTTEN = timedelta(days=1)
-"""A worker that was silent for so long is struck off the list."""
+STOP_TIMEOUT_SECONDS = 2.0
+FORGET_AFTER = timedelta(days=1)
+"""A worker without a heartbeat for this long is dropped from the list."""
 
 
 def main() -> None:
@@ -63,59 +63,59 @@ def main() -> None:
     while not over.is_set():
         tick(settings, database, celery)
         over.wait(settings.tick_seconds)
-    sender.join(SOON)  # what it is sending, another one sends again
+    sender.join(STOP_TIMEOUT_SECONDS)  # a delivery that is cut off is sent again by another scheduler
     celery.close()
     database.close()
 
 
 def tick(settings: Settings, database: Database, celery: Celery) -> None:
-    """Everything that is to be done now; one part that fails does not keep the others from being done."""
+    """Do everything that is due now; a step that fails does not keep the others from running."""
     store = Store(settings.artifacts)
 
-    def tell_mlflow() -> None:
+    def publish_to_mlflow() -> None:
         with database.read() as session:
             waiting = next_event(session) is not None
         if waiting and settings.mlflow_url:
             messages.send_track(celery)
 
-    def tend_store() -> None:
+    def sweep_store() -> None:
         store_identity.mark(database, store)
         sweep(database, store)
         file_missing(database, store)
 
-    def forget_workers() -> None:
+    def delete_silent_workers() -> None:
         with database.write() as session:
-            workers.forget(session, now() - FORGOTTEN)
+            workers.delete_silent(session, now() - FORGET_AFTER)
 
-    def forget_answers() -> None:
+    def delete_old_answers() -> None:
         with database.write() as session:
             idempotency.delete_old(session, timedelta(hours=settings.idempotency_hours))
 
-    def forget_deliveries() -> None:
+    def delete_old_deliveries() -> None:
         with database.write() as session:
             webhooks.delete_old(session)
 
-    parts: list[Callable[[], object]] = [
+    steps: list[Callable[[], object]] = [
         lambda: restrict_held(database),
         lambda: expire_due(database),
         lambda: erasure_schedule.enqueue_due(database),
         lambda: schedule.enqueue_due(database),
         lambda: schedule.reconcile(database, partial(messages.send_job, celery), settings.resend_seconds),
-        tend_store,
+        sweep_store,
         lambda: complete_erasures(database, store, bool(settings.mlflow_url)),
         lambda: vacuum_if_due(database),
-        tell_mlflow,
-        forget_workers,
-        forget_answers,
+        publish_to_mlflow,
+        delete_silent_workers,
+        delete_old_answers,
         lambda: warn_of_due(database),
-        forget_deliveries,
+        delete_old_deliveries,
         (settings.folder / "scheduler.alive").touch,
     ]
-    for part in parts:
+    for step in steps:
         try:
-            part()
+            step()
         except Exception as error:
-            log.warning("a part of the tick failed; the next tick tries again", exc_info=error)
+            log.warning("a step of the tick failed; the next tick tries again", exc_info=error)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""Sends deliveries to webhooks, in a thread of the scheduler: receivers that hang must not hold up its ticks.
+"""Sending deliveries to webhooks, in a thread of the scheduler: receivers that hang must not hold up its ticks.
 
-The scheduler's and not a worker's, since it is always there and jobs, however long, cannot keep it busy. Any number of
-them may run.
+Not in a worker, since long jobs can keep all workers busy. Any number of senders may run.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ from core.webhooks import deliveries
 
 log = structlog.get_logger("scheduler")
 
-PAUSE = 1.0
-"""Seconds between two looks."""
+POLL_SECONDS = 1.0
+"""Between two checks for due deliveries."""
 
 
 class WebhookSender(threading.Thread):
-    """Looks what is due until it is told to end."""
+    """Sends due deliveries until the event `over` is set."""
 
     def __init__(self, settings: Settings, database: Database, over: threading.Event) -> None:
         super().__init__(name="webhook-sender", daemon=True)
         self.settings, self.database, self.over = settings, database, over
 
     def run(self) -> None:
-        while not self.over.wait(PAUSE):
+        while not self.over.wait(POLL_SECONDS):
             try:
                 deliveries.send_due(self.database, self.settings.secret, self.settings.private_webhooks)
-            except Exception as error:  # what is not sent stays where it is
+            except Exception as error:  # what was not sent stays due
                 log.warning("webhooks could not be told yet", exc_info=error)

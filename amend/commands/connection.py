@@ -23,9 +23,9 @@ from amend.sansio import Call, Flow, listing
 
 PANEL = "Connection and output"
 # More bad fields than this bury the message.
-SHOWN_ERRORS = 5
+MAX_ERRORS = 5
 # Seconds before each repetition: enough for a short break of the network, little to wait when nobody is there.
-PAUSES = (0.2, 0.5, 1.0)
+RETRY_SECONDS = (0.2, 0.5, 1.0)
 
 Url = Annotated[
     str | None,
@@ -137,7 +137,7 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[Con
         @functools.wraps(function)
         def run(*, url: str | None, key: str | None, as_json: bool, **arguments: Any) -> None:
             try:
-                with RecordingClient(url, key, pauses=PAUSES) as client:
+                with RecordingClient(url, key, pauses=RETRY_SECONDS) as client:
                     function(Connection(client, as_json), **arguments)  # type: ignore[call-arg]
             except AmendError as error:
                 fail(describe(error))
@@ -159,8 +159,8 @@ def describe(error: Exception) -> str:
     # The detail of an error at one field often says it already.
     fields = [field for field in named if field not in line]
     if fields:
-        more = [f"and {len(fields) - SHOWN_ERRORS} more"] if len(fields) > SHOWN_ERRORS else []
-        line += f" ({'; '.join(fields[:SHOWN_ERRORS] + more)})"
+        more = [f"and {len(fields) - MAX_ERRORS} more"] if len(fields) > MAX_ERRORS else []
+        line += f" ({'; '.join(fields[:MAX_ERRORS] + more)})"
     return " ".join(line.split())
 
 

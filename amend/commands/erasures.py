@@ -14,7 +14,7 @@ from amend.errors import ErasureFailed
 from amend.responses import Erasure, Event, Flaw, Page, Part
 
 # Seconds between two questions how an erasure stands that is awaited.
-POLL = 1.0
+POLL_SECONDS = 1.0
 
 app = typer.Typer(help="Have people forgotten by all models, with a due date and a receipt.", no_args_is_help=True)
 receipts = typer.Typer(help="Check the receipts of erasures.", no_args_is_help=True)
@@ -280,7 +280,7 @@ def follow(connection: Connection, erasure: Erasure) -> Erasure:
                 printed = states
             if erasure.ended or erasure.state == "held":  # which only an approval ends
                 return erasure
-            time.sleep(POLL)
+            time.sleep(POLL_SECONDS)
             erasure = connection.client.erasure(erasure.id)
     except KeyboardInterrupt:
         output.note(f"The erasure goes on. To see how it stands: amend erasures show {erasure.id}")

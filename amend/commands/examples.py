@@ -32,7 +32,7 @@ CONTENT_TYPES = {
 }
 # An Arrow file is this, padded to eight bytes, then an Arrow stream, then an index.
 ARROW_FILE = b"ARROW1\0\0"
-TOO_LARGE = 413
+HTTP_TOO_LARGE = 413
 
 app = typer.Typer(help="Add, list, correct and remove the examples of a model.", no_args_is_help=True)
 
@@ -47,7 +47,7 @@ COLUMNS: output.Columns[Example] = {
 
 
 # Bytes of a file that goes out as it is, in one request.
-WHOLE = 8 * 2**20
+MAX_UNSPLIT_BYTES = 8 * 2**20
 
 File = Annotated[
     str,
@@ -219,7 +219,7 @@ def send_file(connection: Connection, answer: type[Sum], method: str, model: str
             sent += batch.count
 
     try:
-        if file.size <= WHOLE and not file.codec and not file.names:
+        if file.size <= MAX_UNSPLIT_BYTES and not file.codec and not file.names:
             content, place = read_whole(file), path("models", model, "examples")
             if not content:
                 raise ValueError(f"there is no example in {file.name}")
@@ -227,13 +227,13 @@ def send_file(connection: Connection, answer: type[Sum], method: str, model: str
                 asked = client.request(method, place, content=content, content_type=CONTENT_TYPES[file.form])
                 return client.read(answer, asked)
             except Invalid as error:
-                if error.status != TOO_LARGE:  # its examples may be more than fit, all the same
+                if error.status != HTTP_TOO_LARGE:  # its examples may be more than fit, all the same
                     raise
         total = client.run(client.send_batches(answer, method, model, count()))
         client.last_answer = httpx.Response(200, content=msgspec.json.encode(total))
         return total
     except ApiError as error:
-        raise tell_row(error, file, sent) from None
+        raise locate_row(error, file, sent) from None
     except ValueError as error:
         fail(f"{file.name}: {error}" if file.name not in str(error) else str(error))
     except OSError as error:
@@ -252,7 +252,7 @@ def watch(file: ExampleFile) -> Iterator[Batch]:
             bar.update(task, completed=file.share)
 
 
-def tell_row(error: ApiError, file: ExampleFile, sent: int) -> ApiError:
+def locate_row(error: ApiError, file: ExampleFile, sent: int) -> ApiError:
     """The same error with the row of the file, and what is stored all the same."""
     detail = error.detail
     match error.errors:

@@ -12,7 +12,7 @@ from amend.errors import JobFailed
 from amend.responses import Job
 
 # Seconds of one long poll. It is answered when the job ends, so this is only how often the bar moves.
-POLL = 1
+POLL_SECONDS = 1
 
 app = typer.Typer(help="See, await and cancel the work of the service.", no_args_is_help=True)
 
@@ -98,7 +98,7 @@ def follow(connection: Connection, job: Job) -> Job:
                 bar.update(task, completed=job.progress, description=output.printable(job.message or job.state))
                 if job.ended:
                     return job
-                job = connection.client.job(job.id, wait=POLL)
+                job = connection.client.job(job.id, wait=POLL_SECONDS)
         except KeyboardInterrupt:
             bar.stop()
             output.note(f"The job goes on. To wait for it again: amend jobs wait {job.id}")

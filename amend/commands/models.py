@@ -37,7 +37,7 @@ COLUMNS: output.Columns[Model] = {
     "created": lambda model: output.format_time(model.created_at),
 }
 
-CHANGES: output.Columns[Change] = {
+CHANGE_COLUMNS: output.Columns[Change] = {
     "position": lambda change: change.position,
     "kind": lambda change: change.kind,
     "value": lambda change: change.value if change.examples is None else f"{change.examples} examples",
@@ -206,7 +206,7 @@ def changes(connection: Connection, model: Name, limit: Limit = None, after: Aft
 
     Example: amend models changes churn
     """
-    connection.show_page(Client.changes, CHANGES, limit, after, model)
+    connection.show_page(Client.changes, CHANGE_COLUMNS, limit, after, model)
 
 
 @command(app)

@@ -21,14 +21,14 @@ T = TypeVar("T")
 Columns = Mapping[str, Callable[[T], object]]
 
 # Not a terminal: as wide as it takes, for a program that reads lines must not get them folded.
-WIDE = 10_000
-LINES = 3
+PIPE_WIDTH = 10_000
+MAX_DETAIL_LINES = 3
 """Of one value among the details, in a terminal."""
 
 
 def console(stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, highlight=False, width=None if stream.isatty() else WIDE)
+    return Console(file=stream, highlight=False, width=None if stream.isatty() else PIPE_WIDTH)
 
 
 def print_json(answer: object) -> None:
@@ -47,7 +47,7 @@ def print_table(items: Sequence[T], columns: Columns[T]) -> None:
     cells = {name: [make_cell(value_of(item)) for item in items] for name, value_of in columns.items()}
     left_out = widths.narrow(cells, screen.width)
     table = Table(box=None, pad_edge=False, padding=(0, widths.GAP, 0, 0), header_style="bold")
-    for heading, width in widths.share(cells, screen.width).items():
+    for heading, width in widths.allot_widths(cells, screen.width).items():
         table.add_column(heading, overflow="fold", width=width)
     for row in zip(*cells.values(), strict=True):
         table.add_row(*row)
@@ -61,7 +61,7 @@ def print_details(answer: Mapping[str, object]) -> None:
     screen = console()
     cells = [(Text(printable(name)), make_cell(value)) for name, value in flatten(answer).items()]
     names = min(max((name.cell_len for name, _ in cells), default=0), screen.width // 2)
-    room = LINES * (screen.width - names - widths.GAP)
+    room = MAX_DETAIL_LINES * (screen.width - names - widths.GAP)
     table = Table(box=None, pad_edge=False, padding=(0, widths.GAP, 0, 0), show_header=False)
     table.add_column(style="bold", overflow="fold", width=names)
     table.add_column(overflow="fold")

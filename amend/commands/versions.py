@@ -30,7 +30,7 @@ COLUMNS: output.Columns[responses.Version] = {
     "seconds": lambda version: version.cost.seconds,
     "created": lambda version: output.format_time(version.created_at),
 }
-COMPARISON: output.Columns[Comparison] = {
+COMPARISON_COLUMNS: output.Columns[Comparison] = {
     "position": lambda item: item.position,
     "adapted": lambda item: item.adapted,
     "retrained": lambda item: item.retrained,
@@ -42,13 +42,13 @@ COMPARISON: output.Columns[Comparison] = {
     "within tolerance": lambda item: item.within_tolerance,
     "created": lambda item: output.format_time(item.created_at),
 }
-PROMOTION: output.Columns[Promotion] = {
+PROMOTION_COLUMNS: output.Columns[Promotion] = {
     "version": lambda item: item.version,
     "previous": lambda item: item.previous,
     "by": lambda item: item.by,
     "created": lambda item: output.format_time(item.created_at),
 }
-COEFFICIENT: output.Columns[NamedCoefficient] = {
+COEFFICIENT_COLUMNS: output.Columns[NamedCoefficient] = {
     "feature": lambda item: item.feature,
     "class": lambda item: item.class_,
     "coefficient": lambda item: item.coefficient,
@@ -103,7 +103,7 @@ def promotions(connection: Connection, model: Name, limit: Limit = None, after: 
 
     Example: amend versions promotions churn
     """
-    connection.show_page(Client.promotions, PROMOTION, limit, after, model)
+    connection.show_page(Client.promotions, PROMOTION_COLUMNS, limit, after, model)
 
 
 @command(app)
@@ -179,7 +179,7 @@ def coefficients(connection: Connection, model: Name, version: Version) -> None:
         connection.show(connection.answer)
         return
     classes = any(item.class_ is not None for item in found)
-    columns = {name: of for name, of in COEFFICIENT.items() if classes or name != "class"}
+    columns = {name: of for name, of in COEFFICIENT_COLUMNS.items() if classes or name != "class"}
     output.print_table(found, columns)
 
 
@@ -189,7 +189,7 @@ def list_comparisons(connection: Connection, model: Name, limit: Limit = None, a
 
     Example: amend comparisons list churn
     """
-    connection.show_page(Client.comparisons, COMPARISON, limit, after, model)
+    connection.show_page(Client.comparisons, COMPARISON_COLUMNS, limit, after, model)
 
 
 def choose_columns(versions: Sequence[responses.Version]) -> output.Columns[responses.Version]:

@@ -20,7 +20,7 @@ COLUMNS: output.Columns[Webhook] = {
     "failing since": lambda webhook: output.format_time(webhook.failing_since),
     "disabled": lambda webhook: webhook.disabled_why,
 }
-DELIVERIES: output.Columns[Delivery] = {
+DELIVERY_COLUMNS: output.Columns[Delivery] = {
     "id": lambda delivery: delivery.id,
     "type": lambda delivery: delivery.type,
     "state": lambda delivery: delivery.state,
@@ -78,7 +78,7 @@ def deliveries(connection: Connection, webhook_id: WebhookId, limit: Limit = Non
 
     Example: amend webhooks deliveries 8d1f7c52-6f0e-4f3a-9a54-0f2b6f5f9d11
     """
-    connection.show_page(Client.deliveries, DELIVERIES, limit, after, webhook_id)
+    connection.show_page(Client.deliveries, DELIVERY_COLUMNS, limit, after, webhook_id)
 
 
 @command(app)

@@ -7,17 +7,17 @@ Cells = dict[str, list[Text]]
 
 GAP = 2
 """Blanks between two columns."""
-FIRST_TO_GO = (
+DISPENSABLE = (
     *("from", "to", "created", "received", "last used", "parent", "seconds", "holdout", "head", "progress"),
     *("distance", "speedup", "disagreement"),
 )
-"""Columns that are missed the least; then the others from the right."""
-KEPT = 3
+"""Columns that are dropped first; then the others from the right."""
+MIN_COLUMNS = 3
 """Fewer columns than this are no table."""
-WHOLE = len("2026-03-01 12:30Z")
-"""Up to this length a text stays on one line; a longer one may go on below, at a blank."""
-LONGEST = len("4e1d7a90-8c35-4b62-a7f1-93d05c2be684")
-"""Longer words are broken, as no terminal has room for them."""
+MAX_UNBROKEN = len("2026-03-01 12:30Z")
+"""A text up to this length stays on one line; a longer one may be broken at a blank."""
+MAX_WORD = len("4e1d7a90-8c35-4b62-a7f1-93d05c2be684")
+"""A longer word is broken, as no terminal has room for it."""
 SHORT_ID = 8
 
 
@@ -25,11 +25,11 @@ def narrow(cells: Cells, room: int) -> list[str]:
     """Leave out columns until the others fit; their headings. Only if that is not enough, ids are shortened: the
     next command takes what is left of one, but not if another begins so."""
     names = list(cells)
-    order = [name for name in FIRST_TO_GO if name in names[1:]]
+    order = [name for name in DISPENSABLE if name in names[1:]]
     order += [name for name in reversed(names[1:]) if name not in order]
     left_out = []
     for name in order:
-        if fits(cells, room) or len(cells) <= KEPT:
+        if fits(cells, room) or len(cells) <= MIN_COLUMNS:
             break
         del cells[name]
         left_out.append(name)
@@ -38,7 +38,7 @@ def narrow(cells: Cells, room: int) -> list[str]:
     return [name for name in names if name in left_out]
 
 
-def share(cells: Cells, room: int) -> dict[str, int | None]:
+def allot_widths(cells: Cells, room: int) -> dict[str, int | None]:
     """The width of each column; None: as it comes."""
     if not fits(cells, room):
         return dict.fromkeys(cells)
@@ -66,7 +66,9 @@ def least_width(heading: str, column: list[Text]) -> int:
 
 
 def longest_part(cell: Text) -> int:
-    return cell.cell_len if cell.cell_len <= WHOLE else min(LONGEST, max(WHOLE, longest_word(cell.plain)))
+    return (
+        cell.cell_len if cell.cell_len <= MAX_UNBROKEN else min(MAX_WORD, max(MAX_UNBROKEN, longest_word(cell.plain)))
+    )
 
 
 def longest_word(text: str) -> int:

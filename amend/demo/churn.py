@@ -12,12 +12,12 @@ from amend.demo import customers
 from amend.demo.customers import Customers
 from amend.demo.refit import Refit, refit_warm
 from amend.demo.screen import Bar, Screen, percent, seconds
-from amend.demo.steps import QUIET, Steps
+from amend.demo.steps import MANUAL_POLICY, Steps
 from amend.responses import Comparison, Job, Version
 
 NAME = "churn"
-AT_ONCE = 100_000
-"""Rows of one call of the client: so often the bar moves."""
+ROWS_PER_CALL = 100_000
+"""Rows of one call of the client, after which the progress bar moves."""
 DELTA = 1.0
 """Of the regularizer: the default."""
 PERSON = 777
@@ -35,8 +35,8 @@ class Day:
 
     @property
     def title(self) -> str:
-        changes = spaced(customers.NEW + customers.GONE)
-        return f"{changes} changes in a day to a model of {spaced(customers.COUNT)} customers"
+        changes = format_thousands(customers.DAILY_JOINERS + customers.DAILY_LEAVERS)
+        return f"{changes} changes in a day to a model of {format_thousands(customers.COUNT)} customers"
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -56,8 +56,8 @@ class ChurnTour(Steps):
 
     async def run(self) -> Day:
         """All steps; StepFailed if one fails."""
-        count, new, gone = customers.COUNT, customers.NEW, customers.GONE
-        with self.report_step(f"a table of {spaced(count)} customers: who leaves?"):
+        count, new, gone = customers.COUNT, customers.DAILY_JOINERS, customers.DAILY_LEAVERS
+        with self.report_step(f"a table of {format_thousands(count)} customers: who leaves?"):
             with self.screen.bars([NAME]) as [bar]:
                 trained = await self.train(bar)
             right = f"{percent(trained.metrics['accuracy'])} of the held-out ones are told right"
@@ -85,7 +85,7 @@ class ChurnTour(Steps):
     async def train(self, bar: Bar) -> Version:
         count, table = customers.COUNT, self.customers.table
         await self.client.create_model(
-            NAME, table(0, min(count, AT_ONCE)), target="left", subject="customer", policy=QUIET
+            NAME, table(0, min(count, ROWS_PER_CALL)), target="left", subject="customer", policy=MANUAL_POLICY
         )
         async for done in self.add(0, count):
             bar(done / count, f"{done} rows sent")
@@ -93,17 +93,17 @@ class ChurnTour(Steps):
 
     async def add(self, first: int, last: int) -> AsyncIterator[int]:
         """Send customers; how many are there, again and again."""
-        for start in range(first, last, AT_ONCE):
-            some = self.customers.table(start, min(start + AT_ONCE, last))
+        for start in range(first, last, ROWS_PER_CALL):
+            some = self.customers.table(start, min(start + ROWS_PER_CALL, last))
             await self.client.add_examples(NAME, some, id="customer", subject="customer", target="left")
-            yield min(start + AT_ONCE, last)
+            yield min(start + ROWS_PER_CALL, last)
 
     async def live_a_day(self, adapting: Bar, retraining: Bar, refitting: Bar) -> tuple[Version, Comparison, Refit]:
         """The changes of a day, adapted to; then the same day by a full retrain, and by a warm refit."""
-        count, new = customers.COUNT, customers.NEW
+        count, new = customers.COUNT, customers.DAILY_JOINERS
         async for _ in self.add(count, count + new):
             adapting(0.0, "new customers sent")
-        removed = await self.client.remove_examples(NAME, [f"customer-{i}" for i in range(customers.GONE)])
+        removed = await self.client.remove_examples(NAME, [f"customer-{i}" for i in range(customers.DAILY_LEAVERS)])
         assert removed.job is not None
         adapted = await self.version_of(removed.job, adapting)
         await self.wait(await self.client.retrain(NAME), retraining)
@@ -117,7 +117,7 @@ class ChurnTour(Steps):
         begun = time.perf_counter()
         x, y = self.customers.design(), self.customers.left.astype(float)
         encoding = time.perf_counter() - begun
-        before, after = slice(0, customers.COUNT), slice(customers.GONE, None)
+        before, after = slice(0, customers.COUNT), slice(customers.DAILY_LEAVERS, None)
         return refit_warm((x[before], y[before]), (x[after], y[after]), DELTA, precision, encoding)
 
     async def version_of(self, job: Job | str, bar: Bar) -> Version:
@@ -152,7 +152,7 @@ def describe_bound(version: Version) -> str:
     return f"{looked}, certified to be within {100 * version.certificate.relative:.2g} % of a full retrain"
 
 
-def spaced(number: int) -> str:
+def format_thousands(number: int) -> str:
     """
     >>> spaced(1_000_000)
     '1 000 000'

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 COUNT = 1_000_000
-NEW, GONE = 1_000, 100
+DAILY_JOINERS, DAILY_LEAVERS = 1_000, 100
 """Customers who come in a day, and the oldest ones, whose records are deleted on it. Neither are like the others: a
 rival's offer makes the new ones leave more often, and the oldest used and paid more."""
 Shape = Callable[[NDArray[Any]], NDArray[Any]]
@@ -39,9 +39,9 @@ class Customers:
     """Those of the first day, and after them those who come on the second."""
 
     def __init__(self) -> None:
-        random, many = np.random.default_rng(7), COUNT + NEW
+        random, many = np.random.default_rng(7), COUNT + DAILY_JOINERS
         standing = random.standard_normal((len(NUMBERS), many), np.float32)
-        standing[:, :GONE] += 1
+        standing[:, :DAILY_LEAVERS] += 1
         self.numbers = {name: shape(z) for (name, (shape, _)), z in zip(NUMBERS.items(), standing, strict=True)}
         self.codes = {name: random.integers(0, len(values), many) for name, values in CATEGORIES.items()}
         self.paperless = random.random(many) < 0.6

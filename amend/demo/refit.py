@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-EXACT = 1e-10
-"""The tolerance of the fit that the others are held against."""
+EXACT_TOLERANCE = 1e-10
+"""The tolerance of the fit that the others are compared with."""
 TOLERANCES = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 """The first is scikit-learn's own, with which it is often content with the old weights."""
 
@@ -41,7 +41,7 @@ def refit_warm(
     Of the fits only the one that just does it counts, as if its tolerance had been known; reading the rows does not.
     """
     start = fit(*old, delta, TOLERANCES[-1], None)
-    truth = weights_of(fit(*new, delta, EXACT, start))
+    truth = weights_of(fit(*new, delta, EXACT_TOLERANCE, start))
     for tolerance in TOLERANCES:
         begun = time.perf_counter()
         found = weights_of(fit(*new, delta, tolerance, start))

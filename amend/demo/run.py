@@ -136,7 +136,7 @@ def stay(screen: Screen, stack: Stack) -> None:
 def explain(screen: Screen, stack: Stack, error: Exception) -> None:
     """Which step failed, why, and what the log of the part behind it says last."""
     step, cause = (f"«{error}»", error.__cause__) if isinstance(error, StepFailed) else ("the tour", error)
-    part = part_behind(stack, cause)
+    part = failing_process(stack, cause)
     screen.say(f"{step} failed: {str(cause) or type(cause).__name__}", "bold red")
     screen.say(f"The last lines of the log of {part}:")
     screen.quote(stack.last_lines(part))
@@ -144,7 +144,7 @@ def explain(screen: Screen, stack: Stack, error: Exception) -> None:
     screen.say(f"All logs are kept in {stack.home}")
 
 
-def part_behind(stack: Stack, error: BaseException | None) -> str:
+def failing_process(stack: Stack, error: BaseException | None) -> str:
     """Whose log tells most about an error."""
     if isinstance(error, NotReady):
         return error.part

@@ -69,7 +69,7 @@ class Screen:
 
             def bar(name: str) -> Bar:
                 task = progress.add_task("", total=1.0, name=name)
-                return lambda share, words: progress.update(task, completed=share, description=printable(words))
+                return lambda fraction, words: progress.update(task, completed=fraction, description=printable(words))
 
             yield [bar(name) for name in names]
 
@@ -82,12 +82,12 @@ class Screen:
         self.console.print("", table)
 
 
-def percent(share: float | None) -> str:
+def percent(fraction: float | None) -> str:
     """
     >>> percent(0.98765), percent(0.0), percent(None)
     ('98.8 %', '0.0 %', '-')
     """
-    return "-" if share is None else f"{100 * share:.1f} %"
+    return "-" if fraction is None else f"{100 * fraction:.1f} %"
 
 
 def seconds(number: float) -> str:

@@ -25,10 +25,10 @@ GUARD = [sys.executable, "-I", "-S", guard.__file__]
 UP = [sys.executable, "-P", "-c", "from amend.cli import main; main()", "up"]
 START_SECONDS = 180.0
 STOP_SECONDS = 60.0
-POLL_EVERY = 0.3
+POLL_SECONDS = 0.3
 # The tour should not wait long for the scheduler to look what is due, nor for idle workers to stop.
-QUICK = {"AMEND_TICK_SECONDS": "1", "AMEND_STOP_SECONDS": "2"}
-LINES = 15
+QUICK_SETTINGS = {"AMEND_TICK_SECONDS": "1", "AMEND_STOP_SECONDS": "2"}
+LOG_LINES = 15
 PARTS = ("service", "database", "store", "broker", "worker", "mlflow")
 
 
@@ -52,7 +52,7 @@ class Stack:
         ports = {"AMEND_PORT": str(port), "AMEND_MLFLOW_PORT": str(mlflow_port)}
         # not what the user has set for a service of their own
         own = {name: value for name, value in os.environ.items() if not name.startswith(("AMEND_", "MLFLOW_"))}
-        self.environment = {**own, **QUICK, **ports, "AMEND_HOME": str(self.home)}
+        self.environment = {**own, **QUICK_SETTINGS, **ports, "AMEND_HOME": str(self.home)}
         self.keep_files = False
         self.process: subprocess.Popen[bytes] | None = None
         self.guard: subprocess.Popen[bytes] | None = None
@@ -83,7 +83,7 @@ class Stack:
                 self.check_running()
                 if time.monotonic() > end:
                     raise NotReady(f"{missing[0]} was not ready after {START_SECONDS:.0f} s", missing[0])
-                time.sleep(POLL_EVERY)
+                time.sleep(POLL_SECONDS)
 
     def missing(self, client: Client) -> list[str]:
         """The parts that are not ready."""
@@ -107,7 +107,7 @@ class Stack:
         """Of a part's log."""
         for file in (self.home / "logs" / f"{part}.log", self.home / "up.log"):
             with suppress(OSError):
-                return file.read_text(errors="replace").splitlines()[-LINES:]
+                return file.read_text(errors="replace").splitlines()[-LOG_LINES:]
         return []
 
     def __exit__(

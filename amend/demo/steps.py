@@ -13,7 +13,7 @@ TIMEOUT = 170.0
 """Seconds that any one job may take before the tour gives up."""
 STATES = {"received": 0.0, "adapting": 0.2, "verifying": 0.6, "purging": 0.8, "completed": 1.0}
 # By request alone, so that each step shows what it is about.
-QUIET = {"adapt": {"after_changes": None, "every": None}, "retrain": {"every": None}}
+MANUAL_POLICY = {"adapt": {"after_changes": None, "every": None}, "retrain": {"every": None}}
 
 
 class StepFailed(Exception):

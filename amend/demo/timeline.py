@@ -16,10 +16,10 @@ from amend.up.authentication import USER
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PATIENCE = 60.0
-"""Seconds for MLflow to get everything."""
-LINES = ("adapted", "retrained", "frozen")
-CHART = "workflowType=machine_learning&compareRunsMode=CHART"
+MLFLOW_TIMEOUT_SECONDS = 60.0
+"""For MLflow to get everything."""
+RUNS = ("adapted", "retrained", "frozen")
+CHART_QUERY = "workflowType=machine_learning&compareRunsMode=CHART"
 """What MLflow is to show of an experiment: its pages for training, of which the one with the lines."""
 METRIC = "accuracy/holdout"
 POSITION = "ledger/position"
@@ -49,14 +49,14 @@ class Mlflow:
 
     def timeline(self, model: str, position: int) -> Timeline:
         """The timeline, once it has come to a position; NotShown if it does not."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + MLFLOW_TIMEOUT_SECONDS
         while time.monotonic() < end:
             found = self.http.get("/experiments/get-by-name", params={"experiment_name": f"{model} timeline"})
             if found.is_success:
                 id = found.json()["experiment"]["experiment_id"]
                 lines = self.lines(id)
                 if all(position in lines.get(name, {}) for name in ("adapted", "retrained")):
-                    return Timeline(f"{self.url}/#/experiments/{id}/runs?{CHART}", lines)
+                    return Timeline(f"{self.url}/#/experiments/{id}/runs?{CHART_QUERY}", lines)
             time.sleep(0.3)
         raise NotShown(f"MLflow does not show position {position} of {model}")
 
@@ -113,7 +113,7 @@ def draw_day(axes: Axes, title: str, seconds: Mapping[str, float]) -> None:
 def draw_accuracy(axes: Axes, lines: Mapping[str, Mapping[int, float]], steps: Sequence[tuple[str, int]]) -> None:
     """Accuracy of the adapted, the retrained and the frozen model after each thing that happened."""
     place = {position: x for x, (_, position) in enumerate(steps)}
-    for line in reversed(LINES):
+    for line in reversed(RUNS):
         points = [(place[p], 100 * v) for p, v in sorted(lines.get(line, {}).items()) if p in place]
         if points:
             style, size = ("o", 10) if line == "retrained" else (".-", 7)

@@ -11,14 +11,14 @@ from typing import Any
 from amend.client import AsyncClient
 from amend.demo.digits import Columns, Digits
 from amend.demo.screen import Bar, Screen, percent, seconds
-from amend.demo.steps import QUIET, Steps
+from amend.demo.steps import MANUAL_POLICY, Steps
 from amend.responses import Comparison, Job, Version
 
-SCHEDULED_WITHIN = 60.0
-POLL_EVERY = 0.2
+SCHEDULE_TIMEOUT_SECONDS = 60.0
+POLL_SECONDS = 0.2
 PERSON = "writer-17"
-POLICY = {**QUIET, "memory": {"fraction": 0.1}}
-MOST_EPOCHS = 1000
+POLICY = {**MANUAL_POLICY, "memory": {"fraction": 0.1}}
+MAX_EPOCHS = 1000
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Tour(Steps):
                 digits.pixels,
                 {
                     "architecture": {"kind": "mlp", "hidden": [100]},
-                    "training": {"max_epochs": MOST_EPOCHS, "patience": 5},
+                    "training": {"max_epochs": MAX_EPOCHS, "patience": 5},
                     # networks that were trained from different starts differ on about 1 % of the images
                     "policy": {**POLICY, "tolerance": {"disagreement": 0.03}},
                 },
@@ -154,11 +154,11 @@ class Tour(Steps):
         before = {job.id async for job in self.client.jobs(model=model.name, kind="retrain")}
         await self.client.change_policy(model.name, {"retrain": {"every": "1s"}})
         bar(0.0, "waiting for the scheduler")
-        end = time.monotonic() + SCHEDULED_WITHIN
+        end = time.monotonic() + SCHEDULE_TIMEOUT_SECONDS
         while not (new := {job.id async for job in self.client.jobs(model=model.name, kind="retrain")} - before):
             if time.monotonic() > end:
-                raise NotScheduled(f"no retrain was due after {SCHEDULED_WITHIN:.0f} s")
-            await asyncio.sleep(POLL_EVERY)
+                raise NotScheduled(f"no retrain was due after {SCHEDULE_TIMEOUT_SECONDS:.0f} s")
+            await asyncio.sleep(POLL_SECONDS)
         await self.wait(new.pop(), bar)
         await self.client.change_policy(model.name, {"retrain": {"every": None}})
         return f"due by the policy; {await self.describe_comparison(model)}"

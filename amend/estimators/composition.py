@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from amend.estimators.features import MISSING, Feature, own_names, require, split_pipeline, transform
+from amend.estimators.features import MISSING, Feature, input_names, require, split_pipeline, transform
 from amend.estimators.inputs import Inputs
 from amend.estimators.layers import Fitted, Layer, read_estimator
 
@@ -51,7 +51,7 @@ def compose(estimator: Any, inputs: Inputs, outputs: Mapping[str, Any] | None, r
     for size in inputs.shape:
         count *= size
     features = [Feature(i) for i in range(count)]
-    names = own_names(steps[0] if steps else last, inputs.names)
+    names = input_names(steps[0] if steps else last, inputs.names)
     if inputs.names is not None and names is not None:
         missing = [name for name in names if name not in inputs.names]
         require(not missing, f"the frame has no column {', '.join(map(repr, missing[:3]))}, which it was fitted with")

@@ -58,11 +58,11 @@ def transform(features: list[Feature], transformer: Any, names: Sequence[str] | 
             features = transform(features, step, names)
         return features
     if is_a(transformer, "ColumnTransformer"):
-        given = own_names(transformer, names)
+        given = input_names(transformer, names)
         return [
             made
             for _, part, columns in transformer.transformers_
-            for made in transform([features[i] for i in places_of(columns, given, len(features))], part, names)
+            for made in transform([features[i] for i in column_indices(columns, given, len(features))], part, names)
         ]
     if is_a(transformer, "StandardScaler"):
         return scale_by(features, transformer)
@@ -81,13 +81,13 @@ def is_identity(transformer: Any) -> bool:
     return is_a(transformer, "FunctionTransformer") and transformer.func is None
 
 
-def own_names(transformer: Any, names: Sequence[str] | None) -> Sequence[str] | None:
+def input_names(transformer: Any, names: Sequence[str] | None) -> Sequence[str] | None:
     """The names that a transformer was fitted with."""
     found = getattr(transformer, "feature_names_in_", None)
     return names if found is None else list(found)
 
 
-def places_of(columns: Any, names: Sequence[str] | None, count: int) -> list[int]:
+def column_indices(columns: Any, names: Sequence[str] | None, count: int) -> list[int]:
     """Columns as a ColumnTransformer names them -> their places."""
     if isinstance(columns, slice):
         if isinstance(columns.start, str) or isinstance(columns.stop, str):

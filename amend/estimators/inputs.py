@@ -8,7 +8,7 @@ from typing import Any
 
 from amend import batches
 from amend.errors import EstimatorUnsupported
-from amend.frames import NO_FEATURES, is_frame
+from amend.frames import RESERVED, is_frame
 from amend.sparse import is_sparse
 
 
@@ -73,6 +73,6 @@ def describe_frame(frame: Any, target: str) -> Inputs:
         table = table.append_column("id", pa.array([f"row-{i}" for i in range(table.num_rows)]))
     if "split" not in table.column_names:
         table = table.append_column("split", pa.array(["train"] * table.num_rows))
-    names = [name for name in table.column_names if name not in NO_FEATURES]
+    names = [name for name in table.column_names if name not in RESERVED]
     weights = table.column("weight").to_pylist() if "weight" in table.column_names else None
     return Inputs(names, (len(names),), *count_rows(table.column("split").to_pylist(), weights), table)

@@ -10,11 +10,11 @@ from typing import Any
 from amend.errors import EstimatorUnsupported
 from amend.estimators.features import KERNEL, is_a, plain_value, require
 
-KNOWN = (
+SUPPORTED = (
     "LogisticRegression, LinearSVC, LinearRegression, Ridge, PoissonRegressor, MLPClassifier, MLPRegressor, a Pipeline "
     "that ends in one of them, and torch's Sequential of Linear and ReLU"
 )
-INSTEAD = {
+ALTERNATIVES = {
     "LogisticRegressionCV": "fit a LogisticRegression with the C that it found, its C_, and import that",
     "RidgeCV": "fit a Ridge with the alpha that it found, its alpha_, and import that",
     "BaseSearchCV": "import its best_estimator_",
@@ -32,8 +32,8 @@ INSTEAD = {
     'model with the loss {"kind": "huber", "threshold": epsilon * scale_}',
 }
 """What to fit in place of an estimator that is near to one that can be imported. A Lasso is an ElasticNet."""
-PASSED_OVER = ("Flatten", "Dropout", "Identity")
-"""Layers of torch that change nothing where one predicts."""
+IGNORED_LAYERS = ("Flatten", "Dropout", "Identity")
+"""Layers of torch that change nothing in predictions."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ def read_estimator(estimator: Any, target: Mapping[str, Any] | None, rows: int, 
     """The numbers of a fitted estimator; EstimatorUnsupported says why there are none that would do."""
     if is_a(estimator, "Sequential"):
         return read_sequential(estimator, target)
-    for kind, instead in INSTEAD.items():
+    for kind, instead in ALTERNATIVES.items():
         if is_a(estimator, kind):
             raise EstimatorUnsupported(f"a {type(estimator).__name__} cannot be imported: {instead}")
     require(
         is_a(estimator, "LogisticRegression", "LinearSVC", "LinearRegression", "Ridge", "PoissonRegressor", *MLPS),
-        f"a {type(estimator).__name__} cannot be imported; known: {KNOWN}",
+        f"a {type(estimator).__name__} cannot be imported; known: {SUPPORTED}",
     )
     require(hasattr(estimator, "coef_") or hasattr(estimator, "coefs_"), "the estimator is not fitted")
     return read_network(estimator, rows) if is_a(estimator, *MLPS) else read_linear(estimator, total)
@@ -171,7 +171,7 @@ def read_sequential(module: Any, target: Mapping[str, Any] | None) -> Fitted:
     require(target is not None, "a torch module does not say what it predicts: give outputs={'kind': ...}")
     assert target is not None
     kinds = {"binary": ("Sigmoid",), "classes": ("Softmax", "LogSoftmax")}.get(target["kind"], ())
-    parts = [part for part in module if not is_a(part, *PASSED_OVER)]
+    parts = [part for part in module if not is_a(part, *IGNORED_LAYERS)]
     if parts and is_a(parts[-1], *kinds):
         parts = parts[:-1]
     wanted = ["Linear", "ReLU"] * (len(parts) // 2) + ["Linear"]

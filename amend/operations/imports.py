@@ -74,7 +74,7 @@ class Imports(ExampleOperations):
             parts |= {"architecture": found.architecture, "regularizer": found.regularizer}
             if "loss" in body:
                 parts["loss"] = found.loss["kind"]
-            if found.champion is not None or not all(says(found, body[name]) for name, found in parts.items()):
+            if found.champion is not None or not all(matches(found, body[name]) for name, found in parts.items()):
                 raise
             return False
         return True
@@ -89,14 +89,14 @@ class Imports(ExampleOperations):
         return self.ask(responses.Job, "POST", path("models", model, "imports"), body)
 
 
-def says(found: Any, given: Any) -> bool:
+def matches(found: Any, given: Any) -> bool:
     """Whether a part of a model is what was asked for; the service adds defaults.
 
     >>> says({"kind": "linear", "degree": 1}, {"kind": "linear"}), says({"kind": "mlp"}, {"kind": "linear"})
     (True, False)
     """
     if isinstance(given, Mapping):
-        return isinstance(found, Mapping) and all(says(found.get(name), value) for name, value in given.items())
+        return isinstance(found, Mapping) and all(matches(found.get(name), value) for name, value in given.items())
     if isinstance(given, list | tuple):
-        return isinstance(found, list) and len(found) == len(given) and all(map(says, found, given))
+        return isinstance(found, list) and len(found) == len(given) and all(map(matches, found, given))
     return bool(found == given)

@@ -9,7 +9,7 @@ from amend import responses
 from amend.sansio import Call, Caller, Flow, Pages, Pause, list_of, listing, operation, path
 from amend.waiting import id_of
 
-POLL = 0.5
+POLL_SECONDS = 0.5
 
 
 class Webhooks(Caller):
@@ -37,7 +37,7 @@ class Webhooks(Caller):
         place, end = path("webhooks", id_of(webhook)), time.monotonic() + timeout
         sent = yield from self.ask(responses.Delivery, "POST", f"{place}/test")
         while sent.state == "pending" and time.monotonic() < end:
-            yield Pause(POLL)
+            yield Pause(POLL_SECONDS)
             found = yield from Pages(responses.Delivery, f"{place}/deliveries").page(self, None, None)
             sent = next((delivery for delivery in found.items if delivery.id == sent.id), sent)
         return sent

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from amend.up.authentication import Application, Message, Receive, Send
 
-OPENED = b'<script>localStorage.setItem("mlflow.assistant.fab.autoOpenedOnFirstLoad_v1", "true")</script>'
-OUTDATED = (b"content-length", b"etag", b"last-modified")
-"""Headers that are true of MLflow's own page alone."""
+AUTO_OPEN_SCRIPT = b'<script>localStorage.setItem("mlflow.assistant.fab.autoOpenedOnFirstLoad_v1", "true")</script>'
+DROPPED_HEADERS = (b"content-length", b"etag", b"last-modified")
+"""Headers that describe MLflow's own page and not the changed one."""
 
 
 class QuietAssistant:
@@ -30,8 +30,8 @@ class QuietAssistant:
                 return
             body += message.get("body", b"")
             if not message.get("more_body"):
-                page = body.replace(b"<head>", b"<head>" + OPENED, 1)
-                kept = [header for header in started["headers"] if header[0].lower() not in OUTDATED]
+                page = body.replace(b"<head>", b"<head>" + AUTO_OPEN_SCRIPT, 1)
+                kept = [header for header in started["headers"] if header[0].lower() not in DROPPED_HEADERS]
                 await send({**started, "headers": [*kept, (b"content-length", str(len(page)).encode())]})
                 await send({"type": "http.response.body", "body": page})
 

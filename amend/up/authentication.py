@@ -19,8 +19,8 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 USER = "amend"
-OPEN = "/health"
-"""What health checks ask for, and which tells nothing else."""
+OPEN_PATH = "/health"
+"""For health checks, without a password: it reveals nothing else."""
 REFUSAL = (
     f"MLflow of Amend: sign in as {USER}. amend up keeps the password in mlflow.key in its home folder (~/.amend). "
     "MLflow's clients read MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD.\n"
@@ -49,7 +49,7 @@ class BasicAuthentication:
         foreign = is_of_another_page(scope.get("method", "GET"), dict(scope["headers"]))
         sent = decode_credentials(given[0]) if len(given) == 1 and not foreign else b""
         # in the same time, however much of it is right
-        return hmac.compare_digest(sent, self.expected) or (scope["type"] == "http" and scope["path"] == OPEN)
+        return hmac.compare_digest(sent, self.expected) or (scope["type"] == "http" and scope["path"] == OPEN_PATH)
 
 
 def is_of_another_page(method: str, headers: Mapping[bytes, bytes]) -> bool:

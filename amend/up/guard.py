@@ -11,8 +11,8 @@ import sys
 import time
 from contextlib import suppress
 
-WAIT = 5.0
-"""Seconds for killed processes to be gone; until then, the supervisor's lock is kept."""
+KILL_TIMEOUT_SECONDS = 5.0
+"""For killed processes to be gone; until then, the supervisor's lock is kept."""
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
     groups: set[int] = set()
     for line in sys.stdin:
         (groups.add if line.startswith("+") else groups.discard)(int(line[1:]))
-    end = time.monotonic() + WAIT
+    end = time.monotonic() + KILL_TIMEOUT_SECONDS
     while groups and time.monotonic() < end:
         groups = {group for group in groups if kill(group)}
         time.sleep(0.05)

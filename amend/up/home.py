@@ -9,17 +9,17 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-NEEDED = 32 * 2**20
-"""Bytes that the first start writes, and some more."""
-PATIENCE = 6.0
-"""Seconds that a supervisor before us, which was killed, has to end what it had started."""
+MIN_FREE_BYTES = 32 * 2**20
+"""What the first start writes, and some more."""
+TAKEOVER_SECONDS = 6.0
+"""How long an earlier supervisor, which was killed, has to end what it had started."""
 
 
 class CannotStart(Exception):
     """Why, in one line for the user."""
 
 
-def open_home(folder: Path) -> int:
+def lock_home(folder: Path) -> int:
     """Make the folder ours, until this process and its guard end; the lock.
 
     It can be written (else OSError), there is room in it, and no other supervisor uses it (else CannotStart).
@@ -33,12 +33,12 @@ def open_home(folder: Path) -> int:
         os.truncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         with probe.open("wb") as file:
-            for _ in range(NEEDED // 2**20):
+            for _ in range(MIN_FREE_BYTES // 2**20):
                 file.write(bytes(2**20))
     except OSError as error:
         if error.filename is not None:
             raise
-        message = f"AMEND_HOME: {folder} cannot be used ({error.strerror}); {NEEDED // 2**20} MB must be free"
+        message = f"AMEND_HOME: {folder} cannot be used ({error.strerror}); {MIN_FREE_BYTES // 2**20} MB must be free"
         raise CannotStart(message) from None
     finally:
         with suppress(OSError):
@@ -47,7 +47,7 @@ def open_home(folder: Path) -> int:
 
 
 def take_lock(lock: int, folder: Path) -> None:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TAKEOVER_SECONDS
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

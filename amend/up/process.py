@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-WELL_AFTER = 30.0
-"""A part that ran for so many seconds is well: what happened before is forgotten."""
-MIN_PAUSE, MAX_PAUSE = 0.5, 60.0
-"""Seconds before a part is started again: doubled each time it does not do well."""
-LOG_BYTES = 16 * 2**20
-"""A log file that is larger becomes the last one."""
+HEALTHY_AFTER_SECONDS = 30.0
+"""A process that ran for this long is healthy: earlier failures no longer count."""
+MIN_RESTART_SECONDS, MAX_RESTART_SECONDS = 0.5, 60.0
+"""Before a process is restarted: doubled each time that it fails soon."""
+MAX_LOG_BYTES = 16 * 2**20
+"""A larger log file is rotated."""
 
 
 class Process:
@@ -65,8 +65,8 @@ class Process:
     def note_failure(self) -> float:
         """Note that it ended without being told to; the pause before the next start."""
         now = time.monotonic()
-        self.failures = 1 if now - self.started >= WELL_AFTER else self.failures + 1
-        pause = min(MIN_PAUSE * 2.0 ** (self.failures - 1), MAX_PAUSE)
+        self.failures = 1 if now - self.started >= HEALTHY_AFTER_SECONDS else self.failures + 1
+        pause = min(MIN_RESTART_SECONDS * 2.0 ** (self.failures - 1), MAX_RESTART_SECONDS)
         self.restart_at = now + pause
         return pause
 
@@ -88,7 +88,7 @@ class Process:
     def limit_log(self) -> None:
         """Turn a log file that grew too large. The process goes on writing to it, so it is emptied, not replaced."""
         with suppress(OSError):
-            if self.log.stat().st_size > LOG_BYTES:
+            if self.log.stat().st_size > MAX_LOG_BYTES:
                 with suppress(OSError):  # on a full disk none is kept
                     shutil.copyfile(self.log, previous_log(self.log))
                 os.truncate(self.log, 0)

@@ -16,14 +16,14 @@ from rich.text import Text
 from amend.commands import output
 from amend.commands.connection import fail
 from amend.up.authentication import USER
-from amend.up.home import CannotStart, open_home
+from amend.up.home import CannotStart, lock_home
 from amend.up.stack import Stack
 from amend.up.supervisor import Supervisor
 
-REMINDER = 30.0
-"""Seconds after which it is said what is still being waited for."""
-FULL_BELOW = 4 * 2**20
-"""Bytes of free disk that are as good as none."""
+REMINDER_SECONDS = 30.0
+"""After which a message says what is still being waited for."""
+MIN_DISK_BYTES = 4 * 2**20
+"""With less free space, the disk counts as full."""
 
 
 def run(show: bool = False) -> int:
@@ -32,7 +32,7 @@ def run(show: bool = False) -> int:
     begun = time.monotonic()
     home = Path(os.environ.get("AMEND_HOME") or "~/.amend").expanduser().absolute()
     try:
-        lock = open_home(home)
+        lock = lock_home(home)
         stack = Stack(home)
         supervisor = Supervisor(stack.stages, lock, say)
         for part in (stack.migrate, *supervisor.parts):
@@ -88,14 +88,14 @@ class ReadinessWatch:
             self.say_ready()
             if self.show:
                 open_page(self.stack.url)
-        elif time.monotonic() - self.reminded > REMINDER:
+        elif time.monotonic() - self.reminded > REMINDER_SECONDS:
             self.reminded = time.monotonic()
             say("waiting", f"for {', '.join(waiting)}; logs: {self.stack.logs}")
         return self.ready
 
     def check_disk(self) -> None:
         with suppress(OSError):
-            full = shutil.disk_usage(self.stack.home).free < FULL_BELOW
+            full = shutil.disk_usage(self.stack.home).free < MIN_DISK_BYTES
             if full != self.full:
                 say(
                     "disk",

@@ -10,9 +10,9 @@ from pathlib import Path
 from amend.up.home import CannotStart, free_ports
 from amend.up.process import Process
 
-HERE = "127.0.0.1"
-SECRETS = Path(os.environ.get("AMEND_SECRETS", "/run/secrets"))
-"""Where the parts look for settings that are not in the environment."""
+LOOPBACK = "127.0.0.1"
+SECRETS_FOLDER = Path(os.environ.get("AMEND_SECRETS", "/run/secrets"))
+"""Where the processes look for settings that are not in the environment."""
 
 
 class Stack:
@@ -21,10 +21,10 @@ class Stack:
     def __init__(self, home: Path) -> None:
         self.home, self.logs = home, home / "logs"
         self.elsewhere = [name for name in ("database", "broker", "mlflow") if read_setting(f"{name}_url")]
-        host = os.environ.get("AMEND_HOST") or HERE
+        host = os.environ.get("AMEND_HOST") or LOOPBACK
         wanted = {"AMEND_PORT": (host, os.environ.get("AMEND_PORT") or "8000")}
         if "mlflow" not in self.elsewhere:
-            wanted["AMEND_MLFLOW_PORT"] = (HERE, os.environ.get("AMEND_MLFLOW_PORT") or "5000")
+            wanted["AMEND_MLFLOW_PORT"] = (LOOPBACK, os.environ.get("AMEND_MLFLOW_PORT") or "5000")
         ports = free_ports(wanted)
         self.url = f"http://{url_host(host)}:{ports['AMEND_PORT']}"
         self.environment = os.environ | {"AMEND_HOME": str(home), "AMEND_PORT": str(ports["AMEND_PORT"])}
@@ -32,7 +32,7 @@ class Stack:
         self.mlflow_key = home / "mlflow.key"
         """The file with MLflow's password, unless another was given."""
         if "mlflow" not in self.elsewhere:
-            self.mlflow_url = f"http://{HERE}:{ports['AMEND_MLFLOW_PORT']}"
+            self.mlflow_url = f"http://{LOOPBACK}:{ports['AMEND_MLFLOW_PORT']}"
             password = read_setting("mlflow_password") or load_password(self.mlflow_key)
             self.environment |= {"AMEND_MLFLOW_URL": self.mlflow_url, "AMEND_MLFLOW_PASSWORD": password}
 
@@ -70,7 +70,7 @@ class Stack:
 
 def read_setting(setting: str) -> str:
     """What the user has set, where the parts will find it; empty, if nothing."""
-    file = SECRETS / f"amend_{setting}"
+    file = SECRETS_FOLDER / f"amend_{setting}"
     return os.environ.get(f"AMEND_{setting.upper()}") or (file.read_text().strip() if file.is_file() else "")
 
 
@@ -91,7 +91,7 @@ def url_host(host: str) -> str:
     >>> [url_host(host) for host in ("127.0.0.1", "0.0.0.0", "::", "fd00::7")]
     ['127.0.0.1', '127.0.0.1', '[::1]', '[fd00::7]']
     """
-    here = {"0.0.0.0": HERE, "::": "::1"}.get(host, host)
+    here = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)
     return f"[{here}]" if ":" in here else here
 
 

@@ -18,15 +18,15 @@ from types import FrameType
 
 from amend.up.process import Process
 
-CHECK_EVERY = 0.5
-"""Seconds between two checks whether everything is ready."""
-IDLE_EVERY = 5.0
-"""Seconds between two checks afterwards, and between two of the logs' sizes."""
+CHECK_SECONDS = 0.5
+"""Between two checks whether everything is ready."""
+IDLE_SECONDS = 5.0
+"""Between two checks afterwards, and between two of the logs' sizes."""
 SHOW_LOG_AFTER = 3
-"""So many deaths in a row, and the last lines of the log are shown."""
-LINES = 10
-SAME_SIGNAL = 0.5
-"""Seconds in which a second signal is the first one again."""
+"""After so many deaths in a row, the last lines of the log are shown."""
+LOG_LINES = 10
+SAME_SIGNAL_SECONDS = 0.5
+"""A second signal within this time is taken as the first one again."""
 
 
 class Supervisor:
@@ -72,7 +72,7 @@ class Supervisor:
         """Run a part to its end; its exit code, or None if a signal asked us to stop before."""
         self._tell_guard("+", part.start())
         while part.is_running() and not self.stop_requested:
-            self._sleep(IDLE_EVERY)
+            self._sleep(IDLE_SECONDS)
         code = self._reap(part)
         return None if self.stop_requested else code
 
@@ -87,7 +87,7 @@ class Supervisor:
             for part in self.parts:
                 part.limit_log()
             due = [part.restart_at - time.monotonic() for part in self.parts if part.process is None]
-            self._sleep(max(0.0, min([IDLE_EVERY if ready else CHECK_EVERY, *due])))
+            self._sleep(max(0.0, min([IDLE_SECONDS if ready else CHECK_SECONDS, *due])))
         return self._stop()
 
     def _restart_dead(self) -> None:
@@ -116,7 +116,7 @@ class Supervisor:
         self.say(part.name, f"{how}; started again in {pause:g} s (log: {part.log})")
         if part.failures == SHOW_LOG_AFTER:
             self.say(part.name, f"ended {SHOW_LOG_AFTER} times in a row. The last lines of its log:")
-            for line in part.last_lines(LINES):
+            for line in part.last_lines(LOG_LINES):
                 self.say(part.name, f"  {line}")
 
     def _reap(self, part: Process) -> int:
@@ -181,6 +181,6 @@ class Supervisor:
 
     def _request_stop(self, _number: int, _frame: FrameType | None) -> None:
         # `timeout`, make and others send the same one to the process and to its group
-        if time.monotonic() - self._last_request > SAME_SIGNAL:
+        if time.monotonic() - self._last_request > SAME_SIGNAL_SECONDS:
             self._stop_requests += 1
             self._last_request = time.monotonic()

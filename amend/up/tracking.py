@@ -26,16 +26,16 @@ from amend.up.assistant import QuietAssistant
 from amend.up.authentication import Application, BasicAuthentication
 from amend.up.stack import read_setting
 
-HERE = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 SETTINGS = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-OTHERS = ("MLFLOW_GUNICORN_OPTS", "MLFLOW_STATIC_PREFIX", "MLFLOW_EXPOSE_PROMETHEUS")
-"""Settings of other ways to serve it."""
+DROPPED_VARIABLES = ("MLFLOW_GUNICORN_OPTS", "MLFLOW_STATIC_PREFIX", "MLFLOW_EXPOSE_PROMETHEUS")
+"""Settings for other ways to run MLflow's server."""
 
 
 def main(place: str = "", port: str = "") -> None:
     if not password():
         raise SystemExit("AMEND_MLFLOW_PASSWORD: MLflow is not served without a password")
-    for name in OTHERS:
+    for name in DROPPED_VARIABLES:
         os.environ.pop(name, None)
     os.environ.update(SETTINGS)
     gc.disable()  # looking for garbage while modules are loaded takes half a second
@@ -49,8 +49,8 @@ def main(place: str = "", port: str = "") -> None:
     if place:
         folder = Path(place)
         database = folder / "mlflow.db"
-        bring_up_to_date(database, cli)
-        options = ["--host", HERE, "--port", port, "--workers", "1", "--backend-store-uri", url_of(database)]
+        migrate_database(database, cli)
+        options = ["--host", LOOPBACK, "--port", port, "--workers", "1", "--backend-store-uri", url_of(database)]
         options += ["--artifacts-destination", (folder / "artifacts").as_uri()]
     cli(["server", *options])
 
@@ -75,7 +75,7 @@ def password() -> str:
     return read_setting("mlflow_password")
 
 
-def bring_up_to_date(database: Path, mlflow: Callable[..., object]) -> None:
+def migrate_database(database: Path, mlflow: Callable[..., object]) -> None:
     """See to it that there is a database, with the schema of this MLflow; ``mlflow``: its command."""
     mark, copy = database.with_suffix(".version"), database.with_name("unfinished.db")
     if database.exists() and mark.exists() and mark.read_text() == version("mlflow"):

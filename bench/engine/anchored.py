@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.engine.clock import measured
+from bench.engine.clock import timed
 from bench.engine.data import Array, Rows, logistic_rows, spec_of
 from bench.engine.refits import Refitter, distance, exact_optimum, first_tolerance
 from bench.engine.tables import Report, Row, Target, largest, smallest
@@ -82,7 +82,7 @@ class Shift:
         return [RemoveData(list(self.gone)), AddData(list(self.come))]
 
 
-def laid_out(count: int, jobs: int) -> Rows:
+def generate_rows(count: int, jobs: int) -> Rows:
     """`count` rows of a base model, with what is added before and after them."""
     rows = logistic_rows(count + CHANGES * (1 + jobs), DIM)
     x, y = rows.x, rows.y
@@ -132,10 +132,10 @@ def compare(base: Result, shift: Shift) -> Row:
     """One change at one number of rows, with all yardsticks."""
     times = []
     for _ in range(REPEATS):
-        with measured() as spent:
+        with timed() as spent:
             result, bound, passes = adapt_and_certify(base.state, base, shift)
         times.append(spent.cpu)
-    with measured() as files:
+    with timed() as files:
         State.from_bytes(result.state.to_bytes())
     old, new = weights(base.state), weights(result.state)
     truth = exact_optimum(shift.retained, DELTA, False, new)
@@ -186,7 +186,7 @@ def chain(rows: Rows, base: Result, count: int, jobs: int) -> Row:
         gone, come = rows[begin : begin + CHANGES], rows[begin + count : begin + count + CHANGES]
         stays = rows[begin + CHANGES : begin + count]
         shift = Shift("random", gone, come, rows[begin + CHANGES : begin + CHANGES + count], stays)
-        with measured() as spent:
+        with timed() as spent:
             result, bound, more = adapt_and_certify(result.state, result, shift)
         times.append(spent.cpu)
         bounds.append(bound)
@@ -205,9 +205,9 @@ def chain(rows: Rows, base: Result, count: int, jobs: int) -> Row:
     }
 
 
-def run(most: int, quick: bool) -> Report:
+def run(max_rows: int, quick: bool) -> Report:
     """All sizes up to the largest; the chain at a million, or at the largest."""
-    sizes = [10**k for k in range(3 if quick else 4, 20) if 10**k <= most]
+    sizes = [10**k for k in range(3 if quick else 4, 20) if 10**k <= max_rows]
     chained = min(10**6, sizes[-1])
     jobs = 5 if quick else JOBS
     report = Report(
@@ -216,8 +216,8 @@ def run(most: int, quick: bool) -> Report:
         COLUMNS,
     )
     for count in sizes:
-        rows = laid_out(count, jobs if count == chained else 1)
-        with measured() as spent:
+        rows = generate_rows(count, jobs if count == chained else 1)
+        with timed() as spent:
             base = train(spec_of(DIM, 2, DELTA, False), rows[CHANGES : CHANGES + count])
         report.notes.append(f"{count:,} rows: trained in {spent.cpu:.2f} CPU s, {base.cost.data_passes} passes")
         report.rows += [compare(base, shift) for shift in shifts(rows, count)]

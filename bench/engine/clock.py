@@ -20,7 +20,7 @@ class Spent:
 
 
 @contextmanager
-def measured() -> Iterator[Spent]:
+def timed() -> Iterator[Spent]:
     """Time a block in CPU seconds of this process, and in seconds on the wall."""
     spent, cpu, wall = Spent(), time.process_time(), time.perf_counter()
     try:

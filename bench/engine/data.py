@@ -91,8 +91,8 @@ def embeddings(dim: int, classes: int, count: int, distance: float, seed: int = 
     turn = np.linalg.qr(random.standard_normal((dim, dim)))[0]
     means = random.standard_normal((classes, dim)) * scale**0.75  # classes differ in small directions, too
     means *= distance / np.sqrt(2 * np.mean(((means / scale) ** 2).sum(1)))
-    share = random.uniform(0.5, 1.5, classes)
-    y = random.choice(classes, count, p=share / share.sum())
+    weights = random.uniform(0.5, 1.5, classes)
+    y = random.choice(classes, count, p=weights / weights.sum())
     centre = 0.3 * random.standard_normal(dim)
     x = np.empty((count, dim), np.float32)
     for start in range(0, count, PIECE):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.engine.anchored import TOLERANCE, weights
-from bench.engine.clock import measured
+from bench.engine.clock import timed
 from bench.engine.data import Array, Rows, embeddings, mnist, spec_of
 from bench.engine.refits import Refitter, distance, exact_optimum, first_tolerance, relative_bound
 from bench.engine.tables import Report, Row, Target
@@ -48,7 +48,7 @@ def compare(base: Result, rows: Rows, name: str) -> Row:
     gone, retained = list(rows[:REMOVED]), rows[REMOVED:]
     times = []
     for _ in range(REPEATS):
-        with measured() as spent:
+        with timed() as spent:
             adapted = adapt(base.state, base.memory, [RemoveData(gone)])
             found = refine(adapted.state, adapted.memory, retained, tolerance=TOLERANCE)
         times.append(spent.cpu)
@@ -85,7 +85,7 @@ def run(data: Path | None, quick: bool) -> Report:
     report = Report("dense", title, COLUMNS)
     for change, chosen in ((f"{REMOVED} random", np.arange(REMOVED)), (f"{REMOVED} of a group", group)):
         ordered = rows.moved_to_front(chosen)
-        with measured() as spent:
+        with timed() as spent:
             base = train(spec_of(dim, 2, DELTA, True), ordered)
         report.notes.append(f"trained in {spent.cpu:.2f} CPU s, {base.cost.data_passes} passes")
         report.rows.append(compare(base, ordered, change))

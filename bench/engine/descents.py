@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bench.engine.clock import measured
+from bench.engine.clock import timed
 from bench.engine.network_tasks import NetworkTask
 from core.kprior import Cost, Examples, Predictor, Result, State, Training, train
 from core.kprior.model.regularizers import regularizer_of
@@ -67,7 +67,7 @@ class Trainings:
         """The network of these rows from this seed."""
         if (key, seed) not in self._made:
             training = Training(**{**self.training.__dict__, "seed": seed})
-            with measured() as spent:
+            with timed() as spent:
                 result = train(spec, rows.chunks(10_000), training=training)
             self._made[key, seed] = Trained(result, spent.cpu)
         return self._made[key, seed]
@@ -89,15 +89,15 @@ def warm_descent(
     """Go on from the old weights on all retained rows, true labels, after each step of a task; CPU seconds, visits."""
     predictor, w, cost = start.predictor, start.w, Cost()
     cpu = 0.0
-    for rows, most in zip(steps, visits, strict=True):
-        with measured() as spent:
+    for rows, max_visits in zip(steps, visits, strict=True):
+        with timed() as spent:
             if predictor.spec["architecture"] != spec["architecture"]:
                 predictor = Predictor(spec, seed)
                 predictor.encoder.load_state_dict(start.predictor.encoder.state_dict())
                 w = transplant(start, predictor)
             step_loss = minibatch_loss(predictor, rows, seed)
             regularizer = regularizer_of(spec["regularizer"], predictor)
-            count = max(1, most // BATCH)
+            count = max(1, max_visits // BATCH)
             w = descend(w, step_loss, count, cost, rate=rate, regularizer=regularizer, count=len(rows)).w
         cpu += spent.cpu
     return Network(predictor, w), cpu, cost.backward_passes

@@ -16,8 +16,8 @@ from core.kprior.model.spec import Architecture, Input, Spec
 NEW, GONE, WRONG, ADDED, DAYS = 9, 8, 0.01, 0.1, 10
 """The class that is added, the one that is removed; the share of wrong labels, and of added rows."""
 DELTA, OTHER_DELTA = 1.0, 5.0
-LOOKED_AT = 0.2
-"""The share of test rows that the engine may look at; the others judge it."""
+HOLDOUT_FRACTION = 0.2
+"""Test rows that the engine may see; the others judge it."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Images:
         }
 
 
-def images(data: Path | None, pixels: bool, most: int | None = None) -> Images:
+def images(data: Path | None, pixels: bool, max_rows: int | None = None) -> Images:
     """MNIST, or digits without a folder; as images for convolutions, else as vectors."""
     name = "digits" if data is None else "MNIST"
     rows, others = (each.examples() for each in (digits() if data is None else mnist(data)))
-    if most is not None:
-        rows = rows.take(torch.arange(min(most, len(rows))))
-    looked = round(LOOKED_AT * len(others))
+    if max_rows is not None:
+        rows = rows.take(torch.arange(min(max_rows, len(rows))))
+    looked = round(HOLDOUT_FRACTION * len(others))
     holdout, test = others.take(torch.arange(looked)), others.take(torch.arange(looked, len(others)))
     shape: Input = {"kind": "vector", "dim": rows.x.shape[1]}
     if pixels:
@@ -90,11 +90,11 @@ class NetworkTask:
             gone = [c.key for task in tasks if isinstance(task, RemoveData) for c in task.data]
             stays = rows.take(~torch.isin(rows.key, torch.cat(gone))) if gone else rows
             come = [c for task in tasks if isinstance(task, AddData) for c in task.data]
-            rows = joined([stays, *come])
+            rows = join_examples([stays, *come])
             yield tasks, stays, rows
 
 
-def joined(parts: list[Examples]) -> Examples:
+def join_examples(parts: list[Examples]) -> Examples:
     """One `Examples` of several."""
     return Examples(*(torch.cat([getattr(part, name) for part in parts]) for name in ("key", "x", "y")))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from bench.engine.clock import measured
+from bench.engine.clock import timed
 from bench.engine.descents import Network, Trained, Trainings, cheapest_warm
 from bench.engine.network_tasks import Images, NetworkTask, images, network_tasks
 from bench.engine.tables import Report, Row, Target
@@ -30,11 +30,11 @@ from core.kprior import (
 )
 from core.kprior.data.drawing import draw_from
 
-KEPT = 5_000
+RETAINED_ROWS = 5_000
 """Retained rows that accuracy is measured on."""
 SLACK = 0.1
 """Points that a warm descent may be worse than ours and still count as good."""
-STILL, MORE = 5.0, 0.5
+MAX_STILL_NAMED, MAX_EXTRA_DISAGREEMENT = 5.0, 0.5
 LARGE = 20_000
 """Rows from which on less CPU than a warm descent is asked for."""
 TRAINING = {"mlp": Training(max_epochs=40), "lenet5": Training(max_epochs=15)}
@@ -66,7 +66,7 @@ def figures_of(network: Network, task: NetworkTask, data: Images, batch: Network
         "disagreement": percent(said != theirs, ~gone),
         "unseen_loss": float(network.losses(test.take(~gone)).mean()),
     }
-    kept = task.retained.take(torch.arange(0, len(task.retained), max(1, len(task.retained) // KEPT)))
+    kept = task.retained.take(torch.arange(0, len(task.retained), max(1, len(task.retained) // RETAINED_ROWS)))
     out["kept"] = percent(network.decide(kept.x) == kept.y.argmax(1))
     if task.removed is not None:
         out["removed_loss"] = float(network.losses(task.removed).mean())
@@ -89,7 +89,7 @@ def ours(task: NetworkTask, base: Trained, data: Images, seed: int) -> tuple[Net
     result, cpu, visits, forward = base.result, 0.0, [], 0
     for tasks, stays, _ in task.steps():
         training = Training(seed=seed)
-        with measured() as spent:
+        with timed() as spent:
             result = adapt(
                 result.state,
                 result.memory,
@@ -113,7 +113,7 @@ def by_memory(task: NetworkTask, base: State, seed: int) -> dict[str, tuple[Netw
     policy = MemoryPolicy(select=Select.CURVATURE, balance=True)
     out = {}
     for name, method in (("paper's mode", PAPER), ("replay", REPLAY)):
-        with measured() as spent:
+        with timed() as spent:
             chosen = reselect(base, stays.chunks(10_000), policy, seed)
             training = Training(seed=seed)
             found = adapt(chosen.state, chosen.memory, tasks, method=method, training=training, policy=policy)
@@ -145,7 +145,7 @@ def compare(task: NetworkTask, data: Images, trainings: Trainings, seed: int, se
         found = figures_of(other, task, data, batch)
         points = [mine["accuracy"] - found["accuracy"], found["disagreement"] - mine["disagreement"]]
         if "still" in found:
-            points.append((found["still"] - max(STILL, mine["still"])) / 10)
+            points.append((found["still"] - max(MAX_STILL_NAMED, mine["still"])) / 10)
         return max(points) - SLACK
 
     warm = cheapest_warm(task, base.result.state, visits, lack, seed)
@@ -175,7 +175,7 @@ def summary(rows: list[Row], points: float) -> list[Row]:
     floor = named["Batch again"]["disagreement"]
     for row in out:
         row["floor"] = floor
-    if reaches(named["nothing"], named, points) and named["nothing"].get("still", 0.0) <= STILL:
+    if reaches(named["nothing"], named, points) and named["nothing"].get("still", 0.0) <= MAX_STILL_NAMED:
         named["nothing"]["note"] = "proves nothing"
     warm = [row for row in rows if row["way"] == "warm, as good"]
     missed = sum(not row["enough"] for row in warm)
@@ -190,7 +190,7 @@ def reaches(row: Row, named: dict[str, Row], points: float) -> bool:
     """Whether a way is as good as Batch: accuracy and disagreement."""
     batch, again = named["Batch"], named["Batch again"]
     short = max(points, abs(batch["accuracy"] - again["accuracy"]))
-    near = row["disagreement"] <= again["disagreement"] + MORE
+    near = row["disagreement"] <= again["disagreement"] + MAX_EXTRA_DISAGREEMENT
     return bool(batch["accuracy"] - row["accuracy"] <= short and near)
 
 
@@ -202,10 +202,10 @@ def targets(rows: list[Row], count: int, points: float) -> list[Target]:
     noise = abs(batch["accuracy"] - again["accuracy"])
     out = [
         Target("accuracy below Batch", 0.0 if below <= noise else below, points),
-        Target("disagreement above the floor", mine["disagreement"] - mine["floor"], MORE),
+        Target("disagreement above the floor", mine["disagreement"] - mine["floor"], MAX_EXTRA_DISAGREEMENT),
     ]
     if "still" in mine:
-        out.append(Target("still named %", mine["still"], STILL))
+        out.append(Target("still named %", mine["still"], MAX_STILL_NAMED))
     if not named["nothing"]["note"]:  # else a warm descent of no steps is as good
         out.append(Target("visits / warm's", mine["visits"] / warm["visits"], 0.2))
         if count >= LARGE:
@@ -215,8 +215,8 @@ def targets(rows: list[Row], count: int, points: float) -> list[Target]:
 
 def run(kind: str, data: Path | None, seeds: int, quick: bool) -> Iterator[Report]:
     """Each task of an architecture: a table of its own, as it takes long."""
-    most = 2_000 if quick else None
-    given = images(data, kind != "mlp", most)
+    max_rows = 2_000 if quick else None
+    given = images(data, kind != "mlp", max_rows)
     trainings = Trainings(Training(max_epochs=30) if quick else TRAINING[kind])
     points = 1.0 if kind == "lenet5" else 0.5
     what = "MLP 2x100" if kind == "mlp" else kind

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from bench.engine.clock import measured
+from bench.engine.clock import timed
 from bench.engine.data import PIECE, Array, Rows
 
 TRIES = 7
@@ -83,7 +83,7 @@ class Refitter:
             model.classes_ = np.arange(self.rows.classes)
             model.coef_ = (start[:, :-1] if free else start).astype(self.dtype)
             model.intercept_ = start[:, -1].astype(self.dtype) if free else np.zeros(len(start), self.dtype)
-        with warnings.catch_warnings(), measured() as spent:
+        with warnings.catch_warnings(), timed() as spent:
             warnings.simplefilter("ignore")
             model.fit(x, self.rows.y)
         w = model.coef_.astype(np.float64)

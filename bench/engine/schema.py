@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from bench.engine.anchored import DEFAULT, TOLERANCE, weights
-from bench.engine.clock import measured
+from bench.engine.clock import timed
 from bench.engine.data import CHUNK, Array, Rows
 from bench.engine.refits import Refitter, distance, exact_optimum, first_tolerance
 from bench.engine.tables import Report, Row, Target, smallest
@@ -143,7 +143,7 @@ def compare(case: Case) -> Row:
     """One change, with all yardsticks."""
     base, times = train(case.spec, case.before), []
     for _ in range(REPEATS):
-        with measured() as spent:
+        with timed() as spent:
             found = adapt_and_certify(base, case)
         times.append(spent.cpu)
     predictor = found.state.predictor
@@ -184,9 +184,9 @@ def old_weights(base: Result, case: Case, used: Array) -> Array:
     size = len(used)
     made = np.zeros((1 if case.classes == 2 else case.classes, size))
     if kept.shape[0] < len(made):  # a class came
-        share = math.log(np.mean(case.labels == case.classes - 1))
+        log_fraction = math.log(np.mean(case.labels == case.classes - 1))
         made[: case.classes - 1] = np.vstack([-kept / 2, kept / 2]) if len(kept) == 1 else kept
-        made[-1, -1] = share
+        made[-1, -1] = log_fraction
         made[:, -1] -= made[:, -1].mean()  # a constant that is added to all biases changes nothing
         return made[:, used]
     half = (size - 1) // 2 - 1

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.engine.anchored import TOLERANCE, weights
-from bench.engine.clock import measured, one_thread
+from bench.engine.clock import one_thread, timed
 from bench.engine.data import Rows, curved_rows, embeddings, mnist, spec_of
 from bench.engine.refits import Refitter, distance, first_tolerance, relative_bound
 from bench.engine.tables import Report, Row, Target, largest, smallest
@@ -23,7 +23,7 @@ from core.kprior import Predictor, RemoveData, Result, adapt, refine, train
 from core.kprior.model.spec import KernelArchitecture, Spec
 
 REMOVED = 100
-TRUTH = 3e-4
+OPTIMUM_TOLERANCE = 3e-4
 """The relative bound of the optimum that distances are measured from."""
 COLUMNS = {
     "step": "|",
@@ -88,7 +88,7 @@ def compare(name: str, title: str, spec: Spec, rows: Rows, design: Rows, delta: 
     size = Predictor(spec).size
     title = f"{title}, P = {size:,}, N = {len(rows):,}, delta {delta:g}; relative to the weights"
     report = Report(name, title, COLUMNS)
-    with measured() as spent:
+    with timed() as spent:
         base = train(spec, rows)
     old, found = weights(base.state), base.certificate
     tolerance = first_tolerance(rows, delta, float(np.linalg.norm(old)), TOLERANCE)
@@ -122,10 +122,10 @@ def remove(
     every = rows.examples()
     gone, kept = (every.take(base.state.memory.key.new_tensor(np.nonzero(m)[0])) for m in (~stays, stays))
     retained, data = Rows(design.x[stays], design.y[stays], design.classes), kept.chunks(10_000)
-    with measured() as spent:
+    with timed() as spent:
         adapted = adapt(base.state, base.memory, [RemoveData([gone])])
         found = refine(adapted.state, adapted.memory, data, tolerance=TOLERANCE)
-    exact = refine(found.state, found.memory, data, tolerance=TRUTH)
+    exact = refine(found.state, found.memory, data, tolerance=OPTIMUM_TOLERANCE)
     cost, old, new, truth = adapted.cost + found.cost, *map(weights, (base.state, found.state, exact.state))
     row: Row = {
         "step": name,
@@ -181,12 +181,12 @@ def measure_million(dim: int, K: int, count: int) -> list[Row]:
     out: list[Row] = []
     with one_thread():
         rows = embeddings(dim, K, count, 8.0)
-        with measured() as spent:
+        with timed() as spent:
             base = train(spec_of(dim, K, 1.0, True), rows)
         bound = None if base.certificate is None else base.certificate.relative
         out.append({"step": "training", "passes": base.cost.data_passes, "bound": bound, "cpu": spent.cpu})
         out[-1] |= {"visits": base.cost.backward_passes, "peak": peak()}
-        with measured() as spent:
+        with timed() as spent:
             adapted = adapt(base.state, base.memory, [RemoveData(list(rows[:REMOVED]))])
             found = refine(adapted.state, adapted.memory, rows[REMOVED:], tolerance=TOLERANCE)
         cost = adapted.cost + found.cost

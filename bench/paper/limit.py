@@ -59,11 +59,11 @@ class Pieces:
         linear[shared[0]] = -base.regularizer.gradient(base.w)[shared[1]]
         for rows in rows_of(problem, RemoveData):
             phi = new.features(rows.x)
-            linear += phi.T @ (rows.y.to(phi) - says(base, rows))[:, 0]
+            linear += phi.T @ (rows.y.to(phi) - old_predictions(base, rows))[:, 0]
         past = problem.past
         delta = regularizer_of(problem.new_spec["regularizer"], new).delta
         added = [(new.features(rows.x), rows.y.to(torch.float64)) for rows in rows_of(problem, AddData)]
-        return cls(new, old, new.features(past.x), says(base, past), linear, delta, added)
+        return cls(new, old, new.features(past.x), old_predictions(base, past), linear, delta, added)
 
     def objective(self) -> Objective:
         """All of K but its function-space term."""
@@ -76,7 +76,7 @@ def rows_of(problem: Problem, kind: type[AddData] | type[RemoveData]) -> list[Ex
     return list(chunks_of([task.data for task in problem.tasks if isinstance(task, kind)]))
 
 
-def says(base: State, rows: Examples) -> Tensor:
+def old_predictions(base: State, rows: Examples) -> Tensor:
     """(n, K) what the old model predicts."""
     parts = [base.predictor.family.mean(base.predictor.outputs(base.w, part)) for part in rows.x.split(1024)]
     return torch.cat(parts)

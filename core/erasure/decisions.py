@@ -1,4 +1,4 @@
-"""What the controller decides about a request, and what follows: it is carried out, refused, put off, tried again."""
+"""Decisions about an erasure: approve, refuse, extend and retry, with what follows from each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from core.versions.queries import newest_number
 
 
 def lock(session: Session, erasure: Erasure) -> list[tuple[Part, Model | None]]:
-    """Hold an erasure and the models it concerns, these first, as jobs do; models that are deleted are None."""
+    """Lock the models that an erasure concerns, then the erasure, in the order of jobs; deleted models are None."""
     found = sorted(parts_of(session, erasure), key=lambda part: part.model_id)
     models = {part.model_id: session.get(Model, part.model_id, with_for_update=True) for part in found}
     session.refresh(erasure, with_for_update=True)
@@ -24,7 +24,7 @@ def lock(session: Session, erasure: Erasure) -> list[tuple[Part, Model | None]]:
 
 
 def approve(session: Session, erasure: Erasure, by: str) -> None:
-    """Have a request that was held carried out."""
+    """Approve a held request: it is carried out."""
     parts = lock(session, erasure)
     states.approve(session, erasure, by)
     for part, model in parts:
@@ -38,7 +38,7 @@ def approve(session: Session, erasure: Erasure, by: str) -> None:
 
 
 def refuse(session: Session, erasure: Erasure, reason: str, by: str) -> None:
-    """Refuse a request (GDPR Art. 12(5), 17(3)): what it took out of force comes back, and the models follow."""
+    """Refuse a request (GDPR Art. 12(5), 17(3)): its examples are put back in force, and the models adapted to them."""
     parts = lock(session, erasure)
     states.refuse(session, erasure, reason, by)
     for part, model in parts:
@@ -48,13 +48,13 @@ def refuse(session: Session, erasure: Erasure, reason: str, by: str) -> None:
 
 
 def extend(session: Session, erasure: Erasure, reason: str, by: str) -> None:
-    """Put a request off: it may take longer."""
+    """Extend the due date of a request."""
     session.refresh(erasure, with_for_update=True)
     states.extend(session, erasure, reason, by)
 
 
 def retry(session: Session, erasure: Erasure, by: str) -> None:
-    """Try again what failed."""
+    """Retry a failed erasure."""
     states.retry(session, erasure, by)
     resolve(session, erasure)
     for part in parts_of(session, erasure):

@@ -1,4 +1,4 @@
-"""Deleting a model; erasures in it end when nothing of the model is left."""
+"""Deleting a model; its erasures are completed once nothing of the model is left."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def delete_model(session: Session, model: Model) -> None:
 
 
 def note_deletion(session: Session, model: Model) -> None:
-    """A model is about to be deleted, and with it all that it knew; `complete_erasures` looks whether that is so."""
+    """Prepare the erasures of a model for its deletion; `complete_erasures` verifies later that all of it is gone."""
     published = select(Version.number).where(Version.model_id == model.id, Version.mlflow.is_not(None))
     in_mlflow = session.scalar(published.limit(1)) is not None
     for part, erasure in open_parts(session, model.id, PENDING):
@@ -47,7 +47,7 @@ def note_deletion(session: Session, model: Model) -> None:
 
 
 def complete_erasures(database: Database, store: Store, mlflow: bool) -> None:
-    """Look for what is left of deleted models, and end the erasures of which nothing is. Called by the tick."""
+    """Complete the erasures of deleted models of which nothing is left. Called by the tick."""
     waiting = select_parts_of_deleted_models()
     with database.read() as session:
         if session.scalar(waiting.limit(1)) is None:
@@ -58,7 +58,7 @@ def complete_erasures(database: Database, store: Store, mlflow: bool) -> None:
         for part, erasure in session.execute(waiting).all():
             found = find_model_traces(session, store, part, mlflow)
             if any(found.values()):
-                continue  # the next tick looks again
+                continue  # the next tick checks again
             report.write(part, replace(report.read(part), checked=found, database=cleanup, in_mlflow=None))
             states.complete_part(session, part, erasure)
             mark_vacuum_due(session)
@@ -66,7 +66,7 @@ def complete_erasures(database: Database, store: Store, mlflow: bool) -> None:
 
 
 def find_model_traces(session: Session, store: Store, part: Part, mlflow: bool) -> dict[str, int]:
-    """What is still there of a deleted model: each figure must be 0."""
+    """Counts of what is left of a deleted model: all must be 0."""
     rows = session.scalar(select(func.count()).where(Example.model_id == part.model_id)) or 0
     files = len(store.names(folder_of(part.model_id)))
     found = {Trace.MODEL_EXAMPLES.value: rows, Trace.MODEL_FILES.value: files}

@@ -1,4 +1,4 @@
-"""The inventory: what becomes of a person in every table.
+"""The inventory: what an erasure does to a person's data in every table.
 
 A test compares it with the schema, so that a new table cannot be forgotten.
 """
@@ -32,4 +32,4 @@ PURGED = {
     "litter": "names of files that are about to go",
     "receipts": "another keyed hash, which tells the person only to who has the secret",
 }
-"""Table -> what becomes of the person in it."""
+"""Table -> what is done to the person's data in it."""

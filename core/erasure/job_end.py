@@ -1,4 +1,4 @@
-"""What follows the end of a job, whoever ended it: a worker, or a caller who cancelled it."""
+"""What follows the end of a job, whether a worker ended it or a caller cancelled it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from core.webhooks.events import emit
 
 
 def follow_up(session: Session, job: Job, model: Model) -> None:
-    """If a job has ended, start what follows, in the same transaction: the event for MLflow, that for webhooks if it
-    failed, the next job of its kind, and what becomes of the erasures that it was to carry out."""
+    """If a job has ended, start what follows, in the same transaction.
+
+    That is the event for MLflow, the event for webhooks if it failed, the next job of its kind, and the new state of
+    the erasures that it was to carry out.
+    """
     if job.state not in ENDED:
         return
     if job.kind is not JobKind.ERASE:  # it makes no version: there is nothing to show

@@ -1,4 +1,4 @@
-"""Deleting what is kept of people and of removed examples: rows, versions and their figures; and looking for traces."""
+"""Purging rows, versions and figures of erased people and removed examples, and finding traces that are left."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from core.database import now, rows_changed
-from core.erasure.queries import is_doomed, open_parts
+from core.erasure.queries import must_be_purged, open_parts
 from core.erasure.receipt_text import Trace
-from core.jobs.queries import is_at_work
+from core.jobs.queries import has_unfinished
 from core.ledger.queries import batched
 from core.models.policy import duration, policy_of
 from core.tables.bookkeeping import OrphanFile
@@ -33,13 +33,13 @@ from core.webhooks.events import emit
 
 
 def purge_versions(session: Session, model: Model, part: Part) -> None:
-    """Purge the versions that knew the person, or set the date when they will be; and weights that wait for a job."""
-    from core.versions import imports  # with it comes torch, which the scheduler does without
+    """Purge the versions that knew the person, or set the date when they will be purged; and imported weights."""
+    from core.versions import imports  # it imports torch, which the scheduler does not need
 
     imports.drop(session, model.id)
     keep = policy_of(model).erasure.keep_superseded
     forget_figures(session, part)
-    found = session.scalars(select(Version).where(is_doomed(part), Version.state != VersionState.PURGED)).all()
+    found = session.scalars(select(Version).where(must_be_purged(part), Version.state != VersionState.PURGED)).all()
     if keep is None:
         for version in found:
             discard(session, version)
@@ -49,20 +49,20 @@ def purge_versions(session: Session, model: Model, part: Part) -> None:
 
 
 def discard(session: Session, version: Version) -> None:
-    """Give up a version's weights: it is a line in the history from now on."""
+    """Purge a version: only its entry in the history remains."""
     version.state, version.purge_at = VersionState.PURGED, None
     drop_figures(version)
     session.merge(OrphanFile(path=version.file))
 
 
 def versions_to_purge(session: Session, model_id: int) -> list[Version]:
-    """Versions that were kept for a while, and whose time is over."""
+    """Versions that were kept for a while after an erasure, and are due to be purged."""
     over = (Version.model_id == model_id, Version.purge_at <= now(), Version.state != VersionState.PURGED)
     return list(session.scalars(select(Version).where(*over)))
 
 
 def purge_removed(session: Session, model: Model) -> int:
-    """Delete all examples that are removed and that no version has to forget any more; how many.
+    """Delete all removed examples that every version has forgotten; returns how many.
 
     Of an example that an older version still knows, the person's hash and the positions stay: should the person ask to
     be forgotten, they tell which versions must go.
@@ -91,8 +91,8 @@ def has_removed_examples(session: Session, model: Model) -> bool:
 
 
 def select_unneeded(session: Session, model: Model) -> sa.ColumnElement[bool] | None:
-    """Removed examples that nobody needs any more; None while a job may be reading them."""
-    if is_at_work(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
+    """Condition on removed examples that are not needed any more; None while a job may be reading them."""
+    if has_unfinished(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
         return None
     numbers = [number for number in (model.champion, model.tip) if number]
     serving = select(func.min(Version.position)).where(Version.model_id == model.id, Version.number.in_(numbers))
@@ -106,12 +106,12 @@ def withheld_positions(session: Session, model: Model) -> sa.BindParameter[Any]:
     held = select(Part.restricted).join(Erasure, Erasure.id == Part.erasure_id)
     found = session.scalars(held.where(Part.model_id == model.id, Erasure.state == ErasureState.HELD))
     positions = [position for positions in found for position in positions]
-    # written into the statement: SQLite takes 32 766 parameters at the most
+    # as literals: SQLite allows no more than 32 766 parameters
     return sa.bindparam("withheld", positions, sa.BigInteger, expanding=True, literal_execute=True)
 
 
 def delete_examples(session: Session, model_id: int, positions: Sequence[int]) -> int:
-    """Delete examples by position; how many were there."""
+    """Delete examples by position; returns how many."""
     if count_sampled(session, model_id, positions):  # the adaptation saw to it, unless nothing was left to adapt to
         session.execute(delete(HoldoutSample).where(HoldoutSample.model_id == model_id))
     count = 0
@@ -121,18 +121,18 @@ def delete_examples(session: Session, model_id: int, positions: Sequence[int]) -
 
 
 def count_sampled(session: Session, model_id: int, positions: Sequence[int]) -> int:
-    """How many of these positions the model's sample of the holdout names."""
+    """How many of these positions are in the model's sample of the holdout."""
     kept = session.scalar(select(HoldoutSample.positions).where(HoldoutSample.model_id == model_id))
     return int(np.isin(positions, np.frombuffer(kept, np.int64)).sum()) if kept else 0
 
 
 def forget_figures(session: Session, part: Part) -> None:
-    """Drop the figures that the person had a share in: a single row can be told from two versions' figures.
+    """Delete the figures that the person contributed to: a single row can be computed from the figures of two versions.
 
     Also those that other versions have of weights which knew the person: whoever guesses the person's example could
     train on the guess, and see whether the figures come out the same.
     """
-    gone = set(session.scalars(select(Version.number).where(is_doomed(part))))
+    gone = set(session.scalars(select(Version.number).where(must_be_purged(part))))
     for version in session.scalars(select(Version).where(Version.model_id == part.model_id)):
         if version.number in gone:
             drop_figures(version)
@@ -151,7 +151,7 @@ def forget_figures(session: Session, part: Part) -> None:
 
 
 def drop_figures(version: Version) -> None:
-    """Forget how good a version was, how near to a retrain, and its file's hash, by which a guess could be checked.
+    """Delete a version's figures and certificate, and its file's hash, by which a guess could be checked.
 
     What it cost stays, for plans are made from that, to one digit: the exact figures depend on every example.
     """
@@ -166,14 +166,17 @@ def drop_figures(version: Version) -> None:
 def find_traces(
     session: Session, store: Store, part: Part, subject: bytes | None, remembered: set[int], orphans: int
 ) -> dict[str, int]:
-    """What is still there of the person: each figure must be 0. What the champion remembers, and how many files no
-    version has, are the same for all people of a model, and asked once."""
+    """Counts of what is left of the person: all must be 0.
+
+    The champion's memory and the number of files without a version are passed in: they are the same for all people of
+    a model.
+    """
     rows = 0
     for some in batched(part.positions):
         query = select(func.count()).where(Example.model_id == part.model_id, Example.position.in_(some))
         rows += session.scalar(query) or 0
     about = (Example.model_id == part.model_id, Example.subject == subject, Example.position <= part.removed)
-    purged = session.scalars(select(Version.file).where(is_doomed(part), Version.state == VersionState.PURGED))
+    purged = session.scalars(select(Version.file).where(must_be_purged(part), Version.state == VersionState.PURGED))
     return {
         Trace.BY_POSITION.value: rows,
         Trace.BY_PERSON.value: session.scalar(select(func.count()).where(*about)) or 0,
@@ -185,7 +188,7 @@ def find_traces(
 
 
 def withdraw(session: Session, model: Model) -> None:
-    """A model without examples answers nothing any more; what knew somebody who is erased is purged."""
+    """Withdraw a model without examples: it predicts no more, and versions that knew an erased person are purged."""
     if model.champion is not None:  # it may be withdrawn already: steps are repeated
         emit(session, WebhookEvent.MODEL_WITHDRAWN, model=model.name, version=model.champion)
     model.champion = model.tip = None

@@ -1,4 +1,4 @@
-"""What is asked of the database about erasures: requests, their parts and trail, people, and versions that must go."""
+"""Queries about erasures: requests, their parts and trail, people, and versions to be purged."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from sqlalchemy import Select, exists, func, select
 from sqlalchemy.orm import Session
 
 from core.database import now, utc_text
-from core.erasure.receipt_text import Why
-from core.erasure.report import Stay, VersionFates
+from core.erasure.receipt_text import KeepReason
+from core.erasure.report import KeptVersions, VersionFates
 from core.errors import Conflict, NotFound
 from core.ids import find_by_id
 from core.ledger.queries import batched
@@ -25,7 +25,7 @@ from core.versions.queries import tip_of, versions_of
 
 
 def find(session: Session, id: str) -> Erasure:
-    """An erasure, by its id or how that begins; NotFound if there is none, Conflict if several ids begin so."""
+    """An erasure, by its id or the beginning of it; raises NotFound if there is none, Conflict if there are several."""
     found = find_by_id(session, select(Erasure), Erasure.id, id)
     if found is None:
         raise NotFound("erasure_not_found", "There is no such erasure.")
@@ -39,9 +39,9 @@ def find_open(session: Session, subject: bytes) -> Erasure | None:
 
 
 def page_erasures(
-    session: Session, state: ErasureState | None, overdue: bool | None, after: str | None, most: int
+    session: Session, state: ErasureState | None, overdue: bool | None, after: str | None, limit: int
 ) -> Sequence[Erasure]:
-    """Erasures, the newest first, after one of them; Invalid if there is no such one."""
+    """Erasures, the newest first, after the erasure `after`; raises Invalid if there is none."""
     query = select(Erasure)
     if state is not None:
         query = query.where(Erasure.state == state)
@@ -55,17 +55,17 @@ def page_erasures(
     if last is not None and last.id != after:
         raise invalid_cursor()
     key = (last.created_at, last.id) if last is not None else None
-    return session.scalars(page_after(query, (Erasure.created_at, Erasure.id), key, most)).all()
+    return session.scalars(page_after(query, (Erasure.created_at, Erasure.id), key, limit)).all()
 
 
-def next_due(session: Session, most: int) -> Sequence[Erasure]:
-    """Those that are not done, by the date when they are due."""
+def next_due(session: Session, limit: int) -> Sequence[Erasure]:
+    """Pending erasures, by their due dates."""
     pending = select(Erasure).where(Erasure.state.in_(PENDING)).order_by(Erasure.due_at, Erasure.id)
-    return session.scalars(pending.limit(most)).all()
+    return session.scalars(pending.limit(limit)).all()
 
 
 def count_erasures(session: Session) -> list[tuple[ErasureState, int, int]]:
-    """How many there are, by state, and how many of them are past their due date."""
+    """How many erasures there are by state, and how many of them are overdue."""
     late = func.count(sa.case((Erasure.is_overdue(now()), 1)))
     found = session.execute(select(Erasure.state, func.count(), late).group_by(Erasure.state))
     return [(ErasureState(state), count, overdue) for state, count, overdue in found]
@@ -76,43 +76,43 @@ def list_failed(session: Session) -> Sequence[Erasure]:
 
 
 def select_held_with_examples() -> Select[Erasure]:
-    """Erasures that are held, and of whose people something is in force."""
+    """Held erasures of people who have examples in force."""
     came = exists().where(Example.subject == Erasure.subject, Example.removed.is_(None))
     return select(Erasure).where(Erasure.state == ErasureState.HELD, came)
 
 
 def parts_of(session: Session, erasure: Erasure) -> list[Part]:
-    """What an erasure means for each model, by the model's name."""
+    """The parts of an erasure, one for each model, by the model's name."""
     parts = select(Part).where(Part.erasure_id == erasure.id).order_by(Part.model)
     return list(session.scalars(parts.execution_options(populate_existing=True)))
 
 
 def open_parts(session: Session, model_id: int, states: Sequence[ErasureState] = OPEN) -> list[tuple[Part, Erasure]]:
-    """What is still to be done for a model, the oldest first."""
+    """The open parts of a model, with their erasures, the oldest first."""
     query = select_parts_in(states).where(Part.model_id == model_id)
     return [(part, erasure) for part, erasure in session.execute(query)]
 
 
 def select_parts_in(states: Sequence[ErasureState]) -> Select[Part, Erasure]:
-    """Parts that are in some states, as are their erasures; the oldest first."""
+    """The query for parts in some states whose erasures are in them, too; the oldest first."""
     query = select(Part, Erasure).join(Erasure, Erasure.id == Part.erasure_id)
     query = query.where(Part.state.in_(states), Erasure.state.in_(states))
     return query.order_by(Erasure.created_at, Erasure.id)
 
 
 def select_parts_of_deleted_models() -> Select[Part, Erasure]:
-    """What is still to be done for models that are not there any more."""
+    """The query for open parts of deleted models."""
     return select_parts_in(OPEN).where(~exists().where(Model.id == Part.model_id))
 
 
 def verified_parts(session: Session, model: Model) -> list[tuple[Part, Erasure]]:
-    """The open erasures whose people the model's tip does not know; of later ones the next job takes care."""
+    """The open parts of people whom the model's tip does not know; later ones are left to the next job."""
     tip = tip_of(session, model)
     return [(part, erasure) for part, erasure in open_parts(session, model.id) if has_forgotten(part, tip)]
 
 
 def events_of(session: Session, erasure: Erasure) -> list[Event]:
-    """The trail: all that was done about an erasure, in order."""
+    """The trail of an erasure: all decisions and actions, in order."""
     return list(session.scalars(select(Event).where(Event.erasure_id == erasure.id).order_by(Event.id)))
 
 
@@ -122,7 +122,7 @@ def last_event(session: Session, erasure: Erasure, kind: EventKind) -> datetime 
 
 
 def receipt_of(session: Session, erasure: Erasure) -> Receipt:
-    """The receipt; NotFound if there is none yet, or will be none."""
+    """The receipt of an erasure; raises NotFound if there is none yet, or will be none."""
     receipt = session.get(Receipt, erasure.receipt) if erasure.receipt else None
     if receipt is None:
         refused = "It was refused: there will be no receipt."
@@ -143,10 +143,10 @@ def models_of(session: Session, subject: bytes, visible: Collection[str] | None)
     return [(model, found) for model, found in session.execute(grouped)]
 
 
-def examples_of(session: Session, subject: bytes, model_id: int, after: int, most: int) -> Sequence[Example]:
+def examples_of(session: Session, subject: bytes, model_id: int, after: int, limit: int) -> Sequence[Example]:
     """The next examples of a person in a model, after a position."""
     about = (Example.subject == subject, Example.model_id == model_id, Example.position > after, HAS_CONTENT)
-    return session.scalars(select(Example).where(*about).order_by(Example.position).limit(most)).all()
+    return session.scalars(select(Example).where(*about).order_by(Example.position).limit(limit)).all()
 
 
 def positions_of(session: Session, subject: bytes | None, model_id: int, in_force: bool = False) -> list[int]:
@@ -156,7 +156,7 @@ def positions_of(session: Session, subject: bytes | None, model_id: int, in_forc
 
 
 def model_ids_of(session: Session, subjects: Iterable[bytes | None]) -> list[int]:
-    """The models that have anything of some people, in the order in which they are locked."""
+    """The models that have examples of some people, in the order in which they are locked."""
     found: set[int] = set()
     for some in batched(list(subjects)):
         found.update(session.scalars(select(Example.model_id).where(Example.subject.in_(some)).distinct()))
@@ -164,7 +164,7 @@ def model_ids_of(session: Session, subjects: Iterable[bytes | None]) -> list[int
 
 
 def subjects_in_force(session: Session, subjects: Sequence[bytes]) -> set[bytes]:
-    """Those among some people of whom something is in force."""
+    """Which of some people have examples in force."""
     found: set[bytes] = set()
     for some in batched(subjects):
         in_force = (Example.subject.in_(some), Example.removed.is_(None))
@@ -173,13 +173,13 @@ def subjects_in_force(session: Session, subjects: Sequence[bytes]) -> set[bytes]
 
 
 def all_subjects(session: Session) -> list[bytes]:
-    """Everybody whom the database knows."""
+    """The hashes of all subjects in the database."""
     known = select(Example.subject).where(Example.subject.is_not(None)).distinct()
     return [subject for subject in session.scalars(known) if subject is not None]
 
 
 def trained_positions(session: Session, part: Part, at: int) -> list[int]:
-    """Which of a person's examples a version at a position was trained on: only those can be familiar to it."""
+    """Positions of those of a person's examples that a version at a position was trained on."""
     found: list[int] = []
     for some in batched(part.positions):
         training = (Example.model_id == part.model_id, ~Example.holdout, Example.position <= at)
@@ -201,33 +201,34 @@ def comparison_of(session: Session, version: Version) -> Comparison | None:
     return session.scalar(same.order_by(Comparison.id.desc()).limit(1))
 
 
-def is_doomed(part: Part) -> sa.ColumnElement[bool]:
-    """Versions that go: those that knew the person, and those made from them before one was shown to have forgotten."""
+def must_be_purged(part: Part) -> sa.ColumnElement[bool]:
+    """Condition on versions to be purged: those that knew the person, and those adapted from them before forgetting was
+    verified."""
     return sa.and_(Version.model_id == part.model_id, may_know(part, Version))
 
 
 def count_purged(session: Session, part: Part) -> int:
-    """How many versions had to go for the person; one that went for another person as well counts for both."""
-    return session.scalar(select(func.count()).where(is_doomed(part), Version.state == VersionState.PURGED)) or 0
+    """How many versions were purged for the person; one that was purged for several people counts for each."""
+    return session.scalar(select(func.count()).where(must_be_purged(part), Version.state == VersionState.PURGED)) or 0
 
 
 def last_purge_date(session: Session, part: Part) -> str | None:
     """The date when the last version that knew the person is purged, if any is kept."""
     last = session.scalar(
-        select(func.max(Version.purge_at)).where(is_doomed(part), Version.state != VersionState.PURGED)
+        select(func.max(Version.purge_at)).where(must_be_purged(part), Version.state != VersionState.PURGED)
     )
     return utc_text(last) if last else None
 
 
 def version_fates(session: Session, part: Part) -> VersionFates:
-    """Which of the model's versions had to go for the person, and which stay and why."""
+    """Which of the model's versions were purged for the person, and which are kept and why."""
     found = versions_of(session, part.model_id)
-    gone = set(session.scalars(select(Version.number).where(is_doomed(part))))
+    gone = set(session.scalars(select(Version.number).where(must_be_purged(part))))
     purged = [v.number for v in found if v.number in gone and v.state is VersionState.PURGED]
-    reasons: dict[Why, list[int]] = {}
+    reasons: dict[KeepReason, list[int]] = {}
     for version in found:
         if version.state is VersionState.PURGED:
             continue
-        why = Why.BEFORE if never_knew(part, version.position) else Why.WITHOUT
-        reasons.setdefault(Why.KEPT if version.number in gone else why, []).append(version.number)
-    return VersionFates(purged, [Stay(numbers, why.value) for why, numbers in reasons.items()])
+        why = KeepReason.BEFORE if never_knew(part, version.position) else KeepReason.WITHOUT
+        reasons.setdefault(KeepReason.KEPT if version.number in gone else why, []).append(version.number)
+    return VersionFates(purged, [KeptVersions(numbers, why.value) for why, numbers in reasons.items()])

@@ -1,4 +1,4 @@
-"""The words of receipts and refusals: what was done to a person's data is put into words here.
+"""The texts of receipts and refusals: all sentences about what was done to a person's data.
 
 `report.py` has the facts; the templates of the service's pages have headings, notes and looks.
 """
@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import cast
 
 from core.erasure.report import (
-    Compared,
+    ComparisonSummary,
     Familiarity,
     Method,
     ModelReport,
@@ -21,8 +21,8 @@ from core.tables.versions import Comparison, Version, VersionKind
 from core.versions.privacy_rounding import coarse_certificate
 
 CACHES = "processes that answer predictions drop weights of superseded versions within a minute"
-AUDITED = 10
-"""Examples from which on the page tells an audit."""
+MIN_AUDITED_EXAMPLES = 10
+"""The page shows an audit of no fewer examples than this."""
 GLOSSARY = {
     "Example": "one record with its answer, from which a model learns.",
     "Adapted": "the model was moved to where training without this data would have put it.",
@@ -33,7 +33,7 @@ GLOSSARY = {
     "Audit": "the chance that one of the examples looks more familiar to the model than one that it never saw. At 0.5 "
     "the two cannot be told apart; with few examples the figure varies by chance.",
 }
-"""What a reader who does not build models may want to know."""
+"""Definitions for readers who do not build models."""
 RIGHTS = (
     "You have the right to lodge a complaint with a supervisory authority, in particular where you live, where you "
     "work, or where you think that your rights were infringed (GDPR Art. 77), and the right to a judicial remedy, "
@@ -42,7 +42,7 @@ RIGHTS = (
 
 
 class Trace(StrEnum):
-    """What is looked for when all should be gone, as the receipt names it."""
+    """Kinds of traces that are counted at the end, by their names in the receipt."""
 
     BY_POSITION = "examples by position"
     BY_PERSON = "examples by person"
@@ -57,8 +57,8 @@ class Trace(StrEnum):
     MODEL_MLFLOW = "deletions that MLflow has still to make"
 
 
-class Why(StrEnum):
-    """Why a version stays."""
+class KeepReason(StrEnum):
+    """Why a version is not purged."""
 
     WITHOUT = "made without this data"
     KEPT = "knew this data, and is kept for a while, out of use"
@@ -66,26 +66,26 @@ class Why(StrEnum):
 
 
 def write_statement(models: Sequence[ModelReport]) -> str:
-    """The whole in a sentence."""
+    """The receipt's summary, in a sentence or two."""
     if not models:
         return "No model holds or has learnt from any example about this person."
     count = sum(model.examples for model in models)
     examples, their = ("1 example", "its") if count == 1 else (f"{count} examples", "their")
     where = "1 model" if len(models) == 1 else f"{len(models)} models"
     were = "was" if count == 1 else "were"
-    said = f"{examples} about this person {were} forgotten by {where} and deleted; {their} absence was verified."
-    if unbounded := sum(without_bound(model) for model in models):
+    text = f"{examples} about this person {were} forgotten by {where} and deleted; {their} absence was verified."
+    if unbounded := sum(lacks_bound(model) for model in models):
         networks = (
             "1 of them is a network that was" if unbounded == 1 else f"{unbounded} of them are networks that were"
         )
-        said += f" {networks} adapted: what is left there was measured, and is not proven."
+        text += f" {networks} adapted: what is left there was measured, and is not proven."
     if until := max(model.kept_until or "" for model in models):
-        said += f" Versions that knew the person are kept, out of use, until {until[:10]}."
-    return said
+        text += f" Versions that knew the person are kept, out of use, until {until[:10]}."
+    return text
 
 
-def without_bound(model: ModelReport) -> bool:
-    """Whether a model was adapted without a bound on how near it is to a retrain."""
+def lacks_bound(model: ModelReport) -> bool:
+    """Whether a model was adapted without a bound on its distance to a retrain."""
     adapted = model.outcome is not None and model.outcome.method is Method.ADAPTED
     return adapted and certificate_of(model).get("kind") != "bound"
 
@@ -101,18 +101,18 @@ DELETED = Outcome(Method.DELETED, "the model was deleted, with everything it kne
 
 
 def describe_unknown(champion: Version) -> Outcome:
-    """What is said where the version in use is older than the person's first example."""
+    """The outcome if the version in use is older than the person's first example."""
     words = "the version in use was made before this data came, and never knew it"
     return Outcome(Method.UNKNOWN, words, champion.number, champion.sha256)
 
 
 def describe_outcome(version: Version, comparison: Comparison | None, tolerance: float) -> Outcome:
-    """What is said of the way in which a model forgot, by the version that forgot."""
+    """The outcome of a model, from the version that forgot."""
     certificate = version.certificate or CertificateFigures()
     if certificate.get("kind") == "measured":  # of a network: what it has not is not spoken of
         known = {name: value for name, value in coarse_certificate(certificate).items() if value is not None}
         certificate = cast(CertificateFigures, known)
-    compared = Compared(comparison.figures["disagreement"]) if comparison is not None else None
+    compared = ComparisonSummary(comparison.figures["disagreement"]) if comparison is not None else None
     made = (version.number, version.sha256, certificate or None, compared)
     if version.kind is VersionKind.TRAINED:
         return Outcome(Method.RETRAINED, "retrained without this data", *made)
@@ -130,7 +130,7 @@ def describe_outcome(version: Version, comparison: Comparison | None, tolerance:
 
 
 def describe_cleanup(sqlite: bool, rewritten: bool, log_emptied: bool) -> str:
-    """What was done to the database after rows were deleted."""
+    """Describe what was done to the database after rows were deleted."""
     if not sqlite:
         left = "pages may hold copies until they are used again; its write-ahead log and backups are the operator's"
         return f"PostgreSQL: tables vacuumed, {left}"
@@ -141,7 +141,7 @@ def describe_cleanup(sqlite: bool, rewritten: bool, log_emptied: bool) -> str:
 
 
 def select_glossary(models: Sequence[ModelReport]) -> dict[str, str]:
-    """The words that a receipt uses: of a network it says nothing that holds for other models alone."""
+    """The definitions of the terms that a receipt uses."""
     kinds = {certificate_of(model).get("kind") for model in models}
     unused = {"Bound"} if "bound" not in kinds else set()
     unused |= {"Measured"} if "measured" not in kinds else set()
@@ -150,8 +150,8 @@ def select_glossary(models: Sequence[ModelReport]) -> dict[str, str]:
 
 
 def find_audit(model: ModelReport) -> Familiarity | None:
-    """The audit, if it says anything: of a few examples the figure is chance."""
-    return model.audit if model.examples >= AUDITED else None
+    """The audit of a model, or None if it was measured on too few examples to mean anything."""
+    return model.audit if model.examples >= MIN_AUDITED_EXAMPLES else None
 
 
 def describe_audit(audit: Familiarity) -> str:
@@ -159,13 +159,13 @@ def describe_audit(audit: Familiarity) -> str:
     return f"{audit.before:.2f} before, {audit.after:.2f} after (0.5: cannot be told apart)"
 
 
-def describe_disagreement(share: float) -> str:
+def describe_disagreement(fraction: float) -> str:
     """How an adapted version and a retrain at the same position differ."""
-    return f"{share:.2%} of predictions differ between adapted and retrained"
+    return f"{fraction:.2%} of predictions differ between adapted and retrained"
 
 
 def describe_nearness(model: ModelReport) -> dict[str, str]:
-    """How near the model is to one that never saw the person."""
+    """Describe how close the model is to one that never saw the person."""
     certificate = certificate_of(model)
     if certificate.get("bound") is None:
         return describe_measurement(certificate.get("audit") or {})
@@ -181,13 +181,13 @@ def describe_nearness(model: ModelReport) -> dict[str, str]:
     if removal:
         promise = f"epsilon {removal['epsilon']:g}, delta {removal['delta']:g}"
         rows["Certified removal"] = f"{promise}: residual {removal['spent']:.3g} of {removal['allowed']:.3g} allowed"
-    if (most := certificate.get("prediction_bound")) is not None:
-        rows["Predictions"] = f"none on the holdout would differ by more than {most:.3g}"
+    if (largest := certificate.get("prediction_bound")) is not None:
+        rows["Predictions"] = f"none on the holdout would differ by more than {largest:.3g}"
     return rows
 
 
 def describe_measurement(audit: AuditFigures) -> dict[str, str]:
-    """What was measured of a network, for which there is no bound."""
+    """Describe what was measured of a network, which has no bound."""
     rows = {}
     after, before = audit.get("unseen_loss"), audit.get("unseen_loss_before")
     if after is not None and before is not None:
@@ -210,7 +210,7 @@ def describe_deletions(model: ModelReport) -> str:
 
 
 def describe_purged(model: ModelReport) -> str:
-    """Which versions went."""
+    """Describe which versions were purged."""
     if model.deleted is None or not model.deleted.versions:
         return ""
     which = join_ranges(model.versions.purged if model.versions else [])
@@ -221,16 +221,16 @@ def describe_return(examples: int) -> str:
     """What becomes of the data of a person whose request was refused; "" if there is none."""
     if not examples:
         return ""
-    said = "1 record about you was" if examples == 1 else f"{examples} records about you were"
-    return f"While your request was open, {said} not used. From now on {'it is' if examples == 1 else 'they are'}."
+    text = "1 record about you was" if examples == 1 else f"{examples} records about you were"
+    return f"While your request was open, {text} not used. From now on {'it is' if examples == 1 else 'they are'}."
 
 
-def percent(share: float) -> str:
+def percent(fraction: float) -> str:
     """
     >>> percent(0.01), percent(0.000041), percent(2e-9)
     ('1 %', '0.0041 %', 'less than 0.001 %')
     """
-    return "less than 0.001 %" if share < 1e-5 else f"{100 * share:.3g} %"
+    return "less than 0.001 %" if fraction < 1e-5 else f"{100 * fraction:.3g} %"
 
 
 def join_ranges(numbers: Sequence[int]) -> str:

@@ -28,14 +28,14 @@ START = "0" * 64
 
 
 def hash_of(body: Mapping[str, object]) -> str:
-    """The hash of a receipt's text, the hash itself left out."""
+    """The hash of a receipt's text, without the hash itself."""
     plain = {name: value for name, value in body.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def append(session: Session, erasure_id: str, content: Mapping[str, object]) -> Receipt:
-    """The next receipt of the chain."""
-    # whoever writes a receipt waits here for whoever writes one already
+    """Append a receipt to the chain."""
+    # receipts are written one after the other: a second writer waits here
     session.get_one(Metadata, "receipts", with_for_update=True)
     last = session.scalar(select(Receipt).order_by(Receipt.number.desc()).limit(1))
     number = last.number + 1 if last else 1
@@ -49,14 +49,14 @@ def append(session: Session, erasure_id: str, content: Mapping[str, object]) -> 
 
 @dataclass(frozen=True)
 class Flaw:
-    """Something that is wrong with the chain."""
+    """A flaw of the chain."""
 
     number: int
     problem: str
 
 
 def find_flaws(bodies: Iterable[Mapping[str, object]]) -> list[Flaw]:
-    """What is wrong with receipts, in the order of their numbers; nothing, if they are all there as they were made."""
+    """The flaws of a list of receipts, in the order of their numbers; empty if all are complete and unaltered."""
     found, expected, previous = [], 1, START
     for body in bodies:
         number = body.get("number")
@@ -79,7 +79,7 @@ def chain(session: Session) -> list[dict[str, object]]:
 
 
 def verify(session: Session, store: Store) -> list[Flaw]:
-    """What is wrong with the chain in the database, or between it and the files."""
+    """The flaws of the chain in the database, and of the files compared with it."""
     found = find_flaws(chain(session))
     rows = session.execute(select(Receipt.number, Receipt.sha256, Receipt.body)).all()
     for number, sha256, body in rows:
@@ -98,13 +98,13 @@ def verify(session: Session, store: Store) -> list[Flaw]:
 
 
 def is_genuine(name: str, body: Mapping[str, object]) -> bool:
-    """Whether a file holds the receipt that its name promises."""
+    """Whether the content of a file matches the number and the hash in its name."""
     number = body.get("number")
     return hash_of(body) == body.get("sha256") and isinstance(number, int) and name_of(number, hash_of(body)) == name
 
 
 def require_all(session: Session, store: Store) -> None:
-    """Unavailable while the store has receipts that the database has not: one written now would fork the chain."""
+    """Raise Unavailable while the store has receipts that the database lacks: a new one would fork the chain."""
     rows = session.execute(select(Receipt.number, Receipt.sha256))
     if set(list_files(store)) - {name_of(number, sha256) for number, sha256 in rows}:
         message = (
@@ -114,12 +114,12 @@ def require_all(session: Session, store: Store) -> None:
 
 
 def list_files(store: Store) -> list[str]:
-    """The names of the receipts' files; what others left there is none of our business."""
+    """The names of the receipts' files; other files in the folder are ignored."""
     return [name for name in store.names(FOLDER) if FILE.fullmatch(name)]
 
 
 def name_of(number: int, sha256: str) -> str:
-    # by its hash, too: a database that was restored may give the number to another receipt
+    # with the hash: a restored database may give the same number to another receipt
     return f"{FOLDER}/{number:08d}-{sha256[:16]}.json"
 
 
@@ -142,7 +142,7 @@ def read_files(store: Store) -> dict[str, dict[str, object]]:
 
 
 def file_missing(database: Database, store: Store) -> int:
-    """Write the files that are not there yet; how many."""
+    """Write the files that are missing; returns how many."""
     there = set(list_files(store))
     with database.read() as session:
         rows = session.execute(select(Receipt.number, Receipt.sha256)).all()

@@ -1,4 +1,4 @@
-"""After a restore from a backup: what the store knows of erasures and the database does not, is done again."""
+"""Repeating erasures after a restore from a backup: those whose receipts are in the store, but not in the database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from core.erasure import receipts
 from core.erasure.queries import all_subjects
 from core.erasure.requests import receive
-from core.erasure.states import Filing, token_of
+from core.erasure.states import RequestDetails, token_of
 from core.errors import Conflict
 from core.tables.erasures import Receipt
 from core.versions.store import Store
@@ -17,7 +17,7 @@ from core.versions.store import Store
 def replay(
     session: Session, store: Store, secret: bytes, asked_by: str, request_id: str | None
 ) -> tuple[int, list[str]]:
-    """Take the missing receipts in, and begin their erasures anew; how many, and the ids of the new erasures.
+    """Import the missing receipts, and file their erasures again; returns how many, and the ids of the new erasures.
 
     A receipt names nobody: each person that the database knows is held against its token. Call it before the workers
     run: a receipt that the restored database writes first takes the place of the next one in the chain.
@@ -39,7 +39,7 @@ def replay(
     wanted = {str(body["subject_token"]) for body in missing}
     people = all_subjects(session) if wanted else []
     filings = [
-        Filing(subject, "carried out again after a restore")
+        RequestDetails(subject, "carried out again after a restore")
         for subject in people
         if token_of(subject, secret) in wanted
     ]

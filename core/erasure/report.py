@@ -22,31 +22,31 @@ class Method(StrEnum):
     ADAPTED = "adapted"
     RETRAINED = "retrained"
     WITHDRAWN = "withdrawn"
-    """It answers nothing: no example is left to predict from."""
+    """The model was withdrawn: no training example is left."""
     UNKNOWN = "unknown"
     """The version in use is older than the person's first example."""
     DELETED = "deleted"
-    """The model itself was."""
+    """The model was deleted."""
 
 
 @dataclass(frozen=True)
-class Compared:
-    """What a comparison of the adapted with the retrained version found."""
+class ComparisonSummary:
+    """The comparison of the adapted with the retrained version."""
 
     disagreement: float | None
-    """The share of predictions in which they differ; None if nothing can be said."""
+    """The fraction of predictions in which they differ; None if it is unknown."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a model forgot, and how near it is to one that never saw the person."""
+    """How a model forgot, and how close it is to one that never saw the person."""
 
     method: Method
     words: str
     version: int | None = None
     sha256: str | None = None
     certificate: CertificateFigures | None = None
-    compared: Compared | None = None
+    compared: ComparisonSummary | None = None
     """Where both an adapted and a retrained version were made."""
     tolerance: float | None = None
     """Of the bound, relative to the length of the weights."""
@@ -54,7 +54,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Familiarity:
-    """How well the person's examples can be told from never-seen ones by their losses; 0.5: not at all."""
+    """How well the person's examples can be told from unseen ones by their losses; 0.5: not at all."""
 
     before: float
     after: float
@@ -62,7 +62,7 @@ class Familiarity:
 
 @dataclass(frozen=True)
 class Deleted:
-    """How much was deleted so far; None: nobody looked yet."""
+    """How much was deleted so far; None: not counted yet."""
 
     examples: int | None = None
     files: int | None = None
@@ -71,8 +71,8 @@ class Deleted:
 
 
 @dataclass(frozen=True)
-class Stay:
-    """Versions that stay, and why."""
+class KeptVersions:
+    """Versions that are not purged, and why."""
 
     versions: list[int]
     why: str
@@ -80,10 +80,10 @@ class Stay:
 
 @dataclass(frozen=True)
 class VersionFates:
-    """Which of a model's versions had to go for the person, and which stay."""
+    """Which of a model's versions were purged for the person, and which were kept."""
 
     purged: list[int]
-    stay: list[Stay]
+    stay: list[KeptVersions]
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,11 @@ class ModelReport:
     examples: int
     outcome: Outcome | None = None
     audit: Familiarity | None = None
-    """Rounded: of a single example, a finer figure would tell its loss among those of the holdout."""
+    """Rounded: for a single example, the exact figure would reveal the rank of its loss in the holdout."""
     deleted: Deleted | None = None
     versions: VersionFates | None = None
     checked: dict[str, int] | None = None
-    """What was looked for in the end -> how much of it was left."""
+    """Kind of trace -> how many were left in the end."""
     database: str | None = None
     caches: str | None = None
     kept_until: str | None = None
@@ -108,8 +108,8 @@ class ModelReport:
 
 
 @dataclass(frozen=True)
-class Step:
-    """What somebody did about the request."""
+class TrailEntry:
+    """One action on the request: what, by whom, and when."""
 
     what: str
     by: str
@@ -118,7 +118,7 @@ class Step:
 
 @dataclass(frozen=True)
 class ErasureReport:
-    """What was done for one person, without a word about who that is."""
+    """What was done for one person, without anything that identifies the person."""
 
     subject_token: str
     received_at: str
@@ -126,7 +126,7 @@ class ErasureReport:
     extended: bool
     late: bool
     completed_at: str
-    trail: list[Step]
+    trail: list[TrailEntry]
     found: int
     statement: str
     models: list[ModelReport]
@@ -136,7 +136,7 @@ FILES = "files in MLflow"
 
 
 def report_json(report: ErasureReport) -> dict[str, object]:
-    """A report as its receipt has it."""
+    """A report as JSON, as in its receipt."""
     return {**asdict(report), "models": [model_json(model) for model in report.models]}
 
 
@@ -145,7 +145,7 @@ def model_json(report: ModelReport) -> dict[str, object]:
     found: dict[str, object] = {"model": report.model, "examples": report.examples}
     if report.outcome is not None:
         found |= outcome_json(report.outcome)
-    # of a model that was deleted there is nothing to audit or to keep
+    # a deleted model has nothing to audit or to keep
     deleted = report.outcome is None or report.outcome.method is Method.DELETED
     if not deleted:
         found["audit"] = asdict(report.audit) if report.audit else None
@@ -176,13 +176,13 @@ def without_none(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def report_from(body: Mapping[str, Any]) -> ErasureReport:
-    """The report in a receipt, which may be of an earlier release that said less."""
+    """Parse the report of a receipt, which may have been written by an earlier release with fewer fields."""
     names = ("received_at", "due_at", "late", "completed_at", "found", "statement")
     return ErasureReport(
         **{name: body[name] for name in names},
         subject_token=body.get("subject_token", ""),
         extended=body.get("extended", False),
-        trail=[Step(**event) for event in body.get("trail", [])],
+        trail=[TrailEntry(**event) for event in body.get("trail", [])],
         models=[model_from(model) for model in body["models"]],
     )
 
@@ -193,7 +193,7 @@ def model_from(body: Mapping[str, Any]) -> ModelReport:
     if (counts := body.get("deleted")) is not None:
         deleted = Deleted(counts.get("examples"), counts.get(FILES), counts.get("versions"))
     if (fates := body.get("versions")) is not None:
-        versions = VersionFates(fates["purged"], [Stay(**entry) for entry in fates["stay"]])
+        versions = VersionFates(fates["purged"], [KeptVersions(**entry) for entry in fates["stay"]])
     return ModelReport(
         model=body["model"],
         examples=body["examples"],
@@ -209,16 +209,16 @@ def outcome_from(body: Mapping[str, Any]) -> Outcome:
     return Outcome(
         Method(body["method"]),
         body.get("words", ""),
-        compared=Compared(body["disagreement"]) if "disagreement" in body else None,
+        compared=ComparisonSummary(body["disagreement"]) if "disagreement" in body else None,
         **{name: body.get(name) for name in ("version", "sha256", "certificate", "tolerance")},
     )
 
 
 def read(part: Part) -> ModelReport:
-    """What is known so far of a model's part in an erasure."""
+    """Read the report of a part, as far as it is known."""
     return model_from({**(part.figures or {}), "model": part.model, "examples": part.examples})
 
 
 def write(part: Part, report: ModelReport) -> None:
-    """Keep what is known so far."""
+    """Store the report of a part, as far as it is known."""
     part.figures = {name: value for name, value in model_json(report).items() if name not in ("model", "examples")}

@@ -1,4 +1,4 @@
-"""Receiving requests: find what is there of a person in all models, restrict it at once, and have it forgotten."""
+"""Receiving requests: find a person's examples in all models, take them out of force, and enqueue jobs that erase."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from core.erasure.queries import (
     select_held_with_examples,
     subjects_in_force,
 )
-from core.erasure.states import Filing
+from core.erasure.states import RequestDetails
 from core.jobs import queue
 from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.jobs import JobKind
@@ -24,14 +24,14 @@ from core.tables.models import Model
 from core.versions.queries import newest_number
 
 
-def receive(session: Session, filing: Filing, secret: bytes, by: str, request_id: str | None = None) -> Erasure:
-    """Begin an erasure, or join the one that is open for the same person: what came since is taken in."""
+def receive(session: Session, filing: RequestDetails, secret: bytes, by: str, request_id: str | None = None) -> Erasure:
+    """File an erasure, or join the open one of the same person; examples that came since are included."""
     [erasure] = receive_all(session, [filing], secret, by, request_id)
     return erasure
 
 
 def receive_all(
-    session: Session, filings: Sequence[Filing], secret: bytes, by: str, request_id: str | None
+    session: Session, filings: Sequence[RequestDetails], secret: bytes, by: str, request_id: str | None
 ) -> list[Erasure]:
     """Begin many erasures, one for each person, in the order of the filings.
 
@@ -47,13 +47,13 @@ def receive_all(
 
 
 def lock_models(session: Session, subjects: Collection[bytes]) -> None:
-    """Lock all models that have anything of some people, in the order in which everybody locks them."""
+    """Lock all models that have examples of some people, in the order that all transactions use."""
     for model_id in model_ids_of(session, subjects):
         session.get(Model, model_id, with_for_update=True)
 
 
 def resolve(session: Session, erasure: Erasure) -> None:
-    """Snapshot what is there of the person in each model, take it out of force, and make the jobs due.
+    """Record the person's examples in each model, take them out of force, and enqueue the jobs.
 
     A request that is held goes no further than that: no job is due.
     """
@@ -70,7 +70,7 @@ def resolve(session: Session, erasure: Erasure) -> None:
 
 
 def restrict(session: Session, erasure: Erasure, model: Model, held: bool) -> None:
-    """Take what a model has of the person out of force, and note what there is."""
+    """Take the person's examples in a model out of force, and record their positions."""
     in_force = positions_of(session, erasure.subject, model.id, in_force=True)
     if in_force:
         ledger.remove(session, model, Example.subject, [""], [erasure.subject])
@@ -85,8 +85,8 @@ def restrict(session: Session, erasure: Erasure, model: Model, held: bool) -> No
         states.receive_part(part, held)
 
 
-def take_in(session: Session, erasures: Sequence[Erasure]) -> set[str]:
-    """Take in what came about people while their erasures were open; the ids of those erasures.
+def include_new_examples(session: Session, erasures: Sequence[Erasure]) -> set[str]:
+    """Include examples that came while the erasures of their people were open; returns the ids of those erasures.
 
     A caller's pipeline may not have heard of the request yet.
     """
@@ -100,9 +100,9 @@ def take_in(session: Session, erasures: Sequence[Erasure]) -> set[str]:
 
 
 def restrict_held(database: Database) -> None:
-    """Take out of force what came about people whose requests are held. Called by the tick."""
+    """Take out of force the examples that came while their people's requests were held. Called by the tick."""
     with database.read() as session:
         if session.scalar(select_held_with_examples().limit(1)) is None:
             return
     with database.write() as session:
-        take_in(session, session.scalars(select_held_with_examples()).all())
+        include_new_examples(session, session.scalars(select_held_with_examples()).all())

@@ -1,4 +1,4 @@
-"""Examples that a held request has taken out of force, and what else happens to them meanwhile."""
+"""Restricted examples, which a held request took out of force, and removals of them meanwhile."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def lift_restrictions(
     for part, _ in open_parts(session, model.id, (ErasureState.HELD,)):
         rows: dict[int, Any] = {}
         for some in batched(part.restricted):
-            here = (Example.model_id == model.id, Example.position.in_(some), column.in_(list(values)))
-            found_here = session.execute(select(Example.position, column).where(*here))
+            in_model = (Example.model_id == model.id, Example.position.in_(some), column.in_(list(values)))
+            found_here = session.execute(select(Example.position, column).where(*in_model))
             rows.update((at, value) for at, value in found_here)
         if rows:
             part.restricted = [position for position in part.restricted if position not in rows]
@@ -36,7 +36,7 @@ def lift_restrictions(
 
 
 def lift_restrictions_until(session: Session, model: Model, position: int) -> None:
-    """Have restricted examples up to a position, which are too old by now, stay out as well."""
+    """Have restricted examples up to a position, which have expired, stay out of force as well."""
     for part, _ in open_parts(session, model.id, (ErasureState.HELD,)):
         if part.restricted and min(part.restricted) <= position:
             part.restricted = [at for at in part.restricted if at > position]

@@ -1,4 +1,4 @@
-"""Retention: examples that are older than the policy's `expire` are removed, as if somebody had asked for it.
+"""Retention: examples older than the policy's `expire` are removed, like by a request.
 
 An example's age is that of the change that brought it: of its correction, if it was corrected, or of its return.
 Changes come in the order of their positions, so each model remembers up to which one its examples are expired, and the
@@ -23,38 +23,38 @@ from core.models.policy import duration, policy_of
 from core.tables.ledger import Change
 from core.tables.models import Model
 
-POSITIONS = 5_000
-"""Of one transaction, at the most."""
-TRANSACTIONS = 5
-"""Of one model in one tick: the others, and the rest of the tick, must not wait for long."""
-STEPS = 1_000
-"""A lifetime falls into so many steps, at the end of which what is due is removed: a model whose examples come one by
-one is not to be adapted to each of them a second time as it goes."""
-BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+POSITIONS_PER_TRANSACTION = 5_000
+"""At most."""
+TRANSACTIONS_PER_TICK = 5
+"""For each model: other models, and the rest of the tick, must not wait for long."""
+STEPS_PER_LIFETIME = 1_000
+"""Expired examples are removed in so many steps of a lifetime: a model whose examples come one by one should not be
+adapted again for each that expires."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 log = structlog.get_logger("core")
 
 
 def expire_due(database: Database) -> int:
-    """Remove what is too old by the policies; how many examples."""
+    """Remove the examples that have expired by the policies; returns how many."""
     moment, count = now(), 0
     with database.read() as session:
         limited = session.scalars(select(Model).where(Model.policy["expire"].as_string().is_not(None)))
         ids = [model.id for model in limited if expired_until(session, model, moment) > model.expired]
     for model_id in ids:
         try:
-            for _ in range(TRANSACTIONS):
+            for _ in range(TRANSACTIONS_PER_TICK):
                 removed = expire_some(database, model_id, moment)
                 if removed is None:
                     break
                 count += removed
-        except AmendError as error:  # others must not wait for this one
+        except AmendError as error:  # other models must not wait for this one
             log.warning("what is too old in a model could not be removed", model=model_id, exc_info=error)
     return count
 
 
 def expire_some(database: Database, model_id: int, moment: datetime) -> int | None:
-    """Remove some of what is too old, in one transaction; how many, or None if nothing is.
+    """Remove some expired examples, in one transaction; returns how many, or None if there are none.
 
     Decided under the model's lock: of several schedulers one does it.
     """
@@ -73,19 +73,19 @@ def expire_some(database: Database, model_id: int, moment: datetime) -> int | No
 
 
 def expired_until(session: Session, model: Model, moment: datetime) -> int:
-    """Up to which position all examples are too old, or as far as one transaction goes."""
+    """The position up to which all examples have expired, or as far as one transaction goes."""
     every = policy_of(model).expire
     if every is None:
         return model.expired
     length = duration(every)
-    step = length / STEPS
-    came_before = BEGINNING + (moment - length - BEGINNING) // step * step
+    step = length / STEPS_PER_LIFETIME
+    came_before = EPOCH + (moment - length - EPOCH) // step * step
     runs = select(Change.last, Change.created_at).where(Change.model_id == model.id, Change.last > model.expired)
     runs, until = runs.order_by(Change.last), model.expired
-    for most in (1, POSITIONS):  # as a rule, one is enough to see that there is nothing to do
-        found = session.execute(runs.limit(most))
+    for limit in (1, POSITIONS_PER_TRANSACTION):  # as a rule, one is enough to see that there is nothing to do
+        found = session.execute(runs.limit(limit))
         old = [run.last for run in takewhile(lambda run: run.created_at <= came_before, found)]
         if not old:
             break
-        until = min(old[-1], model.expired + POSITIONS)
+        until = min(old[-1], model.expired + POSITIONS_PER_TRANSACTION)
     return until

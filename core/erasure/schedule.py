@@ -1,4 +1,4 @@
-"""When a model needs a job that erases: looked at by the tick, as `core.jobs.schedule` looks at the policies."""
+"""When a model needs a job that erases: checked by the tick, as `core.jobs.schedule` checks the policies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from core.database import Database, now
 from core.erasure.purge import has_removed_examples
 from core.erasure.queries import open_parts
-from core.jobs.queries import is_at_work
+from core.jobs.queries import has_unfinished
 from core.jobs.schedule import Decision, enqueue_where
 from core.tables.erasures import OPEN, ErasureState, Part
 from core.tables.jobs import JobKind
@@ -20,13 +20,13 @@ from core.tables.versions import Version
 
 
 def enqueue_due(database: Database) -> list[str]:
-    """Enqueue a job for each model that has something to erase; the ids of the new jobs."""
+    """Enqueue a job for each model that has something to erase; returns the ids of the jobs."""
     moment = now()
     return enqueue_where(database, may_have_to_erase(moment), decide, moment)
 
 
 def may_have_to_erase(moment: datetime) -> ColumnElement[bool]:
-    """Models that have removed examples, open erasures, or versions whose time is over."""
+    """Condition on models that have removed examples, open erasures, or versions due to be purged."""
     removed = exists().where(Example.model_id == Model.id, Example.removed.is_not(None), HAS_CONTENT)
     erased = exists().where(Part.model_id == Model.id, Part.state.in_(OPEN))
     kept = exists().where(Version.model_id == Model.id, Version.purge_at <= moment)
@@ -41,7 +41,7 @@ def due_jobs(session: Session, model: Model, moment: datetime) -> list[tuple[Job
 def decide(session: Session, model: Model, moment: datetime) -> list[Decision]:
     """A job that erases is due if an erasure waits for one, removed examples can be deleted, or a kept version's time
     is over."""
-    if is_at_work(session, model.id, JobKind.ERASE):
+    if has_unfinished(session, model.id, JobKind.ERASE):
         return []
     over = select(Version.number).where(Version.model_id == model.id, Version.purge_at <= moment)
     if any(part.state is not ErasureState.FAILED for part, _ in open_parts(session, model.id)):

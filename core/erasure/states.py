@@ -22,11 +22,11 @@ from dateutil.relativedelta import relativedelta
 from sqlalchemy import exists, select, update
 from sqlalchemy.orm import Session
 
-from core.database import Database, insert_of, now, utc_text
+from core.database import Database, dialect_insert, now, utc_text
 from core.erasure import receipts, report
 from core.erasure.queries import events_of, find_open, last_event, open_parts, parts_of
 from core.erasure.receipt_text import write_statement
-from core.erasure.report import ErasureReport, Step, report_json
+from core.erasure.report import ErasureReport, TrailEntry, report_json
 from core.errors import Conflict
 from core.ledger.queries import batched
 from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, Event, EventKind, Part
@@ -35,31 +35,31 @@ from core.tables.models import Model
 from core.tables.webhooks import WebhookEvent
 from core.webhooks.events import emit
 
-WARNING = timedelta(days=7)
-"""Before the due date of a request."""
+WARN_BEFORE_DUE = timedelta(days=7)
+"""How long before its due date a request that is still open is warned about."""
 HELD, RECEIVED, PURGING = ErasureState.HELD, ErasureState.RECEIVED, ErasureState.PURGING
 COMPLETED, FAILED, REFUSED = ErasureState.COMPLETED, ErasureState.FAILED, ErasureState.REFUSED
 
-NEXT: dict[ErasureState, frozenset[ErasureState]] = {
+TRANSITIONS: dict[ErasureState, frozenset[ErasureState]] = {
     HELD: frozenset({HELD, RECEIVED, PURGING, REFUSED}),
     **dict.fromkeys(OPEN, frozenset({*OPEN, COMPLETED, REFUSED})),
     PURGING: frozenset({*OPEN, COMPLETED}),
     COMPLETED: frozenset({COMPLETED, RECEIVED}),
     REFUSED: frozenset(),
 }
-"""Where an erasure, or a part, may go from each state."""
+"""The states that an erasure, or a part of one, may go to from each state."""
 DECISIONS: dict[EventKind, tuple[Sequence[ErasureState], str, str]] = {
     EventKind.APPROVED: ((HELD,), "erasure_not_held", "The erasure does not wait for an approval: it is {}."),
     EventKind.REFUSED: (PENDING, "erasure_ended", "The erasure has ended already: {}."),
     EventKind.EXTENDED: (PENDING, "erasure_ended", "The erasure has ended already: {}."),
     EventKind.RETRIED: ((FAILED,), "erasure_not_failed", "The erasure has not failed: it is {}."),
 }
-"""What can be decided in which states, and what is said in the others."""
+"""For each decision: the states in which it can be made, and the error code and message in all others."""
 
 
 @dataclass(frozen=True)
-class Filing:
-    """What is said of one person's request."""
+class RequestDetails:
+    """A person's request, as it is filed."""
 
     subject: bytes
     reason: str | None = None
@@ -78,18 +78,18 @@ def months_after(moment: datetime, months: int) -> datetime:
 
 
 def token_of(subject: bytes, secret: bytes) -> str:
-    """What receipts carry in place of the person."""
+    """The token by which receipts refer to the person."""
     return hmac.digest(secret, b"receipt:" + subject, "sha256").hex()
 
 
 def move(row: Erasure | Part, state: ErasureState) -> None:
     """Change the state of an erasure, or of its part in a model."""
-    if state not in NEXT[row.state]:
+    if state not in TRANSITIONS[row.state]:
         raise ValueError(f"what is {row.state} cannot become {state}")
     row.state = state
 
 
-def note(session: Session, erasure: Erasure, kind: EventKind, by: str) -> None:
+def record_event(session: Session, erasure: Erasure, kind: EventKind, by: str) -> None:
     """Add to the trail what the holder of a key does, in the transaction that does it."""
     session.add(Event(erasure_id=erasure.id, kind=kind, by=by))
     session.flush()
@@ -100,10 +100,10 @@ def decide(session: Session, erasure: Erasure, kind: EventKind, by: str) -> None
     states, code, message = DECISIONS[kind]
     if erasure.state not in states:
         raise Conflict(code, message.format(erasure.state))
-    note(session, erasure, kind, by)
+    record_event(session, erasure, kind, by)
 
 
-def file(session: Session, filing: Filing, secret: bytes, by: str, request_id: str | None) -> Erasure:
+def file(session: Session, filing: RequestDetails, secret: bytes, by: str, request_id: str | None) -> Erasure:
     """Note a request, or find the one that is open for the same person; one that is held stays held."""
     erasure = find_open(session, filing.subject)
     begun = erasure is None
@@ -121,7 +121,7 @@ def file(session: Session, filing: Filing, secret: bytes, by: str, request_id: s
             "state": HELD if filing.hold else RECEIVED,
         }
         # somebody else may just have begun it; as an error it would be in PostgreSQL's log, with the hash
-        session.execute(insert_of(session, Erasure).values(values).on_conflict_do_nothing())
+        session.execute(dialect_insert(session, Erasure).values(values).on_conflict_do_nothing())
         erasure = find_open(session, filing.subject)
         assert erasure is not None
     elif filing.received_at is not None and filing.received_at < erasure.received_at:
@@ -130,9 +130,9 @@ def file(session: Session, filing: Filing, secret: bytes, by: str, request_id: s
         # an extension counts if it was told within the first month, which began earlier than was known
         in_time = extended_at is not None and extended_at <= months_after(filing.received_at, 1)
         erasure.due_at = months_after(filing.received_at, 3 if in_time else 1)
-    note(session, erasure, EventKind.FILED, by)
+    record_event(session, erasure, EventKind.FILED, by)
     if begun and erasure.state is HELD:
-        note(session, erasure, EventKind.HELD, by)
+        record_event(session, erasure, EventKind.HELD, by)
     return erasure
 
 
@@ -188,7 +188,7 @@ def extend(session: Session, erasure: Erasure, reason: str, by: str) -> None:
 def warn_of_due(database: Database) -> int:
     """Tell webhooks, once, of each open request that is due in a few days; how many."""
     with database.write() as session:
-        soon = (Erasure.state.in_(PENDING), Erasure.due_at <= now() + WARNING, Erasure.warned_at.is_(None))
+        soon = (Erasure.state.in_(PENDING), Erasure.due_at <= now() + WARN_BEFORE_DUE, Erasure.warned_at.is_(None))
         found = session.scalars(select(Erasure).where(*soon).with_for_update(skip_locked=True)).all()
         for erasure in found:
             erasure.warned_at = now()
@@ -275,7 +275,7 @@ def report_of(session: Session, erasure: Erasure, parts: Sequence[Part]) -> Eras
         extended=erasure.extension is not None,
         late=erasure.late,
         completed_at=utc_text(erasure.completed_at),
-        trail=[Step(event.kind.value, event.by, utc_text(event.at)) for event in events_of(session, erasure)],
+        trail=[TrailEntry(event.kind.value, event.by, utc_text(event.at)) for event in events_of(session, erasure)],
         found=sum(model.examples for model in models),
         statement=write_statement(models),
         models=models,

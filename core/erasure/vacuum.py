@@ -14,17 +14,17 @@ from core.errors import Unavailable
 from core.tables.bookkeeping import Metadata
 
 VACUUM_DUE = "tidy"
-REWRITTEN = 2 * 2**30
-"""Bytes of an SQLite file that can be written anew in passing."""
-REWRITTEN_ONCE = b" rewritten"
-"""How a mark ends when the file was written anew, and only its log is to be emptied."""
+MAX_REWRITE_BYTES = 2 * 2**30
+"""The largest SQLite file that is rewritten as part of other work."""
+REWRITTEN_SUFFIX = b" rewritten"
+"""How the mark ends once the file was rewritten and only its log is left to be emptied."""
 CHECKPOINT_MILLISECONDS = 200
 
 
 def vacuum_now(database: Database) -> str:
     """Vacuum the database; what was done, for the receipt."""
     log_emptied = vacuum(database)
-    rewritten = database.sqlite and size_of(database) <= REWRITTEN
+    rewritten = database.sqlite and size_of(database) <= MAX_REWRITE_BYTES
     return describe_cleanup(database.sqlite, rewritten, log_emptied)
 
 
@@ -37,7 +37,7 @@ def vacuum(database: Database, rewrite: bool = True) -> bool:
         # the driver's own connection: these statements may not run inside a transaction
         driver: Any = connection.connection.driver_connection
         if database.sqlite:
-            return vacuum_file(database, driver, rewrite and size_of(database) <= REWRITTEN)
+            return vacuum_file(database, driver, rewrite and size_of(database) <= MAX_REWRITE_BYTES)
         driver.autocommit = True
         try:
             driver.execute("VACUUM examples, erasures, answers")
@@ -79,10 +79,10 @@ def vacuum_if_due(database: Database) -> None:
         mark = session.get(Metadata, VACUUM_DUE)
     if mark is None:
         return
-    done = vacuum(database, rewrite=not mark.value.endswith(REWRITTEN_ONCE))
+    done = vacuum(database, rewrite=not mark.value.endswith(REWRITTEN_SUFFIX))
     with database.write() as session:
         ours = (Metadata.name == VACUUM_DUE, Metadata.value == mark.value)  # not what became due meanwhile
         if done:
             session.execute(delete(Metadata).where(*ours))
-        elif not mark.value.endswith(REWRITTEN_ONCE):
-            session.execute(update(Metadata).where(*ours).values(value=mark.value + REWRITTEN_ONCE))
+        elif not mark.value.endswith(REWRITTEN_SUFFIX):
+            session.execute(update(Metadata).where(*ours).values(value=mark.value + REWRITTEN_SUFFIX))

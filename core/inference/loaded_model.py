@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # predicting needs nothing that adaptations do
     from core.kprior import State
 
 Numbers = NDArray[Any]
-SLICE = 1024
-"""Inputs at a time: what a network makes of them on the way may be much larger than they are."""
+INPUTS_PER_STEP = 1024
+"""A network's activations may be much larger than its inputs."""
 
 
 class LoadedModel:
@@ -73,9 +73,9 @@ class LoadedModel:
     def predict_means(self, x: Numbers) -> Numbers:
         """h(f(x)) for raw inputs (n, ...), n > 0: (n, K)."""
         x = x.reshape(len(x), *self.shape)
-        if len(x) <= SLICE:
+        if len(x) <= INPUTS_PER_STEP:
             return self._predict(x)
-        return np.concatenate([self._predict(x[i : i + SLICE]) for i in range(0, len(x), SLICE)])
+        return np.concatenate([self._predict(x[i : i + INPUTS_PER_STEP]) for i in range(0, len(x), INPUTS_PER_STEP)])
 
     def assess(self, x: Numbers) -> tuple[Numbers, Uncertainty]:
         """Means as `predict_means` has them, and how sure they are: standard deviations, and ends of intervals.
@@ -86,7 +86,7 @@ class LoadedModel:
             raise ValueError("its posterior was not loaded with it")
         posterior = self._found = self._found or self._posterior()
         x = x.reshape(len(x), *self.shape)
-        parts = [self._assess(posterior, x[i : i + SLICE]) for i in range(0, len(x), SLICE)]
+        parts = [self._assess(posterior, x[i : i + INPUTS_PER_STEP]) for i in range(0, len(x), INPUTS_PER_STEP)]
         if len(parts) == 1:
             return parts[0]
         std, low, high = (np.concatenate(each) for each in zip(*(found for _, found in parts), strict=True))

@@ -16,7 +16,7 @@ from ..kprior.model.spec import BooleanColumn, CategoryColumn, Column, DateColum
 from .loaded_model import LoadedModel
 from .predictions import to_predictions
 
-LARGEST = float(np.finfo(np.float32).max)
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 class PublishedModel:
@@ -85,7 +85,7 @@ def check_numbers(x: NDArray[np.float64], described: Input) -> NDArray[Any]:
             raise ValueError("pixels are whole numbers from 0 to 255")
         return x.astype(np.uint8)
     missing = np.isnan(x) if described["kind"] == "table" else np.zeros_like(x, bool)
-    if not (missing | (np.abs(x) <= LARGEST)).all():
+    if not (missing | (np.abs(x) <= MAX_FLOAT32)).all():
         raise ValueError("a number is not finite, or too large for 32 bits")
     return np.ascontiguousarray(x, np.float32)
 

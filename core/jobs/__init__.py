@@ -1,1 +1,1 @@
-"""Jobs: units of worker work. The database is the truth about them; the broker only carries their ids."""
+"""Jobs: the units of work of workers. The database is their source of truth; the broker only carries their ids."""

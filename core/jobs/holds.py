@@ -1,8 +1,8 @@
-"""Holding a model: nothing is adapted, retrained or promoted by itself until somebody says `resume`.
+"""Holding a model: nothing is adapted, retrained or promoted automatically until it is resumed.
 
-Promoting an older version by hand holds, else the next adaptation would undo the rollback. What comes meanwhile is
-written to the ledger and waits; what is asked for by hand makes candidates; an erasure is carried out all the same.
-The caller holds the model's lock.
+Promoting an older version by hand holds the model, or else the next adaptation would undo the rollback. Changes that
+arrive meanwhile are written to the ledger and wait; jobs that somebody requests make candidates; erasures are carried
+out all the same. All functions expect the caller to have locked the model's row.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ NOT_PROMOTED = "not promoted: the model is held"
 
 
 def hold(session: Session, model: Model, why: str, by: str) -> None:
-    """Stop what is done by itself. A model that is held already stays so, for the reason it has."""
+    """Hold a model. One that is held already keeps its reason."""
     if model.held_at is None:
         model.held_at, model.held_why, model.held_by = now(), why, by
         enqueue_event(session, model, TrackingEventKind.ALIASES)
 
 
 def promote_by_hand(session: Session, model: Model, version: Version, by: str) -> None:
-    """Make a version the champion; one older than the champion holds the model. No promotion ends a hold."""
+    """Make a version the champion. If it is older than the champion, hold the model; no promotion ends a hold."""
     older = model.champion is not None and version.number < model.champion
     history.promote(session, model, version, by)
     if older:
@@ -39,13 +39,13 @@ def promote_by_hand(session: Session, model: Model, version: Version, by: str) -
 
 
 def note_erasure(model: Model, number: int) -> None:
-    """An erasure promoted a version of a held model: those that knew the person are about to go."""
+    """Add to a held model's reason that an erasure promoted a version: those that knew the person are to be purged."""
     if model.held_why is not None:
         model.held_why = f"{model.held_why.partition(';')[0]}; version {number} was promoted by an erasure"
 
 
 def resume(session: Session, model: Model, request_id: str | None) -> str | None:
-    """Go on by the policy, and make due what is: the id of the job that adapts the model, or retrains it, if any."""
+    """End a hold, and enqueue what the policy asks for; returns the id of the first job, if there is one."""
     if model.held_at is None:
         return None
     model.held_at = model.held_why = model.held_by = None
@@ -57,14 +57,14 @@ def resume(session: Session, model: Model, request_id: str | None) -> str | None
     if JobKind.ADAPT not in due and has_pending(session, model, tip):
         due = {JobKind.ADAPT: None, **due}
     jobs = [queue.enqueue(session, model, kind, request_id, due_at).id for kind, due_at in due.items()]
-    if JobKind.ADAPT in due:  # removals that were told of no job
-        theirs = (Removal.model_id == model.id, Removal.job_id.is_(None), Removal.position > tip.position)
-        session.execute(update(Removal).where(*theirs).values(job_id=jobs[0]))
+    if JobKind.ADAPT in due:  # removals that were requested during the hold have no job yet
+        without_job = (Removal.model_id == model.id, Removal.job_id.is_(None), Removal.position > tip.position)
+        session.execute(update(Removal).where(*without_job).values(job_id=jobs[0]))
     return jobs[0] if jobs else None
 
 
 def has_pending(session: Session, model: Model, tip: Version) -> bool:
-    """Whether something waits that needs no schedule: a removal, a change of the model, a version to be promoted."""
+    """Whether something waits that is due whatever the policy: a removal, a change of the spec, a promotion."""
     if model.champion != tip.number and history.promotes(model):
         return True
     later = (Change.model_id == model.id, Change.kind != ChangeKind.ADDED, Change.last > tip.position)

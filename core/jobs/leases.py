@@ -1,8 +1,9 @@
-"""Taking a job, keeping it, and ending it. What follows the end of a job is the caller's: see `worker.attempt`.
+"""Leases of jobs: taking, extending and releasing them, and ending jobs.
 
-A worker owns a job while its lease lasts, and extends the lease as long as it lives. What a job brings about is
-written in one transaction that first makes sure of the lease, so a job that runs twice has its effect once.
-A job that must run again, whatever the reason, stays `running` with a lease that ends: whoever comes then takes it.
+A worker owns a job while its lease lasts, and extends the lease as long as it lives. The results of a job are written
+in one transaction that first checks the lease, so a job that runs twice takes effect once. A job that must run again,
+for whatever reason, stays `running` with a lease that expires, and the next worker takes it over. Starting what follows
+the end of a job is up to the caller: see `worker.attempt`.
 """
 
 from __future__ import annotations
@@ -14,29 +15,30 @@ from sqlalchemy.orm import Session
 
 from core.database import Database, now, rows_changed
 from core.errors import Conflict
-from core.jobs.queries import job_in
+from core.jobs.queries import find_in_state
 from core.jobs.queue import enqueue_message
 from core.tables.figures import JobError
 from core.tables.jobs import ENDED, Job, JobKind, JobState
 from core.tables.models import Model
 from core.versions.queries import tip_of
 
-LONGEST = 500
-"""Characters of a job's message."""
+MAX_MESSAGE_LENGTH = 500
+"""Characters of a job's message; the rest is cut off."""
 
 
-class Lost(Exception):
-    """The job is not ours any more: its lease ended and another worker took it, or its model was deleted."""
+class JobLost(Exception):
+    """The lease is lost: it expired and another worker took the job, or the model was deleted."""
 
 
-class Cancelled(Exception):
+class JobCancelled(Exception):
     """The job was asked to stop."""
 
 
-def take(session: Session, job_id: str, owner: str, seconds: float, most: int) -> tuple[Job, Model] | None:
-    """Begin a job, or take over one whose owner has fallen silent; None if there is nothing to do.
+def take(session: Session, job_id: str, owner: str, seconds: float, max_attempts: int) -> tuple[Job, Model] | None:
+    """Start a job, or take over one whose lease expired; None if it has ended, is leased, or has to wait.
 
-    A job that was begun `most` times already, or was asked to stop, is returned as it ends here.
+    A job that was started `max_attempts` times already, or whose cancellation was requested, is ended here, and
+    returned in that state.
     """
     found = lock(session, job_id)
     if found is None:
@@ -50,12 +52,12 @@ def take(session: Session, job_id: str, owner: str, seconds: float, most: int) -
         if job.cancelling:
             end(job, JobState.CANCELLED, "cancelled")
             return found
-        if job.attempts >= most:
+        if job.attempts >= max_attempts:
             job.error = job.error or {"code": "worker_lost", "detail": "The workers that ran it were lost."}
             end(job, JobState.FAILED, f"failed after {job.attempts} attempt{'s' * (job.attempts != 1)}")
             return found
-    elif job_in(session, model.id, job.kind, JobState.RUNNING) is not None:
-        return None  # told again when that one ends
+    elif find_in_state(session, model.id, job.kind, JobState.RUNNING) is not None:
+        return None  # a message is sent again when that one ends
     tip = None if job.kind is JobKind.RETRAIN else tip_of(session, model)
     job.state, job.attempts, job.started_at = JobState.RUNNING, job.attempts + 1, job.started_at or now()
     job.progress, job.message = 0.0, "started"
@@ -65,29 +67,29 @@ def take(session: Session, job_id: str, owner: str, seconds: float, most: int) -
 
 
 def extend(database: Database, job_id: str, owner: str, seconds: float, progress: float, message: str) -> None:
-    """Keep a job, and tell how far it is; Lost or Cancelled if it should stop."""
+    """Extend a lease and store the progress; raises JobLost or JobCancelled if the work must stop."""
     with database.write() as session:
-        ours = (Job.id == job_id, Job.lease_owner == owner, Job.state == JobState.RUNNING)
+        owned = (Job.id == job_id, Job.lease_owner == owner, Job.state == JobState.RUNNING)
         until = now() + timedelta(seconds=seconds)
-        values = {"lease_until": until, "progress": progress, "message": message[:LONGEST]}
-        if rows_changed(session, update(Job).where(*ours).values(**values)) == 0:
-            raise Lost
+        values = {"lease_until": until, "progress": progress, "message": message[:MAX_MESSAGE_LENGTH]}
+        if rows_changed(session, update(Job).where(*owned).values(**values)) == 0:
+            raise JobLost
         if session.scalar(select(Job.cancelling).where(Job.id == job_id)):
-            raise Cancelled
+            raise JobCancelled
 
 
 def require_owned(session: Session, job_id: str, owner: str) -> tuple[Job, Model]:
-    """The job and its model, locked, to write what came of it; Lost or Cancelled if that must not be."""
+    """The job and its model, locked, to write the results; raises JobLost or JobCancelled if that must not be."""
     found = find_owned(session, job_id, owner)
     if found is None:
-        raise Lost
+        raise JobLost
     if found[0].cancelling:
-        raise Cancelled
+        raise JobCancelled
     return found
 
 
 def find_owned(session: Session, job_id: str, owner: str) -> tuple[Job, Model] | None:
-    """The job and its model, locked, if the owner still has it."""
+    """The job and its model, locked; None if the owner has lost the lease."""
     found = lock(session, job_id)
     if found is None or found[0].lease_owner != owner or found[0].state is not JobState.RUNNING:
         return None
@@ -95,7 +97,7 @@ def find_owned(session: Session, job_id: str, owner: str) -> tuple[Job, Model] |
 
 
 def lock(session: Session, job_id: str) -> tuple[Job, Model] | None:
-    """A job and its model. The model's row is locked first, as everywhere."""
+    """Lock a job and its model; the model first, as everywhere. None if there is no such job."""
     model_id = session.scalar(select(Job.model_id).where(Job.id == job_id))
     model = session.get(Model, model_id, with_for_update=True, populate_existing=True) if model_id else None
     job = session.get(Job, job_id, with_for_update=True, populate_existing=True) if model else None
@@ -103,8 +105,8 @@ def lock(session: Session, job_id: str) -> tuple[Job, Model] | None:
 
 
 def end(job: Job, state: JobState, message: str) -> None:
-    """Write how a job ended."""
-    job.state, job.message, job.finished_at = state, message[:LONGEST], now()
+    """Set the final state of a job."""
+    job.state, job.message, job.finished_at = state, message[:MAX_MESSAGE_LENGTH], now()
     job.seconds = (job.finished_at - job.started_at).total_seconds() if job.started_at else None
     job.lease_owner = job.lease_until = None
     if state is JobState.SUCCEEDED:
@@ -112,27 +114,27 @@ def end(job: Job, state: JobState, message: str) -> None:
 
 
 def release(session: Session, job: Job, message: str, pause: float = 0.0) -> None:
-    """Leave a job to whoever comes after a pause."""
+    """Give up the lease: any worker may take the job over after the pause, in seconds."""
     job.lease_owner, job.lease_until = None, now() + timedelta(seconds=pause)
-    job.message = message[:LONGEST]
+    job.message = message[:MAX_MESSAGE_LENGTH]
     if pause == 0:
         enqueue_message(session, job)
 
 
-def give_up_attempt(session: Session, job: Job, error: JobError, most: int, pause: float) -> None:
-    """An attempt failed: another one after a pause, or the end of the job."""
+def fail_attempt(session: Session, job: Job, error: JobError, max_attempts: int, pause: float) -> None:
+    """Record a failed attempt: the job is retried after the pause, or fails after the last attempt."""
     if job.attempts <= 0:
         release(session, job, f"interrupted: {error['detail']}", pause)
         return
     job.error = error
-    if job.attempts >= most:
+    if job.attempts >= max_attempts:
         end(job, JobState.FAILED, f"failed after {job.attempts} attempt{'s' * (job.attempts != 1)}: {error['detail']}")
     else:
-        release(session, job, f"attempt {job.attempts} of {most} failed: {error['detail']}", pause)
+        release(session, job, f"attempt {job.attempts} of {max_attempts} failed: {error['detail']}", pause)
 
 
 def cancel(job: Job) -> None:
-    """End a job that nobody works on at once; ask a running one to stop. Conflict if it has ended."""
+    """Cancel a job: at once if no worker runs it, else by asking that worker. Raises Conflict if it has ended."""
     if job.state in ENDED:
         raise Conflict("job_ended", f"The job has ended already: {job.state}.")
     if job.kind is JobKind.ERASE:

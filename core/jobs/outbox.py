@@ -1,4 +1,4 @@
-"""Sending the messages about jobs. How they are sent is the caller's: this part knows no broker."""
+"""The outbox: sends the messages about jobs that were committed. The caller provides the function that sends."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from core.database import Database, now
 from core.jobs.queries import unsent_messages
 from core.tables.jobs import Job, Outbox
 
-MANY = 1000
+BATCH_SIZE = 1000
+"""Messages that are read from the outbox at a time."""
 Send = Callable[[str, str], None]
 """Sends a job's id to a queue, or raises."""
 
 
 def flush(database: Database, send: Send) -> int:
-    """Send what is not sent yet; how many. Whoever dies in the middle leaves some to be sent twice, and none unsent."""
+    """Send all pending messages; returns how many. After a crash some are sent twice, and none is lost."""
     sent = 0
     while True:
         with database.read() as session:
-            rows = unsent_messages(session, MANY)
+            rows = unsent_messages(session, BATCH_SIZE)
         for _, job_id, queue in rows:
             send(job_id, queue)
         if rows:
@@ -29,7 +30,7 @@ def flush(database: Database, send: Send) -> int:
                 session.execute(delete(Outbox).where(Outbox.id.in_([row[0] for row in rows])))
                 mark_sent(session, [row[1] for row in rows])
         sent += len(rows)
-        if len(rows) < MANY:
+        if len(rows) < BATCH_SIZE:
             return sent
 
 

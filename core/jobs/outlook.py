@@ -1,4 +1,4 @@
-"""What a model's policy does next if nobody asks for anything: for people who look at it."""
+"""The outlook of a model: which jobs its policy will make due next, for the pages."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from core.versions.queries import last_trained, tip_of
 
 @dataclass(frozen=True)
 class Outlook:
-    """The next adaptation comes at a time or after some more changes, whichever is first; None: not by that."""
+    """The next adaptation is due at a time or after some more changes, whichever comes first; None: no such rule."""
 
     adapt_at: datetime | None = None
     adapt_after: int | None = None
     retrain_at: datetime | None = None
-    """None also while nothing has changed since the last one."""
+    """Also None while nothing has changed since the last retrain."""
 
 
-def look_ahead(session: Session, model: Model, moment: datetime) -> Outlook:
-    """What is due next; before the first training, that alone. Nothing is while the model is held."""
+def find_outlook(session: Session, model: Model, moment: datetime) -> Outlook:
+    """What is due next: before the first training, only that; nothing while the model is held."""
     tip, policy = tip_of(session, model), policy_of(model)
     if model.held_at is not None or (tip is not None and model.train_count == 0):
         return Outlook()

@@ -1,4 +1,4 @@
-"""What is asked of the database about jobs, the messages about them, and workers."""
+"""Queries about jobs, the messages about them, and workers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from core.paging import invalid_cursor, page_after
 from core.tables.jobs import Job, JobKind, JobState, Outbox, Worker, in_state
 from core.tables.models import Model
 
-AT_WORK = (JobState.QUEUED, JobState.RUNNING)
+UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 
 
 def find_job(session: Session, id: str, visible: Collection[str] | None) -> tuple[Job, Model]:
-    """A job, by its id or how that begins, and its model; NotFound unless the model is among the visible ones (None:
-    all), Conflict if several ids begin so."""
+    """A job, by its id or the beginning of it, and its model.
+
+    Raises NotFound unless the model is among the visible ones (None: all), and Conflict if several ids begin like that.
+    """
     query = select(Job, Model).join(Model, Job.model_id == Model.id)
     found = find_by_id(session, query if visible is None else query.where(Model.name.in_(visible)), Job.id, id)
     if found is None:
@@ -38,9 +40,9 @@ def page_jobs(
     state: JobState | None,
     kind: JobKind | None,
     after: str | None,
-    most: int,
+    limit: int,
 ) -> list[tuple[Job, str]]:
-    """Jobs with the names of their models, the newest first, after one of them; Invalid if there is no such one."""
+    """Jobs with the names of their models, the newest first, after the job `after`; raises Invalid if there is none."""
     query = select(Job, Model.name).join(Model, Job.model_id == Model.id)
     if visible is not None:
         query = query.where(Model.name.in_(visible))
@@ -52,17 +54,17 @@ def page_jobs(
         query = query.where(Job.kind == kind)
     try:
         last = None if after is None else find_job(session, after, visible)[0]
-    except (NotFound, Conflict):  # or a job that the caller cannot see: nothing tells which
+    except (NotFound, Conflict):  # also for a job that the caller cannot see: the error must not reveal which
         raise invalid_cursor() from None
     if last is not None and last.id != after:
         raise invalid_cursor()
     key = (last.created_at, last.id) if last is not None else None
-    found = session.execute(page_after(query, (Job.created_at, Job.id), key, most))
+    found = session.execute(page_after(query, (Job.created_at, Job.id), key, limit))
     return [(job, name) for job, name in found]
 
 
-def job_in(session: Session, model_id: int, kind: JobKind, state: JobState) -> Job | None:
-    """The one job of a model and kind that waits, or that runs."""
+def find_in_state(session: Session, model_id: int, kind: JobKind, state: JobState) -> Job | None:
+    """The job of a model and kind that is queued, or running; there is at most one of each."""
     return session.scalar(select(Job).where(Job.model_id == model_id, Job.kind == kind, in_state(state)))
 
 
@@ -72,53 +74,53 @@ def last_job(session: Session, model_id: int, kind: JobKind) -> Job | None:
     return session.scalar(jobs.order_by(Job.created_at.desc()).limit(1))
 
 
-def is_at_work(session: Session, model_id: int, *kinds: JobKind) -> bool:
-    """Whether a job of these kinds waits or runs."""
-    jobs = select(Job.id).where(Job.model_id == model_id, Job.kind.in_(kinds), Job.state.in_(AT_WORK))
+def has_unfinished(session: Session, model_id: int, *kinds: JobKind) -> bool:
+    """Whether a job of these kinds is queued or running."""
+    jobs = select(Job.id).where(Job.model_id == model_id, Job.kind.in_(kinds), Job.state.in_(UNFINISHED))
     return session.scalar(jobs.limit(1)) is not None
 
 
-def jobs_at_work(session: Session, model_id: int) -> Sequence[Job]:
-    """The jobs of a model that run or wait, in the order in which they were enqueued."""
-    jobs = select(Job).where(Job.model_id == model_id, Job.state.in_(AT_WORK))
+def unfinished_jobs(session: Session, model_id: int) -> Sequence[Job]:
+    """The queued and running jobs of a model, in the order in which they were enqueued."""
+    jobs = select(Job).where(Job.model_id == model_id, Job.state.in_(UNFINISHED))
     return session.scalars(jobs.order_by(Job.created_at)).all()
 
 
 @cache  # making it takes longer than running the query
 def is_blocked() -> ColumnElement[bool]:
-    """Jobs that cannot begin now: another one of the same model and kind runs."""
+    """Condition on jobs that cannot start now, since another one of the same model and kind is running."""
     other = aliased(Job)
     return exists().where(other.model_id == Job.model_id, other.kind == Job.kind, other.state == JobState.RUNNING)
 
 
-def abandoned_of_kind(session: Session, job: Job) -> Sequence[str]:
+def abandoned_jobs(session: Session, job: Job) -> Sequence[str]:
     """Ids of other jobs of the same model and kind whose workers are lost."""
     same = (Job.model_id == job.model_id, Job.kind == job.kind, Job.id != job.id)
     return session.scalars(select(Job.id).where(*same, Job.state == JobState.RUNNING, Job.lease_until < now())).all()
 
 
 def retrain_ids(session: Session, model_id: int) -> frozenset[str]:
-    """Ids of the jobs that were asked for a full retrain of a model."""
+    """Ids of a model's retrain jobs."""
     return frozenset(session.scalars(select(Job.id).where(Job.model_id == model_id, Job.kind == JobKind.RETRAIN)))
 
 
-def unsent_messages(session: Session, most: int) -> list[tuple[int, str, str]]:
+def unsent_messages(session: Session, limit: int) -> list[tuple[int, str, str]]:
     """Messages that are not sent yet, the oldest first: their ids, and the ids and queues of their jobs."""
     query = select(Outbox.id, Job.id, Job.queue).join(Job, Job.id == Outbox.job_id)
-    return [(id, job_id, queue) for id, job_id, queue in session.execute(query.order_by(Outbox.id).limit(most))]
+    return [(id, job_id, queue) for id, job_id, queue in session.execute(query.order_by(Outbox.id).limit(limit))]
 
 
 @dataclass(frozen=True)
 class JobCount:
-    """Jobs of one kind that are in one state, and took about as long."""
+    """How many jobs of one kind and state took about as long."""
 
     kind: JobKind
     state: JobState
     bucket: int
-    """The first of the limits that they did not exceed, or how many limits there are; -1: they have no duration."""
+    """Index of the first limit that they did not exceed, or the number of limits; -1: they have no duration."""
     count: int
     seconds: float
-    """That they took, altogether."""
+    """Their total duration."""
     oldest: datetime
     """When the first of them was enqueued."""
 
@@ -133,13 +135,13 @@ def count_jobs(session: Session, limits: Sequence[float]) -> list[JobCount]:
 
 
 def count_messages_and_workers(session: Session, since: datetime) -> tuple[int, int]:
-    """How many messages are not sent yet, and how many workers were heard of since then."""
+    """How many messages are not sent yet, and how many workers had a heartbeat since then."""
     unsent = select(func.count()).select_from(Outbox).scalar_subquery()
-    heard = select(func.count()).where(Worker.seen_at > since).scalar_subquery()
-    found = session.execute(select(unsent, heard)).one()
+    alive = select(func.count()).where(Worker.seen_at > since).scalar_subquery()
+    found = session.execute(select(unsent, alive)).one()
     return found[0], found[1]
 
 
-def last_sign_of_life(session: Session) -> datetime | None:
-    """When any worker was last heard of."""
+def last_heartbeat(session: Session) -> datetime | None:
+    """When any worker had its last heartbeat."""
     return session.scalar(select(func.max(Worker.seen_at)))

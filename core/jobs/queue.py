@@ -1,4 +1,4 @@
-"""Making jobs due, and cancelling them. The caller holds the model's lock, so two cannot both find that none waits."""
+"""Enqueueing jobs. The caller has locked the model's row, so two callers cannot both enqueue the same job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from core.jobs.queries import is_at_work, job_in
+from core.jobs.queries import find_in_state, has_unfinished
 from core.ledger.specs import spec_at
 from core.models.spec import GLM_KINDS
 from core.tables.jobs import Job, JobKind, JobState, Outbox
@@ -25,8 +25,8 @@ def enqueue(
     request_id: str | None = None,
     due_at: datetime | None = None,
 ) -> Job:
-    """The queued job of this kind, up to the head: the one that waits already, or a new one."""
-    job = job_in(session, model.id, kind, JobState.QUEUED)
+    """Enqueue a job up to the head; returns the one that is queued already, if any."""
+    job = find_in_state(session, model.id, kind, JobState.QUEUED)
     if job is not None:
         job.to_position = model.head
         return job
@@ -51,27 +51,28 @@ def enqueue(
 
 
 def enqueue_message(session: Session, job: Job) -> None:
-    """Have the workers told of a job once the transaction is committed."""
+    """Have a message about a job sent to the workers once the transaction is committed."""
     session.add(Outbox(job_id=job.id))
     session.info["message_enqueued"] = True
 
 
 def enqueue_next(session: Session, job: Job) -> None:
-    """Have the workers told of the job that waited for this one to end, if there is any."""
-    following = job_in(session, job.model_id, job.kind, JobState.QUEUED)
+    """Have a message sent about the job that waited for this one to end, if there is one."""
+    following = find_in_state(session, job.model_id, job.kind, JobState.QUEUED)
     if following is not None:
         enqueue_message(session, following)
 
 
 def enqueue_adaptation(session: Session, model: Model, request_id: str | None, even_held: bool = False) -> str | None:
-    """The id of the job that adapts the model to its head; None while nothing was ever trained on its examples, and
-    while the model is held: `holds.resume` makes due what waits. An erasure is carried out `even_held`.
+    """Enqueue an adaptation to the head; returns the id of its job.
 
-    A training that runs now may have read them already: what comes after must be due, too.
+    None if the model was never trained, or is held: `holds.resume` enqueues what waits then. `even_held` is for
+    erasures. If the first training is queued or running, an adaptation is enqueued, too: it may have read the examples
+    before they changed.
     """
     if model.held_at is not None and not even_held:
         return None
     trained = newest_number(session, model.id) > 0
-    if not trained and not is_at_work(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
+    if not trained and not has_unfinished(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
         return None
     return enqueue(session, model, JobKind.ADAPT, request_id).id

@@ -1,7 +1,7 @@
-"""The tick: what is due now, by the policies, and which jobs the workers must be told of again.
+"""The tick: enqueues jobs that are due by the policies, and resends messages about jobs that no worker took.
 
-All is decided from the database under the model's lock: ticks that are missed, late, repeated or run twice at the same
-time bring about the same.
+Everything is decided from the database under the model's lock: ticks that are missed, late, repeated or run twice at
+the same time have the same effect.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from core.database import Database, now, utc_text
 from core.errors import AmendError
 from core.jobs import outbox, queue
 from core.jobs.outbox import Send
-from core.jobs.queries import is_at_work, is_blocked, job_in, last_job
+from core.jobs.queries import find_in_state, has_unfinished, is_blocked, last_job
 from core.ledger.queries import batched, stored_at
 from core.models.policy import Policy, duration, policy_of
 from core.tables.erasures import Erasure, ErasureState, Part
@@ -31,16 +31,16 @@ from core.tables.versions import Version, VersionKind
 from core.versions.queries import last_trained, tip_of
 
 HELD = ErasureState.HELD
-QUIET = timedelta(seconds=5)
-"""Without a change, after which a first training begins."""
-LONGEST = timedelta(minutes=10)
-"""That a first training waits for such a quiet: where examples never cease to come, there is none."""
+QUIET_PERIOD = timedelta(seconds=5)
+"""A first training begins once no change has come in for this long."""
+MAX_QUIET_WAIT = timedelta(minutes=10)
+"""A first training waits at most this long for a quiet period: examples may never stop coming."""
 
 log = structlog.get_logger("core")
 
 
 class Decision(NamedTuple):
-    """Whether a job is due, and why: for whoever reads the log."""
+    """Whether a job is due, and why, for the log."""
 
     kind: JobKind
     due: bool
@@ -50,35 +50,35 @@ class Decision(NamedTuple):
 
 
 Decide = Callable[[Session, Model, datetime], list[Decision]]
-"""Tells which jobs are due for a model."""
+"""Decides which jobs are due for a model."""
 logged: dict[tuple[int, JobKind], str] = {}
-"""Of each model and kind, why no job was due when that was last logged: the same is not said at every tick."""
+"""By model and kind: the last logged reason why no job was due, so that it is not logged again at every tick."""
 
 
 def enqueue_due(database: Database) -> list[str]:
-    """Enqueue what the policies ask for now; the ids of the new jobs."""
+    """Enqueue the jobs that policies ask for now; returns their ids."""
     return enqueue_where(database, is_outdated(), decide, now())
 
 
 def enqueue_where(database: Database, candidates: ColumnElement[bool], decide: Decide, moment: datetime) -> list[str]:
-    """Enqueue what is due for models: with thousands of quiet ones, the candidates alone are looked at closely."""
+    """Enqueue what is due for the models among `candidates`, a condition that leaves out thousands of quiet models."""
     with database.read() as session:
         found = {model: decide(session, model, moment) for model in session.scalars(select(Model).where(candidates))}
     log_reasons(found)
-    made = []
+    enqueued = []
     for model in [model for model, decisions in found.items() if any(decision.due for decision in decisions)]:
         try:
             for job_id, decision in enqueue_for(database, model.id, decide, moment):
-                made.append(job_id)
+                enqueued.append(job_id)
                 logged.pop((model.id, decision.kind), None)
                 log.info("a job was enqueued", model=model.name, kind=decision.kind, job=job_id, why=decision.why)
-        except AmendError as error:  # others must not wait for this one
-            log.warning("what is due for a model could not be noted", model=model.name, exc_info=error)
-    return made
+        except AmendError as error:  # other models must not wait for this one
+            log.warning("a job that is due could not be enqueued", model=model.name, exc_info=error)
+    return enqueued
 
 
 def enqueue_for(database: Database, model_id: int, decide: Decide, moment: datetime) -> list[tuple[str, Decision]]:
-    """Enqueue what is due for a model, decided under its lock; the ids of the new jobs, and why."""
+    """Enqueue what is due for a model, decided under its lock; returns the ids of the jobs, and why."""
     with database.write() as session:
         model = session.get(Model, model_id, with_for_update=True)
         if model is None:
@@ -88,7 +88,7 @@ def enqueue_for(database: Database, model_id: int, decide: Decide, moment: datet
 
 
 def log_reasons(found: dict[Model, list[Decision]]) -> None:
-    """Say why no job was enqueued, where that was not said before."""
+    """Log why no job was enqueued, unless that was logged before."""
     for model, decisions in found.items():
         for decision in decisions:
             if not decision.due and logged.get((model.id, decision.kind)) != decision.why:
@@ -98,7 +98,7 @@ def log_reasons(found: dict[Model, list[Decision]]) -> None:
 
 @cache  # making it takes longer than running the query
 def is_outdated() -> ColumnElement[bool]:
-    """Models for which an adaptation or a retrain may be due."""
+    """Condition on models for which an adaptation or a retrain may be due."""
     tip = aliased(Version)
     current = exists().where(tip.model_id == Model.id, tip.number == Model.tip, tip.position == Model.head)
     trained = exists().where(
@@ -112,12 +112,12 @@ def is_outdated() -> ColumnElement[bool]:
 
 
 def due_jobs(session: Session, model: Model, moment: datetime) -> list[tuple[JobKind, datetime | None]]:
-    """Which jobs the policy asks for, and for which time on its schedule."""
+    """The jobs that the policy asks for, with their times on its schedule."""
     return [(decision.kind, decision.due_at) for decision in decide(session, model, moment) if decision.due]
 
 
 def decide(session: Session, model: Model, moment: datetime) -> list[Decision]:
-    """Of each kind of job that the policy may ask for: whether it does."""
+    """For each kind of job that the policy may ask for, whether it is due."""
     policy, tip = policy_of(model), tip_of(session, model)
     if model.held_at is not None:
         return [Decision(JobKind.ADAPT, False, "the model is held")]
@@ -133,28 +133,28 @@ def decide(session: Session, model: Model, moment: datetime) -> list[Decision]:
 
 
 def first_training_due(session: Session, model: Model, policy: Policy, moment: datetime) -> tuple[bool, str]:
-    """Whether there is enough to begin with, and not more just coming: of rows that come in batches all are wanted."""
-    if is_at_work(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
+    """Whether there are enough examples for a first training, and no more are just arriving."""
+    if has_unfinished(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
         return False, "a job waits or runs already"
     enough, waiting = policy.adapt.after_changes, find_backlog(session, model, 0)
     if enough is None:
         return False, "the policy asks for no first training"
-    # of a model that was withdrawn most changes are of examples that have gone
+    # most changes of a withdrawn model are about examples that are gone
     if min(waiting.count, model.train_count + model.holdout_count) < enough:
         return False, "there are too few examples for a first training"
     last = stored_at(session, model.id, model.head)
-    longest = min(LONGEST, duration(policy.adapt.every)) if policy.adapt.every is not None else LONGEST
+    longest = min(MAX_QUIET_WAIT, duration(policy.adapt.every)) if policy.adapt.every is not None else MAX_QUIET_WAIT
     waited = waiting.since is not None and moment - waiting.since >= longest
-    if last is not None and moment - last < QUIET and not waited:
+    if last is not None and moment - last < QUIET_PERIOD and not waited:
         return False, "examples are still coming"
     return True, f"{waiting.count} changes wait, {enough} are enough for a first training"
 
 
 def adaptation_due(session: Session, model: Model, tip: Version, policy: Policy, moment: datetime) -> tuple[bool, str]:
-    """Whether enough changes wait, or one for long enough; counted from what a job is about to do or has failed to."""
+    """Whether enough changes wait, or one for long enough; not counting those of a running or failed job."""
     if model.head == tip.position:
         return False, "nothing has changed"
-    if job_in(session, model.id, JobKind.ADAPT, JobState.QUEUED) is not None:
+    if find_in_state(session, model.id, JobKind.ADAPT, JobState.QUEUED) is not None:
         return False, "a job waits already"
     waiting = find_backlog(session, model, tip.position)
     enough, every = policy.adapt.after_changes, policy.adapt.every
@@ -175,14 +175,16 @@ class Backlog:
 
     count: int
     since: datetime | None
-    """When the first of them came, or what was to be done about it failed; None if there is none."""
+    """When the first of them came, or the last job failed; None if there is none."""
 
 
 def find_backlog(session: Session, model: Model, since: int) -> Backlog:
-    """What came after the tip's position and waits for the next adaptation, by what a running job is about to do and
-    what the last one failed to."""
+    """The changes after the position `since` that wait for the next adaptation.
+
+    Those that a running job covers, or that the last job failed at, are not among them.
+    """
     waiting_from = None
-    running = job_in(session, model.id, JobKind.ADAPT, JobState.RUNNING)
+    running = find_in_state(session, model.id, JobKind.ADAPT, JobState.RUNNING)
     if running is not None:
         since = max(since, running.to_position)
     last = last_job(session, model.id, JobKind.ADAPT)
@@ -200,9 +202,9 @@ def find_backlog(session: Session, model: Model, since: int) -> Backlog:
 
 
 def held_removals(session: Session, model_id: int, since: int) -> set[int]:
-    """Positions after `since` at which a request that is still held took examples out of force.
+    """Positions after `since` at which a held erasure took examples out of force.
 
-    They make nothing due: the model changes when the request is approved.
+    They make no job due: the model changes when the erasure is approved.
     """
     parts = select(Part.restricted).join(Erasure, Erasure.id == Part.erasure_id)
     parts = parts.where(Part.model_id == model_id, Part.state == HELD, Erasure.state == HELD)
@@ -215,9 +217,9 @@ def held_removals(session: Session, model_id: int, since: int) -> set[int]:
 
 
 def retrain_due(session: Session, model: Model, every: timedelta, moment: datetime) -> tuple[datetime | None, str]:
-    """The latest due time that no retrain was made for; None if there is none, or nothing changed since the last one.
+    """The latest due time without a retrain, or None; and why.
 
-    Due times are counted from the model's creation: however many were missed, the latest alone is met.
+    Due times are counted from the model's creation. If several were missed, only the latest counts.
     """
     due_at: datetime = model.created_at + (moment - model.created_at) // every * every
     retrains = select(Job.id).where(Job.model_id == model.id, Job.kind == JobKind.RETRAIN)
@@ -237,9 +239,9 @@ def retrain_due(session: Session, model: Model, every: timedelta, moment: dateti
 
 
 def reconcile(database: Database, send: Send, patience: float) -> int:
-    """Send what waits to be sent, and again what nobody has taken or whose owner is lost; how many.
+    """Send pending messages, and resend those about jobs that no worker took or whose worker was lost.
 
-    A message may be lost with the broker: after `patience` seconds it is sent again.
+    Returns how many were sent. The broker may lose messages: they are sent again after `patience` seconds.
     """
     sent = outbox.flush(database, send)
     long_ago = now() - timedelta(seconds=patience)
@@ -266,5 +268,5 @@ def reconcile(database: Database, send: Send, patience: float) -> int:
 
 
 def may_resend(sent_at: datetime | None, created_at: datetime) -> bool:
-    """Whether a job that waits should be sent again: after half the time that it has waited, so that few are sent."""
+    """Whether the message about a queued job should be resent: at intervals that grow with the time it has waited."""
     return sent_at is None or now() - sent_at >= (now() - created_at) / 2

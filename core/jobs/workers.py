@@ -1,4 +1,4 @@
-"""Which workers live: each writes a sign of life every few seconds, readiness reads the last one."""
+"""Heartbeats of workers: each writes one every few seconds, and readiness checks read the last."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from core.database import now
 from core.tables.jobs import Worker
 
 
-def give_sign(session: Session, name: str) -> None:
-    """Write that a worker lives."""
+def record_heartbeat(session: Session, name: str) -> None:
+    """Write a worker's heartbeat."""
     session.merge(Worker(name=name, seen_at=now()))
 
 
-def forget(session: Session, before: datetime) -> None:
-    """Strike off the list who has been silent since then."""
+def delete_silent(session: Session, before: datetime) -> None:
+    """Delete workers whose last heartbeat is older than that."""
     session.execute(delete(Worker).where(Worker.seen_at < before))

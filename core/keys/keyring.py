@@ -16,9 +16,9 @@ from core.database import now, utc_text
 from core.errors import Invalid, NotFound, Unauthorized
 from core.tables.keys import Key, Scope
 
-FORM = re.compile(r"amend_([a-z0-9]{8,20})_([A-Za-z0-9_-]{20,100})")
-LONGEST = timedelta(days=36525)
-RARELY = timedelta(minutes=1)
+KEY_PATTERN = re.compile(r"amend_([a-z0-9]{8,20})_([A-Za-z0-9_-]{20,100})")
+MAX_LIFETIME = timedelta(days=36525)
+LAST_USED_PRECISION = timedelta(minutes=1)
 """`last_used_at` is at most this much behind: a write for every request would cost more than the request."""
 
 
@@ -29,19 +29,19 @@ def issue(
     models: list[str] | None,
     expires_at: datetime | None = None,
 ) -> tuple[Key, str]:
-    """A new key, and the text that its owner is shown once."""
-    if expires_at is not None and not timedelta() < expires_at - now() < LONGEST:
+    """Issue a key; returns it with its text, which is shown to its owner once."""
+    if expires_at is not None and not timedelta() < expires_at - now() < MAX_LIFETIME:
         place = ("expires_at",)
         raise Invalid.at(place, "key_invalid", "must be to come, and within a hundred years")
     text = f"amend_{secrets.token_hex(6)}_{secrets.token_urlsafe(32)}"
-    key, _ = enter(session, text, name, scopes, models)
+    key, _ = add(session, text, name, scopes, models)
     key.expires_at = expires_at
     return key, text
 
 
-def enter(session: Session, text: str, name: str, scopes: Sequence[Scope], models: list[str] | None) -> tuple[Key, str]:
-    """Enter a key whose text is chosen already, as an operator may do for the first one."""
-    found = FORM.fullmatch(text)
+def add(session: Session, text: str, name: str, scopes: Sequence[Scope], models: list[str] | None) -> tuple[Key, str]:
+    """Add a key whose text is given, as an operator may do for the first one; returns it with its text."""
+    found = KEY_PATTERN.fullmatch(text)
     if not found:
         raise Invalid("key_invalid", "A key has the form amend_<8-20 of a-z 0-9>_<20-100 of A-Z a-z 0-9 _ ->.")
     key = Key(id=found[1], name=name, digest=digest(found[2]), scopes=[s.value for s in scopes], models=models)
@@ -56,8 +56,8 @@ def digest(secret: str) -> bytes:
 
 
 def check(session: Session, text: str) -> Key | None:
-    """The key behind a text, unless unknown, wrong or revoked; Unauthorized, which tells its holder, if it expired."""
-    found = FORM.fullmatch(text)
+    """The key with this text; None if it is unknown, wrong or revoked. Raises Unauthorized if it expired."""
+    found = KEY_PATTERN.fullmatch(text)
     key = session.get(Key, found[1]) if found else None
     # an unknown id costs the same comparison as a wrong secret
     matches = hmac.compare_digest(key.digest if key else bytes(32), digest(found[2] if found else ""))
@@ -68,8 +68,8 @@ def check(session: Session, text: str) -> Key | None:
     return key
 
 
-def in_use(key: Key) -> bool:
-    """Whether its holder may still do anything by it."""
+def is_valid(key: Key) -> bool:
+    """Whether a key is neither revoked nor expired."""
     return key.revoked_at is None and not has_expired(key)
 
 
@@ -78,11 +78,11 @@ def has_expired(key: Key) -> bool:
 
 
 def is_stale(key: Key) -> bool:
-    """Whether the time of its last use should be written again."""
-    return key.last_used_at is None or now() - key.last_used_at > RARELY
+    """Whether the time of a key's last use should be updated."""
+    return key.last_used_at is None or now() - key.last_used_at > LAST_USED_PRECISION
 
 
-def note_use(session: Session, key_id: str) -> None:
+def record_use(session: Session, key_id: str) -> None:
     session.execute(update(Key).where(Key.id == key_id).values(last_used_at=now()))
 
 

@@ -1,4 +1,4 @@
-"""What is asked of the database about keys."""
+"""Queries about keys."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from core.tables.keys import Key, Scope
 ACTIVE = Key.revoked_at.is_(None)
 
 
-def page_keys(session: Session, after: str, most: int) -> Sequence[Key]:
+def page_keys(session: Session, after: str, limit: int) -> Sequence[Key]:
     """The keys that are not revoked, in the order of their ids."""
     if not (after.isascii() and after.isprintable()):
         raise invalid_cursor()
-    return session.scalars(select(Key).where(ACTIVE, Key.id > after).order_by(Key.id).limit(most)).all()
+    return session.scalars(select(Key).where(ACTIVE, Key.id > after).order_by(Key.id).limit(limit)).all()
 
 
 def names_of(session: Session, ids: Collection[str]) -> dict[str, str]:
-    """How keys are called, revoked ones included, by their ids."""
+    """Names of keys by their ids, revoked ones included."""
     keys = session.scalars(select(Key).where(Key.id.in_(ids)))
     return {key.id: key.name for key in keys}
 

@@ -18,24 +18,24 @@ from torch import Tensor
 
 from core.kprior.adaptation.dense import hessian_of
 from core.kprior.curvature import Blocks, Full
-from core.kprior.model.posterior import LEVEL, WIDTH, Posterior
+from core.kprior.model.posterior import LEVEL, Z_SCORE, Posterior
 from core.kprior.passes.last_layer import last_size
 from core.kprior.state import State
 
-LIKELIHOODS = ("bernoulli", "categorical", "gaussian", "poisson")
-"""Families whose loss is one's negative logarithm."""
+LIKELIHOOD_FAMILIES = ("bernoulli", "categorical", "gaussian", "poisson")
+"""Families whose loss is the negative logarithm of a likelihood."""
 
-WIDEST = 4_100
-"""Weights of a wide model whose posterior is found: in some seconds, the first time."""
+MAX_WIDE_SIZE = 4_100
+"""Weights of a wide model whose posterior is computed: it takes some seconds, the first time."""
 
-LEAST = 1 - 1e-6
-"""Degrees of freedom from which a noise is found: of less, even the interval of Student's t says nothing."""
-ROUNDED = 0.1
-"""The share of a variance that rounding may have made up."""
+MIN_DEGREES_OF_FREEDOM = 1 - 1e-6
+"""With fewer, no noise is estimated: even the interval of Student's t says nothing."""
+MAX_ROUNDING_FRACTION = 0.1
+"""Of a variance: more of it may not be due to rounding."""
 
-MOST_BIAS = 0.7
+MAX_BIAS = 0.7
 """Of an estimated variance: above, rows were drawn that say too little."""
-FAR = 0.5
+MAX_OUTPUT_CHANGE = 0.5
 """How far outputs may have moved since a pass: where it was 0.2 a deviation was off by a tenth, as a rule, at 0.6 by a
 fifth, at 2 by half."""
 
@@ -73,7 +73,7 @@ def laplace(state: State) -> Posterior:
     True
     """
     check_posterior(state)
-    if state.last_layer is None and output_change(state) > FAR:
+    if state.last_layer is None and output_change(state) > MAX_OUTPUT_CHANGE:
         raise NoPosterior("its weights moved far since all examples were read: their curvature is not known there")
     family, delta = state.predictor.family, state.regularizer.delta
     step = state.w - state.anchor.w
@@ -96,7 +96,7 @@ def laplace(state: State) -> Posterior:
         raise NoPosterior("its examples do not determine all of its weights, and no penalty does")
     root = torch.linalg.solve_triangular(factor, torch.eye(len(H)).to(H), upper=False)
     decided = len(H) - float(root.square().sum(0) @ delta)  # weights that rows decide, and not the penalty
-    variance, noise, freedom, width = 1.0, 0.0, math.inf, WIDTH
+    variance, noise, freedom, width = 1.0, 0.0, math.inf, Z_SCORE
     if isinstance(state.curvature, Blocks):
         variance = sampling_bias(state.curvature, decided, state.count)
     if family.name == "gaussian":
@@ -136,7 +136,7 @@ class LatePosterior:
 def check_posterior(state: State) -> None:
     """NoPosterior, if a model has none; without any computing."""
     family = state.predictor.family
-    if family.name not in LIKELIHOODS:
+    if family.name not in LIKELIHOOD_FAMILIES:
         raise NoPosterior("its loss is no likelihood, so nothing says how probable its weights are")
     if not state.predictor.linear:
         if state.last_layer is None:
@@ -144,7 +144,7 @@ def check_posterior(state: State) -> None:
         return
     if isinstance(state.curvature, Full):
         return
-    if not isinstance(state.curvature, Blocks) or family.outputs > 1 or state.predictor.size > WIDEST:
+    if not isinstance(state.curvature, Blocks) or family.outputs > 1 or state.predictor.size > MAX_WIDE_SIZE:
         raise NoPosterior("a model of so many weights does not carry the curvature that would say")
 
 
@@ -176,7 +176,7 @@ def sampling_bias(blocks: Blocks, decided: float, count: int) -> float:
     weight.index_add_(0, place, blocks.weight[0].cpu().double()[there])
     m = float(weight.sum() ** 2 / weight.square().sum()) if len(drawn) else 1.0
     bias = max(0.0, 1 - len(drawn) / max(1, count)) * decided / m
-    if not bias <= MOST_BIAS:
+    if not bias <= MAX_BIAS:
         raise NoPosterior("the curvature of so many weights is estimated from rows of which few count for most")
     return 1 - bias
 
@@ -200,11 +200,11 @@ def residual_variance(value: float, lost: float, freedom: float) -> float:
 
     `value` is sum_i v_i r_i^2 / 2, `lost` what rounding can have done to it. Rows are sum_i v_i, the last number of G.
     """
-    if freedom < LEAST:
+    if freedom < MIN_DEGREES_OF_FREEDOM:
         raise NoPosterior("its examples are hardly more than the weights that they decide: none tells its noise")
     if math.isnan(value):
         raise NoPosterior("what noise its numbers have is not known: no examples were read since it changed")
-    if value < 0 or lost > ROUNDED * value:
+    if value < 0 or lost > MAX_ROUNDING_FRACTION * value:
         raise NoPosterior(
             "what noise its numbers have was lost in rounding, as far larger ones came or went: retrain it"
         )

@@ -265,12 +265,6 @@ def hash_contents(header: dict[str, Any], tensors: dict[str, Tensor]) -> str:
     return sha.hexdigest()
 
 
-def read_header(data: bytes) -> dict[str, Any]:
-    """The JSON header of a state, without its tensors."""
-    header: dict[str, Any] = read_envelope(data)["header"]
-    return header
-
-
 def read_envelope(data: bytes) -> dict[str, Any]:
     """The header and the digest, as they stand in the file."""
     try:

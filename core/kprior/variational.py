@@ -31,13 +31,13 @@ from core.kprior.objective.build import build_objective
 from core.kprior.objective.methods import OURS, Method
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.tasks import Task
-from core.kprior.posterior import LIKELIHOODS, NoPosterior
+from core.kprior.posterior import LIKELIHOOD_FAMILIES, NoPosterior
 from core.kprior.solvers import SolverError, Training, solve
 from core.kprior.state import State
 
-ROUNDS, ENOUGH = 200, 1e-10
-"""Steps at the most; the fall of the objective, relative to it, that is none any more."""
-NODES, SHARES = (torch.from_numpy(v) for v in np.polynomial.hermite_e.hermegauss(32))
+MAX_STEPS, MIN_DECREASE = 200, 1e-10
+"""Steps at most, and the relative decrease of the objective below which it has converged."""
+NODES, NODE_WEIGHTS = (torch.from_numpy(v) for v in np.polynomial.hermite_e.hermegauss(32))
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def adapt_variational(
     (True, True)
     """
     family = state.predictor.family
-    if not state.predictor.linear or family.outputs > 1 or family.name not in LIKELIHOODS:
+    if not state.predictor.linear or family.outputs > 1 or family.name not in LIKELIHOOD_FAMILIES:
         raise NoPosterior("a variational posterior needs a linear or kernel model of one output and a likelihood")
     cost, training = Cost(), Training()
     problem = build_objective(recentre(state, memory), memory, tasks, method, training, cost)
@@ -96,17 +96,17 @@ def adapt_variational(
     assert H is not None
     found = GaussianPosterior(m, H)
     value, gradient, H = expect(objective, found)
-    for _ in range(ROUNDS):
+    for _ in range(MAX_STEPS):
         step, rate = torch.cholesky_solve(gradient[:, None], cholesky(H))[:, 0], 1.0
         while True:  # both at once, along the natural gradient; shorter where that went too far
             there = GaussianPosterior(found.mean - rate * step, (1 - rate) * found.precision + rate * H)
             new_value, new_gradient, new_H = expect(objective, there)
-            if new_value <= value + ENOUGH * abs(value):
+            if new_value <= value + MIN_DECREASE * abs(value):
                 break
             rate /= 2
             if rate < 1e-6:
                 raise SolverError("no Gaussian was found: the expected loss does not fall")
-        small = value - new_value <= ENOUGH * abs(value) and float(gradient @ step) <= ENOUGH
+        small = value - new_value <= MIN_DECREASE * abs(value) and float(gradient @ step) <= MIN_DECREASE
         found, value, gradient, H = there, new_value, new_gradient, new_H
         if small:
             break
@@ -137,7 +137,7 @@ def expect(objective: Objective, q: GaussianPosterior) -> tuple[float, Tensor, T
 def expect_rows(family: Family, mean: Tensor, spread: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """E[l], E[h(f) - y] and E[h'(f)] for outputs N(mean, spread^2) of rows: (n,) each."""
     f = (mean[:, None] + spread[:, None] * NODES).reshape(-1, 1)
-    targets, shares = y.repeat_interleave(len(NODES), 0), SHARES / SHARES.sum()
+    targets, shares = y.repeat_interleave(len(NODES), 0), NODE_WEIGHTS / NODE_WEIGHTS.sum()
     each = (family.loss(targets, f), family.mean(f)[:, 0] - targets[:, 0], family.variance(f)[:, 0])
     loss, residual, slope = (v.view(len(mean), -1) @ shares for v in each)
     return loss, residual, slope

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.database import Database, settle_early
+from core.database import Database, release_locks_early
 from core.errors import Conflict
 from core.ledger import bulk, positions, postgres
 from core.ledger.batch import Batch
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 class LayoutChanged(Conflict):
-    """The examples were read as the model had them a moment ago: whoever has them as they were sent reads them anew."""
+    """The layout changed after the batch was parsed: the caller has to parse it again."""
 
     def __init__(self) -> None:
         super().__init__("model_changed", "The model's input or target changed meanwhile; send the examples again.")
@@ -31,7 +31,7 @@ class LayoutChanged(Conflict):
 
 @dataclass(frozen=True)
 class Added:
-    """What came of a batch."""
+    """The result of adding a batch."""
 
     accepted: int
     duplicates: int
@@ -42,7 +42,7 @@ class Added:
 def add(
     database: Database,
     model_id: int,
-    share: float,
+    holdout_fraction: float,
     batch: Batch,
     within: Callable[[Callable[[Session], Added]], R] | None = None,
 ) -> Added | R:
@@ -72,68 +72,70 @@ def add(
     LayoutChanged
         If the input or the target changed meanwhile.
     """
-    # before the lock is taken: other writers of the model need not wait for that
+    # before the lock is taken, so that other writers of the model do not wait for it
     bulk.prepare(batch, database.sqlite)
 
     def add_at_once(session: Session) -> Added:
-        return add_new(session, model_id, share, batch) or add_with_care(session)
+        return add_new(session, model_id, holdout_fraction, batch) or add_with_care(session)
 
     def add_with_care(session: Session) -> Added:
-        share, layout = positions.lock(session, model_id)
+        holdout_fraction, layout = positions.lock(session, model_id)
         if layout != batch.layout:
             raise LayoutChanged
-        return add_locked(session, model_id, share, batch)
+        return add_locked(session, model_id, holdout_fraction, batch)
 
     if within is not None:
         with suppress(IntegrityError):
             return within(add_at_once)
         return within(add_with_care)
     with suppress(IntegrityError):
-        if added := add_alone(database, model_id, share, batch):
+        if added := add_alone(database, model_id, holdout_fraction, batch):
             return added
     with database.write() as session:
         return add_with_care(session)
 
 
-def add_new(session: Session, model_id: int, share: float, batch: Batch) -> Added | None:
-    """Append a batch that is new from end to end, as most are; IntegrityError, and a lost transaction, if it is not.
+def add_new(session: Session, model_id: int, holdout_fraction: float, batch: Batch) -> Added | None:
+    """Append a batch that is entirely new, as most are; raises IntegrityError, which ends the transaction, if not.
 
     It asks nothing first: the database's own unique index tells. None, and nothing has happened, if the model is gone,
     or its holdout share or its layout is another.
     """
-    holdout = batch.holdouts(share)
+    holdout = batch.holdouts(holdout_fraction)
     counts, size, layout = Counts.of_new(holdout), len(batch), batch.layout
-    last = positions.advance(session, model_id, size, ChangeKind.ADDED, counts, share=share, layout=layout)
+    last = positions.advance(
+        session, model_id, size, ChangeKind.ADDED, counts, holdout_fraction=holdout_fraction, layout=layout
+    )
     if last is None:
         return None
     first = last - len(batch) + 1
     bulk.insert(session, model_id, first, batch, holdout)
-    settle_early(session)  # the next writer of the model need not wait for the disk, too
+    release_locks_early(session)  # the next writer of the model need not wait for the disk, too
     return Added(len(batch), 0, first, last)
 
 
-def add_alone(database: Database, model_id: int, share: float, batch: Batch) -> Added | None:
-    """`add_new` as a transaction of its own."""
+def add_alone(database: Database, model_id: int, holdout_fraction: float, batch: Batch) -> Added | None:
+    """`add_new` in a transaction of its own."""
     if database.sqlite:
         with database.write() as session:
-            return add_new(session, model_id, share, batch)
-    with database.alone() as connection:
-        last = postgres.append(connection, model_id, share, batch, batch.holdouts(share))
+            return add_new(session, model_id, holdout_fraction, batch)
+    with database.connect() as connection:
+        last = postgres.append(connection, model_id, holdout_fraction, batch, batch.holdouts(holdout_fraction))
     return None if last is None else Added(len(batch), 0, last - len(batch) + 1, last)
 
 
-def add_locked(session: Session, model_id: int, share: float, batch: Batch) -> Added:
-    """Append what is new of a batch to a model that is locked; Conflict if an id is in force with other content."""
-    new = find_new(session, model_id, share, batch)
+def add_locked(session: Session, model_id: int, holdout_fraction: float, batch: Batch) -> Added:
+    """Append the new examples of a batch to a locked model; raises Conflict if an id is in force with other content."""
+    new = find_new(session, model_id, holdout_fraction, batch)
     if not new:
         return Added(0, len(batch), None, None)
-    added = add_new(session, model_id, share, batch.take(new))
+    added = add_new(session, model_id, holdout_fraction, batch.take(new))
     assert added is not None, "the model is locked"
     return replace(added, duplicates=len(batch) - len(new))
 
 
-def find_new(session: Session, model_id: int, share: float, batch: Batch) -> list[int]:
-    """Which examples are neither in force nor earlier in the batch; the others must say the same again."""
+def find_new(session: Session, model_id: int, holdout_fraction: float, batch: Batch) -> list[int]:
+    """Indices of the examples that are neither in force nor earlier in the batch; the others must be repetitions."""
     columns = (
         Example.id,
         Example.x,
@@ -153,7 +155,7 @@ def find_new(session: Session, model_id: int, share: float, batch: Batch) -> lis
     new = []
     weights = batch.weights_or([None] * len(batch))
     contents = zip(batch.features, batch.y.tolist(), batch.subjects, weights, batch.splits, strict=True)
-    holdout = batch.holdouts(share).tolist()
+    holdout = batch.holdouts(holdout_fraction).tolist()
     for i, (id_, content) in enumerate(zip(ids, contents, strict=True)):
         before = seen.get(id_)
         if before is None:

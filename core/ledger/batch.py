@@ -20,7 +20,7 @@ Split = bool | None
 
 @dataclass(frozen=True)
 class Batch:
-    """n examples that are checked against the model's spec."""
+    """n examples that were checked against the model's spec."""
 
     ids: pa.StringArray
     """As Arrow keeps them, one after another: a Python object for each would cost more than the rest."""
@@ -33,7 +33,7 @@ class Batch:
     layout: int = 0
     """Where the input or the target changed last, as far as the parser knew."""
     weights: NDArray[np.float64] | None = None
-    """How many times each counts, NaN where that is not said; None: it is said of none."""
+    """The weight of each example, NaN where none was given; None: none was given at all."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -52,7 +52,7 @@ class Batch:
 
     @cached_property
     def stored_weights(self) -> NDArray[np.float64] | None:
-        """What is stored of them; None where every example counts once."""
+        """The weights to be stored; None if all are 1."""
         if self.weights is None:
             return None
         found = np.where(np.isnan(self.weights), 1.0, self.weights)
@@ -72,9 +72,9 @@ class Batch:
 
     @cached_property
     def draws(self) -> NDArray[np.uint64]:
-        """A number for each example that its id alone decides, the same whoever asks and whenever."""
+        """A pseudorandom number for each example that depends on its id alone."""
         z = np.fromiter(map(crc32, self.ids.cast(pa.binary()).to_pylist()), np.uint64, len(self))
-        # splitmix64 makes of similar checksums numbers that are not: ids are often counted up
+        # splitmix64 turns similar checksums into unrelated numbers: ids are often consecutive
         with np.errstate(over="ignore"):
             z = (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
             z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -82,9 +82,9 @@ class Batch:
         mixed: NDArray[np.uint64] = z ^ (z >> np.uint64(31))
         return mixed
 
-    def holdouts(self, share: float) -> NDArray[np.bool_]:
-        """Which examples are held out, those without a split by the draw of their id."""
-        drawn: NDArray[np.bool_] = self.draws < np.uint64(min(int(share * 2**64), 2**64 - 1))
+    def holdouts(self, fraction: float) -> NDArray[np.bool_]:
+        """(n,) which examples are in the holdout: by their split, or else by the draw of their id."""
+        drawn: NDArray[np.bool_] = self.draws < np.uint64(min(int(fraction * 2**64), 2**64 - 1))
         if self.splits.count(None) < len(self):
             chosen = [bool(d) if split is None else split for d, split in zip(drawn, self.splits, strict=True)]
             return np.array(chosen, bool)
@@ -103,7 +103,7 @@ def subject_hash(subject: str, secret: bytes, caseless: bool = False) -> bytes:
     """
     seen = unicodedata.normalize("NFC", subject)
     if caseless:
-        for _ in range(2):  # folding can make something that is to be normalized, and the other way round
+        for _ in range(2):  # case folding can denormalize a text, and normalizing can undo the folding
             seen = unicodedata.normalize("NFKC", unicodedata.normalize("NFD", seen).casefold())
     seen = seen.strip()
     return hmac.digest(secret, b"subject:" + seen.encode(), "sha256")

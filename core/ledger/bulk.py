@@ -22,18 +22,18 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
-from core.database import says_standby
+from core.database import is_read_only_error
 from core.ledger.batch import Batch
 
 Parameters = Mapping[str, int | float | str | bytes | datetime | Sequence[int] | None]
-"""Values of a statement of ours, by name."""
+"""Values of a statement, by name."""
 COLUMNS = "model_id, position, holdout, y, x, id, subject"
-"""Of an example that counts once; `weight` comes before them where others are in the batch."""
+"""Of a batch whose weights are all 1; otherwise `weight` comes before them."""
 SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 NULL = b"\xff\xff\xff\xff"
 END = b"\xff\xff"
 COPY_ROWS = 2048
-"""Rows that are laid out at once."""
+"""Rows that are encoded at a time."""
 
 
 def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: NDArray[np.bool_]) -> None:
@@ -54,17 +54,17 @@ def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: N
 
 
 def columns_of(batch: Batch) -> str:
-    """The columns that a batch fills: no byte of a weight is sent, or stored, of examples that all count once."""
+    """The columns that a batch fills: weights that are all 1 are neither sent nor stored."""
     return COLUMNS if batch.stored_weights is None else f"weight, {COLUMNS}"
 
 
 def copy_of(batch: Batch) -> str:
-    """The COPY that takes a batch."""
+    """The COPY statement for a batch."""
     return f"COPY examples ({columns_of(batch)}) FROM STDIN (FORMAT BINARY)"
 
 
 def run(connection: Connection, query: str, values: Parameters) -> Any:
-    """Run a statement of ours, never a caller's; values come as `:name`, as both drivers can be made to read them."""
+    """Run a statement with parameters `:name`, for either driver; never one that contains a caller's text."""
     driver: Any = connection.connection.driver_connection
     if connection.dialect.name == "sqlite":
         return driver.execute(query, values)
@@ -73,11 +73,11 @@ def run(connection: Connection, query: str, values: Parameters) -> Any:
 
 @lru_cache
 def to_psycopg(query: str) -> str:
-    return re.sub(r"(?<!:):([a-z]+)", r"%(\1)s", query)
+    return re.sub(r"(?<!:):([a-z_]+)", r"%(\1)s", query)
 
 
 def prepare(batch: Batch, sqlite: bool) -> None:
-    """Do what can be done for `insert` before a lock is taken."""
+    """Compute what `insert` needs, before a lock is taken."""
     _ = batch.draws, batch.stored_weights, batch.features if sqlite else None
 
 
@@ -87,11 +87,11 @@ class CopyChunk:
 
     data: NDArray[np.uint8]
     starts: NDArray[np.int32]
-    """Where each row begins."""
+    """The offset of each row."""
     before: int
-    """Rows of the batch before these."""
+    """How many rows of the batch come before these."""
     place: NDArray[np.int64]
-    """Of the bytes of a position in its row."""
+    """Offsets of the bytes of the position within a row."""
 
     def from_position(self, first: int) -> memoryview:
         """The bytes, if the batch begins at position `first`."""
@@ -101,7 +101,7 @@ class CopyChunk:
 
 
 def lay_out(model_id: int, batch: Batch, holdout: NDArray[np.bool_]) -> Iterator[CopyChunk]:
-    """A batch by and by: the server stores one chunk while the next is laid out."""
+    """Encode a batch chunk by chunk: the server stores one while the next is encoded."""
     for start in range(0, len(batch), COPY_ROWS):
         yield lay_out_chunk(model_id, batch, holdout, slice(start, start + COPY_ROWS))
 
@@ -191,7 +191,7 @@ def to_rows(rows: list[tuple[int, float, bytes, float | None]], dtype: str | Non
 def select(session: Session, where: str, parameters: Parameters, dtype: str | None) -> Rows:
     """The rows that meet a condition, in the order of their positions."""
     connection = session.connection()
-    # sorted here: asked to, PostgreSQL may sort the whole table as long as it has no statistics of it
+    # sorted here: without statistics, PostgreSQL may sort the whole table for an ORDER BY
     query = f"SELECT position, y, x, weight FROM examples WHERE {where}"
     with sqlalchemy_errors(connection):
         return to_rows(run(connection, query, parameters).fetchall(), dtype)
@@ -211,7 +211,7 @@ def select_at(
         listed = ", ".join(str(int(position)) for position in positions)
         query = f"{query} IN ({listed})"
     else:
-        # one lookup for each (OFFSET 0 keeps it so): of a table without statistics PostgreSQL would rather read all
+        # OFFSET 0 keeps it one lookup for each: without statistics, PostgreSQL would scan the whole table
         one = f"{query} = wanted.at OFFSET 0"
         query = f"SELECT one.* FROM unnest(CAST(:wanted AS BIGINT[])) AS wanted(at), LATERAL ({one}) AS one"
         values["wanted"] = list(positions)
@@ -229,7 +229,7 @@ def positions(session: Session, where: str, parameters: Parameters) -> NDArray[n
 
 @contextmanager
 def sqlalchemy_errors(connection: Connection) -> Iterator[None]:
-    """The driver's errors as SQLAlchemy's, as everywhere else; without their text, which quotes data."""
+    """Translate the driver's errors to SQLAlchemy's, without their messages, which quote data."""
     dbapi = connection.dialect.loaded_dbapi
     try:
         yield
@@ -238,7 +238,7 @@ def sqlalchemy_errors(connection: Connection) -> Iterator[None]:
     except dbapi.OperationalError as error:
         raise OperationalError("bulk path", None, error) from error
     except dbapi.InternalError as error:
-        if not says_standby(error):
+        if not is_read_only_error(error):
             raise
         connection.invalidate()
         raise OperationalError("bulk path", None, error) from error

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Replaced:
-    """What came of a correction."""
+    """The result of a correction."""
 
     replaced: int
     unchanged: int
-    """Examples that were in force already as they were given."""
+    """Examples that were in force already with the same content."""
 
 
 def replace_examples(session: Session, model: Model, batch: Batch) -> Replaced:
@@ -81,7 +81,7 @@ def find_old(session: Session, model: Model, ids: Sequence[str]) -> list[Any]:
 
 
 def content_of(row: Any, layout: Layout) -> tuple[bytes, float, bytes | None, float, bool]:
-    """All that a correction can change of an example."""
+    """Everything about an example that a correction can change."""
     y, x = layout.content(row.position, row.y, row.x)
     return x, y, row.subject, 1.0 if row.weight is None else row.weight, row.holdout
 

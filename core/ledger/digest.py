@@ -1,4 +1,4 @@
-"""A digest of a set of examples, kept up to date as they come and go.
+"""A digest of a set of examples, updated as examples are added and removed.
 
 The digest of a set is the sum of its examples' keyed hashes modulo 2^256 (a set hash as in Bellare & Micciancio,
 *A New Paradigm for Collision-Free Hashing*, 1997). Whoever adds and removes the same examples in whatever order gets
@@ -28,7 +28,7 @@ EMPTY = "0" * 64
 
 
 def update_digest(secret: bytes, digest: str, added: Data = (), removed: Data = ()) -> str:
-    """The digest of a set after examples came and went."""
+    """The digest of a set after examples were added and removed."""
     came, went = accumulate(added, Digest(secret)), accumulate(removed, Digest(secret))
     return f"{(int(digest, 16) + came.total - went.total) % SIZE:064x}"
 
@@ -68,7 +68,7 @@ def sum_stored(secret: bytes, examples: ConvertedExamples) -> int:
 
 
 def weight_bytes(examples: Examples) -> Sequence[bytes]:
-    """What of each example's weight is hashed: nothing, where it counts once."""
+    """The bytes of each example's weight that are hashed: none if it is 1."""
     if examples.weight is None:
         return [b""] * len(examples)
     return [b"" if weight == 1 else struct.pack("<d", weight) for weight in examples.weight.tolist()]
@@ -100,7 +100,7 @@ class Digest(Accumulator):
 
 
 class DigestedData(PartitionedData):
-    """Data that is digested while it is read for the first time, by whomever."""
+    """Data whose digest is computed while it is read for the first time."""
 
     def __init__(self, secret: bytes, data: PartitionedData) -> None:
         self.secret, self.data = secret, data
@@ -132,7 +132,7 @@ class DigestedData(PartitionedData):
 
 
 class DigestedShard:
-    """A shard of it; the shards of one pass share a digest, and the last one finishes it."""
+    """A shard of digested data; the shards of one pass share a digest, and the last one completes it."""
 
     def __init__(self, whole: DigestedData, digest: Digest, part: Data, last: bool) -> None:
         self.whole, self.digest, self.part, self.last = whole, digest, part, last

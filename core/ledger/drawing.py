@@ -1,4 +1,4 @@
-"""Random training rows of the ledger, each found by its position: what a network is adapted with, at any length of it.
+"""Random training rows of the ledger, for adapting networks: looked up by position, at the same cost at any length.
 
 Positions are drawn, and rows that are not there any more, or are holdout, are passed over. Called by the worker.
 """
@@ -22,14 +22,14 @@ from core.ledger.passes import IN_FORCE, NOT_REMOVED
 from core.ledger.queries import batched
 from core.tables.ledger import HAS_CONTENT
 
-SPARSE = 64
-"""Positions that may be tried for each row; where fewer are in force, all positions are listed once."""
-LOOKUPS = 5_000
+MAX_TRIES_PER_ROW = 64
+"""Random positions that may be tried for each row; where fewer are in force, all positions are listed once."""
+POSITIONS_PER_QUERY = 5_000
 """Positions that are asked for at once."""
 
 
 class LedgerDraw:
-    """Draws from the rows that came until `since` and are in force at `at`: `left` of them."""
+    """Draws from the `left` rows that came until `since` and are in force at `at`."""
 
     def __init__(self, database: Database, model_id: int, spec: Spec, since: int, at: int, left: int) -> None:
         self.database, self.model_id, self.since, self.at, self.left = database, model_id, since, at, left
@@ -39,10 +39,10 @@ class LedgerDraw:
     def __call__(self, count: int, seed: int) -> Examples:
         """Up to `count` distinct rows, in random order; the same for the same seed."""
         generator = np.random.default_rng(seed)
-        listed = self.left <= 2 * count or self.left * SPARSE < self.since
+        listed = self.left <= 2 * count or self.left * MAX_TRIES_PER_ROW < self.since
         pool = generator.permutation(self.listed) if listed else self._guess(count, generator)
         parts, found = [], 0
-        for some in batched(pool.tolist(), min(LOOKUPS, self.layout.chunk)):
+        for some in batched(pool.tolist(), min(POSITIONS_PER_QUERY, self.layout.chunk)):
             if found >= count:
                 break
             rows = self._rows(list(some))
@@ -61,7 +61,7 @@ class LedgerDraw:
             return np.sort(bulk.positions(session, where, values))
 
     def _guess(self, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
-        """Random positions, all different, of which about that many can be drawn, and some more."""
+        """Distinct random positions, enough that about `count` of them can be drawn."""
         many = math.ceil(1.2 * count * self.since / self.left) + 100
         drawn = np.unique(generator.integers(1, self.since + 1, many))
         return generator.permutation(drawn)

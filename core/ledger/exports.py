@@ -1,4 +1,4 @@
-"""Examples in force with what callers know of them, chunk by chunk: what exports are made of.
+"""Reading the examples in force for exports, chunk by chunk, with ids and splits.
 
 As a pass, it is a row of short queries, and memory holds one chunk at a time.
 """
@@ -30,8 +30,10 @@ class ExportedRows:
 
 
 def read_exported(database: Database, model_id: int, layout: Layout, at: int) -> Iterator[ExportedRows]:
-    """All examples that are in force at a position and were not removed meanwhile: whoever asked to be forgotten while
-    somebody reads is not shown any more."""
+    """All examples in force at a position, without those that were removed meanwhile.
+
+    Somebody who asks to be forgotten during an export is not in the rest of it.
+    """
     where = f"model_id = :model AND position > :after AND position <= :until AND removed IS NULL AND {HAS_CONTENT}"
     query = f"SELECT position, y, x, weight, holdout, id FROM examples WHERE {where}"
     for after in range(0, at, layout.chunk):

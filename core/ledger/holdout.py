@@ -1,4 +1,4 @@
-"""The sample of the holdout that figures are measured on: so many rows at the most, however long the ledger.
+"""The sample of the holdout that versions are evaluated on: of bounded size, however long the ledger is.
 
 The sample is every holdout row in force whose hash, of its position, is at most a threshold: 1 while all of them fit,
 else what leaves as many as may be (the bottom k). So all versions of a model are looked at with the same rows, but for
@@ -26,23 +26,24 @@ from core.ledger.queries import batched
 from core.tables.ledger import HAS_CONTENT, HoldoutSample
 from core.tables.models import Model
 
-SEED = 2**40
-"""Above the seeds that choose memories: what is looked at must not be what is remembered."""
-WINDOW = 100_000
+SAMPLE_SEED = 2**40
+"""Above the seeds that choose memories: the rows that versions are measured on must not be those that they remember."""
+POSITIONS_PER_QUERY = 100_000
 """Positions that are read at once."""
-LAG = 5_000
-"""Positions that may be read again by the next job rather than have the sample written, if nothing else has changed."""
+MAX_SAMPLE_LAG = 5_000
+"""Positions by which a stored sample may lag behind if nothing in it changed: reading them again costs the next job
+less than a write."""
 
 Positions = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Which rows it is, as of a position of the ledger."""
+    """The positions of the sample's rows, as of a position of the ledger."""
 
     position: int
     size: int
-    """How many there may be."""
+    """The largest number of rows."""
     threshold: float
     positions: bytes
 
@@ -52,7 +53,7 @@ class Sample:
         return np.frombuffer(self.positions, np.int64)
 
     def with_rows(self, rows: Positions) -> Sample:
-        """With as many of these rows as the size allows: those of the smallest hashes."""
+        """The sample with those of these rows that have the smallest hashes, as many as the size allows."""
         hashes = hashes_of(rows)
         inside = hashes <= self.threshold
         rows, hashes, threshold = rows[inside], hashes[inside], self.threshold
@@ -63,7 +64,7 @@ class Sample:
 
 
 class SampledRows(LedgerRows):
-    """Those rows of a sample that are in force at a position, chunk by chunk, anew on every iteration."""
+    """The rows of a sample that are in force at a position, read chunk by chunk on every iteration."""
 
     def __init__(self, database: Database, model_id: int, spec: Spec, at: int, rows: Positions) -> None:
         self.positions = rows[rows <= at]  # the span says which of them are read
@@ -80,22 +81,22 @@ class SampledRows(LedgerRows):
 
 def hashes_of(rows: Positions) -> NDArray[np.float64]:
     """A number in (0, 1] for each row."""
-    hashes: NDArray[np.float64] = uniform(torch.from_numpy(rows.copy()), SEED).numpy()
+    hashes: NDArray[np.float64] = uniform(torch.from_numpy(rows.copy()), SAMPLE_SEED).numpy()
     return hashes
 
 
 def sample_holdout(database: Database, model_id: int, spec: Spec, at: int, size: int) -> SampledRows:
-    """The holdout rows on which a version at a position is measured."""
+    """The holdout rows on which a version at a position is evaluated."""
     return SampledRows(database, model_id, spec, at, update_sample(database, model_id, at, size).rows)
 
 
 def sample_training(database: Database, model_id: int, spec: Spec, at: int, size: int) -> SampledRows:
-    """As many training rows, for a model without a holdout; the positions of all of them are read."""
+    """A sample of training rows, for a model without a holdout; reads the positions of all of them."""
     return SampledRows(database, model_id, spec, at, scan(database, model_id, at, size, holdout=False).rows)
 
 
 def update_sample(database: Database, model_id: int, at: int, size: int) -> Sample:
-    """The model's sample, at `at` or later, brought there and kept.
+    """The model's sample, updated to `at` and stored.
 
     Of several jobs at once each makes the same of the same ledger; whoever finds that another was first begins with
     what that one has kept.
@@ -113,19 +114,19 @@ def update_sample(database: Database, model_id: int, at: int, size: int) -> Samp
             made = advance(database, model_id, kept, at)
             if made.threshold < 1 and 2 * len(made.rows) < min(size, in_force):
                 made = scan(database, model_id, at, size)
-            if made.positions == kept.positions and at - kept.position < LAG:
+            if made.positions == kept.positions and at - kept.position < MAX_SAMPLE_LAG:
                 return made
         if store(database, model_id, kept, made):
             return made
 
 
 def scan(database: Database, model_id: int, at: int, size: int, holdout: bool = True) -> Sample:
-    """A sample made from all rows in force at a position."""
+    """A new sample of all rows in force at a position."""
     return advance(database, model_id, Sample(0, size, 1.0, b""), at, holdout)
 
 
 def advance(database: Database, model_id: int, sample: Sample, at: int, holdout: bool = True) -> Sample:
-    """The sample with what came until a later position, and without what went. Reads only what did."""
+    """The sample at a later position: reads only the rows that were added or removed until then."""
     values = {"model": model_id, "holdout": holdout, "at": at}
     ours = "model_id = :model AND holdout = :holdout"
     if len(sample.rows):
@@ -133,20 +134,20 @@ def advance(database: Database, model_id: int, sample: Sample, at: int, holdout:
             went = f"{ours} AND removed > :since AND removed <= :at"
             gone = bulk.positions(session, went, {**values, "since": sample.position})
         sample = sample.with_rows(np.setdiff1d(sample.rows, gone))
-    for after in range(sample.position, at, WINDOW):
+    for after in range(sample.position, at, POSITIONS_PER_QUERY):
         with database.read() as session:
             came = f"{ours} AND position > :after AND position <= :until AND {IN_FORCE}"
-            window = {"after": after, "until": min(after + WINDOW, at)}
+            window = {"after": after, "until": min(after + POSITIONS_PER_QUERY, at)}
             new = bulk.positions(session, came, {**values, **window})
         sample = sample.with_rows(np.concatenate([sample.rows, new]))
     return replace(sample, position=at)
 
 
 def store(database: Database, model_id: int, before: Sample | None, after: Sample) -> bool:
-    """Note a sample for the next job; False, and nothing is noted, if it is not `before` any more that it followed."""
+    """Store a sample for the next job; returns False, and stores nothing, if the stored one is no longer `before`."""
     with database.write() as session:
         if session.get(Model, model_id, with_for_update={"skip_locked": True}) is None:
-            return True  # deleted: there is no next job; or busy: the next one makes the same again, nobody need wait
+            return True  # deleted: no job follows; busy: the next job computes the sample again, and nobody has to wait
         row = session.get(HoldoutSample, model_id)
         if as_sample(row) != before:
             return False

@@ -1,4 +1,4 @@
-"""How rows of the ledger look as tensors at a position: what is from before a change of input or target is converted.
+"""Rows of the ledger as tensors at a position: rows from before a change of input or target are converted.
 
 A row is stored once, under the spec that was in force when it came, and stays as it is. Whoever reads it says as of
 which position, and gets it as the spec there has it.
@@ -34,31 +34,31 @@ from core.tables.models import Model
 
 CHUNK_BYTES = 16 * 2**20
 CHUNK_ROWS = 2000
-"""A chunk has a quarter of those bytes, which is added up faster than what no processor's cache can hold; but so many
-rows where it can: each chunk costs a matrix, too."""
+"""A chunk has a quarter of those bytes, to fit into a processor's cache, but at least so many rows if the bytes allow:
+each chunk also costs a matrix."""
 
 Classes = tuple[float, ...] | None
 
 
 class Unreadable(ValueError):
-    """A row of a class that is gone."""
+    """A row whose class no longer exists."""
 
 
 @dataclass(frozen=True)
-class Step:
-    """A change of the input or the target: what it does to rows from before."""
+class LayoutChange:
+    """A change of the input or the target: how rows from before it are converted."""
 
     position: int
     input: Conversion | None
     target: Classes
 
-    def then(self, later: Step) -> Step:
-        """This change, and what was changed after it."""
+    def then(self, later: LayoutChange) -> LayoutChange:
+        """The conversion by this change and a later one."""
         given = later.input if self.input is None or later.input is None else self.input.then(later.input)
-        return Step(self.position, given or self.input, target_then(self.target, later.target))
+        return LayoutChange(self.position, given or self.input, target_then(self.target, later.target))
 
 
-def steps_until(session: Session, model_id: int, at: int, since: int = 0) -> list[Step]:
+def steps_until(session: Session, model_id: int, at: int, since: int = 0) -> list[LayoutChange]:
     """The changes of input and target after a position and until another, in their order."""
     kinds = (ChangeKind.INPUT, ChangeKind.TARGET)
     ours = (Change.model_id == model_id, Change.value.is_not(None), Change.last <= at, Change.kind.in_(kinds))
@@ -71,9 +71,9 @@ def steps_until(session: Session, model_id: int, at: int, since: int = 0) -> lis
         before, part = spec[kind.value], cast(Any, value)
         if position > since:
             if kind is ChangeKind.INPUT:
-                steps.append(Step(position, input_conversion(cast(Input, before), part), None))
+                steps.append(LayoutChange(position, input_conversion(cast(Input, before), part), None))
             else:
-                steps.append(Step(position, None, target_conversion(cast(Target, before), part)))
+                steps.append(LayoutChange(position, None, target_conversion(cast(Target, before), part)))
         spec[kind.value] = plain_part(part)
     return steps
 
@@ -89,31 +89,31 @@ class ConvertedExamples(Examples):
 
 
 class Layout:
-    """How a model's inputs and targets look as tensors."""
+    """The shape and types of a model's inputs and targets as tensors, and the conversion of older rows."""
 
-    def __init__(self, spec: Spec, steps: Sequence[Step] = ()) -> None:
+    def __init__(self, spec: Spec, steps: Sequence[LayoutChange] = ()) -> None:
         self.spec, given = spec, spec["input"]
         self.dtype = dtype_of(given)
         self.shape = shape_of(given)
         target = spec["target"]
         self.classes = len(target["values"]) if target["kind"] == "classes" else 0
         row = math.prod(self.shape) * np.dtype(self.dtype).itemsize + 64
-        most = CHUNK_BYTES // row
-        self.chunk = max(1, min(most, max(CHUNK_ROWS, most // 4)))
+        max_rows = CHUNK_BYTES // row
+        self.chunk = max(1, min(max_rows, max(CHUNK_ROWS, max_rows // 4)))
         self.positions = np.array([step.position for step in steps], np.int64)
-        self.steps: list[Step] = []
-        """What became since each of them: all that happened to rows that are older."""
+        self.steps: list[LayoutChange] = []
+        """For each change, the conversion by it and all later ones: for rows that are older than it."""
         for step in reversed(steps):
             self.steps.insert(0, step.then(self.steps[0]) if self.steps else step)
 
     @classmethod
     def at(cls, session: Session, model_id: int, spec: Spec, at: int) -> Layout:
-        """As of a position, where the spec is this one."""
+        """The layout at a position, whose spec is given."""
         return cls(spec, steps_until(session, model_id, at))
 
     @property
     def stored_dtype(self) -> str | None:
-        """Of the rows as they are stored; None where they are not all alike."""
+        """The type of stored inputs; None if rows are stored in different layouts."""
         return None if self.steps else self.dtype
 
     def examples(self, rows: bulk.Rows) -> Examples:
@@ -157,7 +157,7 @@ class Layout:
         return targets, made
 
     def content(self, position: int, y: float, x: bytes) -> tuple[float, bytes]:
-        """Target and input of one stored row, as they are now."""
+        """Target and input of one stored row, converted to this layout."""
         if not self.steps or position > self.positions[-1] or not x:
             return y, x
         targets, made = self.convert(np.array([position]), np.array([y]), [x])

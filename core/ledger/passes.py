@@ -24,8 +24,8 @@ from core.ledger.layouts import Layout
 from core.ledger.queries import batched
 from core.tables.ledger import HAS_CONTENT
 
-MOST_SHARDS = 32
-"""Into which a pass falls at most: a few for each worker of a fleet, and few enough to note, store and merge."""
+MAX_SHARDS = 32
+"""Of one pass: a few for each worker of a fleet, and few enough to record, store and merge."""
 SMALL_BYTES = 64 * 2**20
 NOT_REMOVED = "(removed IS NULL OR removed > :at)"
 IN_FORCE = f"position <= :at AND {NOT_REMOVED}"
@@ -35,12 +35,12 @@ REMOVED = "+position <= :since"
 
 
 class LedgerRows(PartitionedData):
-    """Examples of a model as a position has them, in a span that can be cut into shards."""
+    """Examples of a model at a position, in a span of positions that can be split into shards."""
 
     def __init__(self, database: Database, model_id: int, spec: Spec, at: int, span: range) -> None:
         self.database, self.model_id, self.spec, self.span = database, model_id, spec, span
         self.at = at
-        """The position whose spec it is."""
+        """The position whose spec applies."""
         with database.read() as session:
             self.layout = Layout.at(session, model_id, spec, at)
 
@@ -52,7 +52,7 @@ class LedgerRows(PartitionedData):
         return [self.narrow(span) for span in split_span(self.span, self.layout.chunk)] or [self]
 
     def narrow(self, span: range) -> Self:
-        """The same, over a part of the span alone."""
+        """The same rows, restricted to a part of the span."""
         part = copy.copy(self)
         part.span = span
         return part
@@ -63,7 +63,7 @@ class LedgerRows(PartitionedData):
 
 
 class Pass(LedgerRows):
-    """Examples that meet a condition, chunk by chunk, anew on every iteration."""
+    """Examples that meet a condition, read chunk by chunk on every iteration."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ def split_span(span: range, chunk: int) -> list[range]:
     [range(5, 8), range(8, 11), range(11, 12)]
     """
     size = chunk
-    while size * MOST_SHARDS < len(span):
+    while size * MAX_SHARDS < len(span):
         size *= 2
     return [range(start, min(start + size, span.stop)) for start in span[::size]]
 
@@ -121,7 +121,7 @@ def read_removed(database: Database, model_id: int, spec: Spec, since: int, at: 
 
 
 def load_if_small(data: Data) -> Data:
-    """The examples in memory, if they are few: the engine reads what came and went several times."""
+    """Load the examples into memory if they are few: the engine reads added and removed ones several times."""
     chunks, size = [], 0
     for chunk in data:
         chunks.append(chunk)

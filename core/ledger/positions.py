@@ -21,17 +21,17 @@ if TYPE_CHECKING:  # the scheduler does without torch
 
 MOVE = """UPDATE models SET head = head + :size, train_count = train_count + :train,
     holdout_count = holdout_count + :holdout, removed_count = removed_count + :removed WHERE id = :model"""
-SAME = "CAST(policy ->> 'holdout' AS DOUBLE PRECISION) = :share AND layout = :layout"
+SAME = "CAST(policy ->> 'holdout' AS DOUBLE PRECISION) = :holdout_fraction AND layout = :layout"
 INSERT = "INSERT INTO changes (model_id, first, last, kind, value, created_at)"
 MOVED = "SELECT id, head - :size + 1, head, :kind, CAST(:value AS JSONB), :now FROM moved RETURNING last"
 ADVANCE = f"WITH moved AS ({MOVE} RETURNING id, head) {INSERT} {MOVED}"
-"""One statement, where the database can: a round trip less."""
+"""One statement on databases that support it, which saves a round trip."""
 ADVANCE_IF_SAME = f"WITH moved AS ({MOVE} AND {SAME} RETURNING id, head) {INSERT} {MOVED}"
 
 
 @dataclass(frozen=True)
 class Counts:
-    """By how much a change moves a model's counts of what is in force and what was removed."""
+    """By how much a change moves a model's counts of examples in force and of removed ones."""
 
     train: int = 0
     holdout: int = 0
@@ -39,16 +39,16 @@ class Counts:
 
     @classmethod
     def of_new(cls, holdout: NDArray[np.bool_]) -> Counts:
-        """Of new examples, of which some are holdout."""
+        """The counts of new examples; `holdout` says which are in the holdout."""
         held_out = int(holdout.sum())
         return cls(train=len(holdout) - held_out, holdout=held_out)
 
 
 def lock(session: Session, model_id: int) -> tuple[float, int]:
-    """Lock a model's row until the end of the transaction, quicker than `catalog.find`; holdout share and layout."""
+    """Lock a model's row until the end of the transaction; returns its holdout fraction and layout."""
     connection = session.connection()
     query = "SELECT policy ->> 'holdout', layout FROM models WHERE id = :model"
-    if connection.dialect.name != "sqlite":  # its transactions are alone anyway
+    if connection.dialect.name != "sqlite":  # which has one writer at a time anyway
         query += " FOR UPDATE"
     with bulk.sqlalchemy_errors(connection):
         row = bulk.run(connection, query, {"model": model_id}).fetchone()
@@ -60,7 +60,7 @@ def lock(session: Session, model_id: int) -> tuple[float, int]:
 def take(
     session: Session, model: Model, kind: ChangeKind, size: int, counts: Counts, value: SpecPart | None = None
 ) -> int:
-    """Take the next `size` positions of a locked model for one kind of change; the last of them."""
+    """Take the next `size` positions of a locked model for one kind of change; returns the last of them."""
     session.flush()
     last = advance(session, model.id, size, kind, counts, value)
     assert last is not None, "the model is locked"
@@ -75,29 +75,29 @@ def advance(
     kind: ChangeKind,
     counts: Counts,
     value: SpecPart | None = None,
-    share: float | None = None,
+    holdout_fraction: float | None = None,
     layout: int = 0,
 ) -> int | None:
-    """Move a model's head by `size`, change its counts, and note what happened; the new head.
+    """Move a model's head by `size`, update its counts, and record the change; returns the new head.
 
     The model's row is locked from here on. None, and nothing has happened, if there is no such model, or none that has
-    the holdout share which the counts were made with and the layout of the examples.
+    the holdout fraction which the counts were made with and the layout of the examples.
     """
     connection = session.connection()
     sqlite = connection.dialect.name == "sqlite"
-    values = advance_values(model_id, size, kind, counts, value, share, layout)
+    values = advance_values(model_id, size, kind, counts, value, holdout_fraction, layout)
     with bulk.sqlalchemy_errors(connection):
         if sqlite:
             # as SQLAlchemy writes a time there
             values["now"] = values["now"].replace(tzinfo=None).isoformat(" ", "microseconds")
-            move = MOVE if share is None else f"{MOVE} AND {SAME}"
+            move = MOVE if holdout_fraction is None else f"{MOVE} AND {SAME}"
             moved = bulk.run(connection, f"{move} RETURNING head - :size + 1, head", values).fetchall()
             for first, last in moved:
                 values |= {"first": first, "last": last}
                 bulk.run(connection, f"{INSERT} VALUES (:model, :first, :last, :kind, :value, :now)", values)
                 return int(last)
             return None
-        row = bulk.run(connection, ADVANCE if share is None else ADVANCE_IF_SAME, values).fetchone()
+        row = bulk.run(connection, ADVANCE if holdout_fraction is None else ADVANCE_IF_SAME, values).fetchone()
         return None if row is None else int(row[0])
 
 
@@ -107,10 +107,10 @@ def advance_values(
     kind: ChangeKind,
     counts: Counts,
     value: SpecPart | None,
-    share: float | None,
+    holdout_fraction: float | None,
     layout: int = 0,
 ) -> dict[str, Any]:
     """The parameters of `ADVANCE`."""
     given = None if value is None else json.dumps(value)
     values = {"model": model_id, "size": size, "kind": kind.value, "value": given, "now": now()}
-    return {**values, "share": share, "layout": layout, **asdict(counts)}
+    return {**values, "holdout_fraction": holdout_fraction, "layout": layout, **asdict(counts)}

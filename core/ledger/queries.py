@@ -14,8 +14,8 @@ from core.errors import NotFound
 from core.tables.ledger import Change, Example, Removal
 from core.tables.models import Model
 
-BATCH = 5_000
-"""Values in one IN (...): far below what either database refuses."""
+VALUES_PER_QUERY = 5_000
+"""Values in one IN (...): far below the limits of both databases."""
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ COLUMNS = (Example.id, Example.x, Example.y, Example.weight, Example.holdout, Ex
 def find_example(session: Session, model: Model, id: str) -> StoredExample:
     """An example in force by the caller's id."""
     query = select(*COLUMNS).where(Example.model_id == model.id, Example.removed.is_(None), Example.id == id)
-    # text that cannot be an id is not asked for: PostgreSQL would refuse some of it
+    # text that cannot be an id is not sent: PostgreSQL would refuse some of it
     row = session.execute(query).first() if id.isprintable() else None
     if row is None:
         raise NotFound("example_not_found", "There is no such example in force.")
@@ -45,14 +45,14 @@ def find_example(session: Session, model: Model, id: str) -> StoredExample:
 
 
 def page_examples(session: Session, model: Model, after: int, limit: int) -> list[StoredExample]:
-    """The next examples in force behind a position."""
+    """The next examples in force after a position."""
     in_force = (Example.model_id == model.id, Example.removed.is_(None), Example.position > after)
     rows = session.execute(select(*COLUMNS).where(*in_force).order_by(Example.position).limit(limit))
     return [StoredExample(*row) for row in rows]
 
 
 def stored_at(session: Session, model_id: int, position: int) -> datetime | None:
-    """When what stands at a position came."""
+    """When the change at a position was recorded."""
     change = select(Change.created_at).where(Change.model_id == model_id, Change.last >= position)
     return session.scalar(change.order_by(Change.last).limit(1))
 
@@ -86,8 +86,8 @@ def look_up_in_force(
         yield from session.execute(select(looked_up).select_from(wanted, looked_up))
 
 
-def batched(values: Sequence[T], size: int = BATCH) -> Iterator[Sequence[T]]:
-    """The values, `size` or `BATCH` at a time, whichever is less."""
-    size = min(BATCH, size)
+def batched(values: Sequence[T], size: int = VALUES_PER_QUERY) -> Iterator[Sequence[T]]:
+    """The values, `size` or `VALUES_PER_QUERY` at a time, whichever is less."""
+    size = min(VALUES_PER_QUERY, size)
     for i in range(0, len(values), size):
         yield values[i : i + size]

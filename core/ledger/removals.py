@@ -25,7 +25,7 @@ from core.tables.models import Model
 
 @dataclass(frozen=True)
 class Removed:
-    """What came of a removal: its row, and which names were unknown."""
+    """The result of a removal: its row, and which names were unknown."""
 
     removal: Removal
     unknown: list[str]
@@ -48,7 +48,7 @@ def remove(
 
 
 def remove_span(session: Session, model: Model, after: int, until: int) -> int:
-    """Take the examples of some positions out of force, those after one until another; how many."""
+    """Take the examples at a range of positions out of force; returns how many."""
     in_force = (Example.model_id == model.id, Example.removed.is_(None))
     span = (Example.position > after, Example.position <= until)
     rows = session.execute(select(Example.position, Example.holdout).where(*in_force, *span)).all()

@@ -41,15 +41,15 @@ def specs_at(session: Session, model_id: int, spec: Spec, positions: Collection[
 
 
 def layout_at(session: Session, model_id: int, at: int) -> Layout:
-    """How examples look at a position."""
-    from core.ledger.layouts import Layout  # with it comes torch, which most who read specs do without
+    """The layout of examples at a position."""
+    from core.ledger.layouts import Layout  # it imports torch, which most callers of this module do not need
 
     spec = session.scalars(select(Model.spec).where(Model.id == model_id)).one()
     return Layout.at(session, model_id, spec_at(session, model_id, spec, at), at)
 
 
 def part_of(spec: Spec, kind: ChangeKind) -> SpecPart:
-    """What a change of this kind changes."""
+    """The part of a spec that a change of this kind replaces."""
     if kind is ChangeKind.LOSS:
         from core.kprior.model.spec import loss_of
 
@@ -95,7 +95,7 @@ def value_before(session: Session, model: Model, position: int) -> tuple[ChangeK
 
 
 def change_spec(session: Session, model: Model, kind: ChangeKind, value: SpecPart) -> int:
-    """Record a new part of a locked model's spec; its position.
+    """Record a new part of a locked model's spec; returns the position of the change.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def check_change(session: Session, model: Model, kind: ChangeKind, before: SpecP
             return
         classes = target_conversion(cast("Target", before), cast("Target", value))
     except Inconvertible as error:
-        raise Invalid.at((kind.value, *error.place), f"{kind.value}_incompatible", str(error)) from error
+        raise Invalid.at((kind.value, *error.location), f"{kind.value}_incompatible", str(error)) from error
     gone = [code for code, after in enumerate(classes or ()) if math.isnan(after)]
     if gone and has_classes(session, model, gone):
         named = ", ".join(repr(values_of(cast("Target", before))[code]) for code in gone[:3])
@@ -152,7 +152,7 @@ def check_class_weights(spec: Spec, target: Target) -> None:
 
 
 def has_classes(session: Session, model: Model, gone: Sequence[int]) -> bool:
-    """Whether examples in force are of some classes, as they are numbered now."""
+    """Whether examples in force have one of these classes, by their present numbers."""
     steps = layout_at(session, model.id, model.head)
     edges = [0, *steps.positions.tolist(), model.head]
     for age, (after, until) in enumerate(pairwise(edges)):

@@ -46,7 +46,7 @@ def find(session: Session, name: str, visible: Collection[str] | None, lock: boo
     return model
 
 
-def names_among(session: Session, names: Collection[str]) -> set[str]:
+def existing_names(session: Session, names: Collection[str]) -> set[str]:
     """Which of some names are models'."""
     return set(session.scalars(select(Model.name).where(Model.name.in_(names))))
 

@@ -10,7 +10,7 @@ from sqlalchemy import JSON, ColumnElement, ForeignKey, Index, LargeBinary, Stri
 from sqlalchemy.ext.hybrid import hybrid_method
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.database import Base, BigInteger, Json, named, now
+from core.database import Base, BigInteger, Json, enum_column, now
 from core.tables.figures import JobError
 
 
@@ -64,7 +64,7 @@ class Erasure(Base):
     asked_by: Mapped[str] = mapped_column(String(20))
     """The id of the key."""
     request_id: Mapped[str | None] = mapped_column(String(64))
-    state: Mapped[ErasureState] = mapped_column(named(ErasureState), default=ErasureState.RECEIVED)
+    state: Mapped[ErasureState] = mapped_column(enum_column(ErasureState), default=ErasureState.RECEIVED)
     received_at: Mapped[datetime]
     due_at: Mapped[datetime]
     warned_at: Mapped[datetime | None]
@@ -112,7 +112,7 @@ class Event(Base):
     id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     # no foreign key: its check would hold the erasure before its models are held, which jobs do the other way round
     erasure_id: Mapped[str] = mapped_column(String(36), index=True)
-    kind: Mapped[EventKind] = mapped_column(named(EventKind))
+    kind: Mapped[EventKind] = mapped_column(enum_column(EventKind))
     by: Mapped[str] = mapped_column(String(20))
     """The id of the key."""
     at: Mapped[datetime] = mapped_column(default=now)
@@ -139,7 +139,7 @@ class Part(Base):
     """The position by which all of them are removed: versions from there on do not know the person."""
     newest: Mapped[int] = mapped_column(default=0)
     """The number of the model's newest version when the work was asked for: only later ones were made to forget."""
-    state: Mapped[ErasureState] = mapped_column(named(ErasureState), default=ErasureState.RECEIVED)
+    state: Mapped[ErasureState] = mapped_column(enum_column(ErasureState), default=ErasureState.RECEIVED)
     error: Mapped[JobError | None] = mapped_column(Json)
     version: Mapped[int | None]
     """The first version without the person that was promoted."""

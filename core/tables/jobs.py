@@ -8,7 +8,7 @@ from enum import StrEnum
 from sqlalchemy import ColumnElement, ForeignKey, Index, String, UniqueConstraint, literal_column, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.database import Base, BigInteger, Json, named, now
+from core.database import Base, BigInteger, Json, enum_column, now
 from core.tables.figures import JobError
 from core.tables.models import Model
 
@@ -34,7 +34,7 @@ class JobState(StrEnum):
 ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
 
-def only_one(state: JobState) -> Index:
+def unique_in_state(state: JobState) -> Index:
     """At most one job of a model and kind in this state."""
     where = text(f"state = '{state}'")
     return Index(f"uq_jobs_{state}", "model_id", "kind", unique=True, sqlite_where=where, postgresql_where=where)
@@ -46,8 +46,8 @@ class Job(Base):
     __tablename__ = "jobs"
     # one queued: pending changes become one job; one running: two would start from the same parent
     __table_args__ = (
-        only_one(JobState.QUEUED),
-        only_one(JobState.RUNNING),
+        unique_in_state(JobState.QUEUED),
+        unique_in_state(JobState.RUNNING),
         # however many schedulers there are, a due time is met once
         UniqueConstraint("model_id", "kind", "due_at"),
         Index("ix_jobs_listed", "created_at", "id"),
@@ -56,8 +56,8 @@ class Job(Base):
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True)
     model_id: Mapped[int] = mapped_column(ForeignKey(Model.id, ondelete="CASCADE"))
-    kind: Mapped[JobKind] = mapped_column(named(JobKind))
-    state: Mapped[JobState] = mapped_column(named(JobState), default=JobState.QUEUED)
+    kind: Mapped[JobKind] = mapped_column(enum_column(JobKind))
+    state: Mapped[JobState] = mapped_column(enum_column(JobState), default=JobState.QUEUED)
     progress: Mapped[float] = mapped_column(default=0.0)
     message: Mapped[str] = mapped_column(String(500), default="")
     attempts: Mapped[int] = mapped_column(default=0)

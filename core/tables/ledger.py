@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Boolean, ForeignKey, Index, LargeBinary, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.database import Base, BigInteger, ByteOrder, Json, named, now
+from core.database import Base, BigInteger, ByteOrder, Json, enum_column, now
 from core.tables.jobs import Job
 from core.tables.models import Model
 
@@ -64,7 +64,7 @@ class Change(Base):
     model_id: Mapped[int] = mapped_column(ForeignKey(Model.id, ondelete="CASCADE"), primary_key=True)
     last: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     first: Mapped[int] = mapped_column(BigInteger)
-    kind: Mapped[ChangeKind] = mapped_column(named(ChangeKind))
+    kind: Mapped[ChangeKind] = mapped_column(enum_column(ChangeKind))
     value: Mapped[SpecPart | None] = mapped_column(Json)
     """The new regularizer, architecture, loss, input or target; of the last two with what it says of rows from before.
     """

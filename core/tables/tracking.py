@@ -8,7 +8,7 @@ from enum import StrEnum
 from sqlalchemy import String
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
-from core.database import Base, BigInteger, named, now
+from core.database import Base, BigInteger, enum_column, now
 from core.tables.models import Model
 
 
@@ -30,7 +30,7 @@ class TrackingEvent(Base):
     __table_args__ = {"sqlite_autoincrement": True}
 
     id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
-    kind: Mapped[TrackingEventKind] = mapped_column(named(TrackingEventKind))
+    kind: Mapped[TrackingEventKind] = mapped_column(enum_column(TrackingEventKind))
     model_id: Mapped[int]
     """No foreign key: of a deleted model there is something to tell, too."""
     model: Mapped[str] = mapped_column(String(63))

@@ -8,7 +8,7 @@ from enum import StrEnum
 from sqlalchemy import ForeignKey, LargeBinary, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.database import Base, BigInteger, Json, named, now
+from core.database import Base, BigInteger, Json, enum_column, now
 from core.tables.figures import CertificateFigures, ComparisonFigures, EvaluationFigures, MemoryFigures, MlflowPlace
 from core.tables.jobs import Job
 from core.tables.models import Model
@@ -39,10 +39,10 @@ class Version(Base):
 
     model_id: Mapped[int] = mapped_column(ForeignKey(Model.id, ondelete="CASCADE"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    kind: Mapped[VersionKind] = mapped_column(named(VersionKind))
+    kind: Mapped[VersionKind] = mapped_column(enum_column(VersionKind))
     parent: Mapped[int | None]
     position: Mapped[int] = mapped_column(BigInteger)
-    state: Mapped[VersionState] = mapped_column(named(VersionState))
+    state: Mapped[VersionState] = mapped_column(enum_column(VersionState))
     method: Mapped[str] = mapped_column(String(20))
     memory: Mapped[MemoryFigures] = mapped_column(Json)
     dataset: Mapped[str] = mapped_column(String(64))

@@ -8,7 +8,7 @@ from enum import StrEnum
 from sqlalchemy import Index, LargeBinary, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.database import Base, BigInteger, named, now
+from core.database import Base, BigInteger, enum_column, now
 
 
 class WebhookEvent(StrEnum):
@@ -71,7 +71,7 @@ class Delivery(Base):
     """The same at every attempt: by it a receiver knows what it has seen before."""
     type: Mapped[str] = mapped_column(String(30))
     body: Mapped[str] = mapped_column(Text)
-    state: Mapped[DeliveryState] = mapped_column(named(DeliveryState), default=DeliveryState.PENDING)
+    state: Mapped[DeliveryState] = mapped_column(enum_column(DeliveryState), default=DeliveryState.PENDING)
     attempts: Mapped[int] = mapped_column(default=0)
     next_at: Mapped[datetime] = mapped_column(default=now)
     """When it is sent next, or, while somebody sends it, when somebody else would."""

@@ -17,8 +17,8 @@ from core.errors import Conflict
 from core.tables.models import Model
 from core.tables.versions import Version
 from core.tracking.lineage import Lineage
-from core.tracking.mlflow_client import MODEL_ID, is_unanswered, or_none
-from core.tracking.runs import PICTURES
+from core.tracking.mlflow_client import MODEL_ID, is_unanswered, none_if_missing
+from core.tracking.runs import CHARTS_FOLDER
 
 SUFFIX = ".safetensors"
 """How the names of all files with weights end."""
@@ -98,7 +98,7 @@ def folders_of(version: Version) -> dict[str, Callable[[str], bool]]:
 
 def is_private_file(path: str) -> bool:
     """Whether a file of a run may not outlive its version: weights that somebody put there, and pictures."""
-    return path.endswith(SUFFIX) or path.startswith(f"{PICTURES}/")
+    return path.endswith(SUFFIX) or path.startswith(f"{CHARTS_FOLDER}/")
 
 
 def files_in(repository: Any, path: str | None = None) -> list[str]:
@@ -134,7 +134,7 @@ def delete_all(client: Any, url: str, name: str, model_id: int) -> None:
             for model in found:
                 client.hold()
                 get_artifact_repository(model.artifact_location, tracking_uri=url).delete_artifacts()  # type: ignore[no-untyped-call]
-                or_none(client.delete_logged_model, model.model_id)
+                none_if_missing(client.delete_logged_model, model.model_id)
 
 
 class Weights:
@@ -157,7 +157,7 @@ class Weights:
 
     def unregister(self) -> None:
         for version in self.versions:
-            or_none(self.client.delete_model_version, version.name, version.version)
+            none_if_missing(self.client.delete_model_version, version.name, version.version)
 
     def delete_files(self) -> None:
         for folder in self.folders:
@@ -168,7 +168,7 @@ class Weights:
 
     def delete_models(self) -> None:
         for model in self.models:
-            or_none(self.client.delete_logged_model, model.model_id)
+            none_if_missing(self.client.delete_logged_model, model.model_id)
 
     def files(self, folder: str) -> list[str]:
         """The paths of all files below a folder."""

@@ -24,8 +24,8 @@ COLOURS = {"adapted": "#0072b2", "retrained": "#d55e00", "frozen": "#8c8c8c"}
 LABELS = {"adapted": "adapted, in service", "retrained": "full retrain", "frozen": "frozen (version 1)"}
 OVERVIEW = ("cost_against_retrain.png", "adapted_against_retrained.png")
 """Pictures of a model, version by version, rather than of one version."""
-MOST_NAMES = 20
-"""Classes whose names and counts can be read."""
+MAX_CLASS_NAMES = 20
+"""Classes whose names and counts are still readable in a chart."""
 
 
 def of_version(version: Version, lineage: Lineage, target: Target) -> dict[str, bytes]:
@@ -56,7 +56,7 @@ def of_predictions(version: Version, target: Target) -> dict[str, Figure]:
 
 def quality(lineage: Lineage, name: str) -> Figure:
     """A metric of the model in service, of full retrains, and of the first version, by version."""
-    figure, axes = sheet(f"{lineage.model.name}: {name} on the holdout")
+    figure, axes = new_figure(f"{lineage.model.name}: {name} on the holdout")
     lines: dict[str, list[tuple[int, Any]]] = {
         "frozen": [(v.number, coarse((v.evaluation or {}).get("frozen", {})).get(name)) for v in lineage.line],
         "adapted": [(v.number, coarse(v.metrics).get(name)) for v in lineage.line],
@@ -101,7 +101,7 @@ def cost(lineage: Lineage) -> Figure:
 def reliability(version: Version, bins: Sequence[ReliabilityBin], kind: str) -> Figure:
     """How often the model is right when it says that it is sure; of numbers, how often they are within an interval."""
     what = "coverage" if kind == "number" else "reliability"
-    figure, axes = sheet(f"Version {version.number}: {what} on the holdout", (5.2, 5))
+    figure, axes = new_figure(f"Version {version.number}: {what} on the holdout", (5.2, 5))
     axes.plot([0, 1], [0, 1], "--", color="#8c8c8c", lw=1, label="perfectly calibrated")
     x, y = [b["confidence"] for b in bins], [b["accuracy"] for b in bins]
     largest = max(b["count"] for b in bins)
@@ -128,20 +128,20 @@ def reliability(version: Version, bins: Sequence[ReliabilityBin], kind: str) -> 
 def confusion(version: Version, counts: list[list[int]], target: Target) -> Figure:
     """True against predicted classes."""
     matrix = np.array(counts, float)
-    share = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
+    fraction = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
     size = min(10.0, 3.5 + 0.35 * len(matrix))
-    figure, axes = sheet(f"Version {version.number}: confusion on the holdout", (size, size))
-    axes.imshow(share, cmap="Blues" if version.kind is VersionKind.ADAPTED else "Oranges", vmin=0, vmax=1)
+    figure, axes = new_figure(f"Version {version.number}: confusion on the holdout", (size, size))
+    axes.imshow(fraction, cmap="Blues" if version.kind is VersionKind.ADAPTED else "Oranges", vmin=0, vmax=1)
     axes.set(xlabel="predicted", ylabel="true")
     axes.grid(False)
-    if len(matrix) <= MOST_NAMES:
+    if len(matrix) <= MAX_CLASS_NAMES:
         names = [str(value)[:12] for value in values_of(target)]
         # as they are: between two dollars matplotlib would read a formula, and stop at one that it does not know
         axes.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names)) > 2 else 0, parse_math=False)
         axes.set_yticks(range(len(names)), names, parse_math=False)
         for i, j in np.ndindex(matrix.shape):
             if matrix[i, j]:
-                white = "white" if share[i, j] > 0.6 else "black"
+                white = "white" if fraction[i, j] > 0.6 else "black"
                 axes.text(j, i, f"{int(matrix[i, j])}", ha="center", va="center", color=white, fontsize=9)
     return figure
 
@@ -150,7 +150,7 @@ def colour(version: Version) -> str:
     return COLOURS["adapted" if version.kind is VersionKind.ADAPTED else "retrained"]
 
 
-def sheet(title: str, size: tuple[float, float] = (8, 4.5)) -> tuple[Figure, Axes]:
+def new_figure(title: str, size: tuple[float, float] = (8, 4.5)) -> tuple[Figure, Axes]:
     figure, axes = sheets(title, 1, size)
     return figure, axes[0]
 

@@ -85,8 +85,8 @@ def rows_of(adapted: Version, retrained: Version, spec: Spec) -> list[Row]:
     frozen = coarse((adapted.evaluation or {}).get("frozen") or {})
     names = NAMES | {"loss": LOSSES[loss_of(spec)["kind"]]}
     return [
-        Row(said, show(ours, name), show(theirs, name), show(frozen, name), show(ours, f"baseline_{name}"))
-        for name, said in names.items()
+        Row(disagreement, show(ours, name), show(theirs, name), show(frozen, name), show(ours, f"baseline_{name}"))
+        for name, disagreement in names.items()
         if name in ours or name in theirs
     ]
 
@@ -94,8 +94,8 @@ def rows_of(adapted: Version, retrained: Version, spec: Spec) -> list[Row]:
 def differing(figures: ComparisonFigures) -> Row:
     """How far their predictions are apart."""
     apart, error = figures.get("disagreement"), figures.get("disagreement_se")
-    said = "" if apart is None else percent(apart) + (f" \u00b1 {percent(error)}" if error else "")
-    return Row("predictions that differ", said, "", "", "")
+    disagreement = "" if apart is None else percent(apart) + (f" \u00b1 {percent(error)}" if error else "")
+    return Row("predictions that differ", disagreement, "", "", "")
 
 
 def show(metrics: Mapping[str, float], name: str) -> str:

@@ -18,50 +18,50 @@ ROUNDED = (
     "Figures of the holdout are rounded here on purpose, accuracy to steps of four examples, so that nobody's example "
     "can be told from them: differences below a step mean nothing."
 )
-TINY = 0.0001
-"""A percentage below which nobody wants digits."""
+SMALLEST_PERCENTAGE = 0.0001
+"""Percentages below this are shown as less than it."""
 
 
 def summarize(lineage: Lineage) -> str:
     """Is the adapted model as good as a retrain, and what did it save?"""
-    said = []
+    sentences = []
     if lineage.comparisons:
-        said.append(describe_comparison(lineage, lineage.comparisons[-1]))
+        sentences.append(describe_comparison(lineage, lineage.comparisons[-1]))
     elif any(version.state is VersionState.PURGED for version in lineage.versions):
-        said.append("Comparisons with full retrains are deleted with versions that knew an erased person.")
+        sentences.append("Comparisons with full retrains are deleted with versions that knew an erased person.")
     elif lineage.versions:
-        said.append("No full retrain has been compared with the adapted model yet.")
+        sentences.append("No full retrain has been compared with the adapted model yet.")
     else:
-        said.append("There is no version yet.")
+        sentences.append("There is no version yet.")
     if saved := describe_saving(lineage):
-        said.append(saved)
+        sentences.append(saved)
     newest = lineage.line[-1] if lineage.line else None
     if newest is not None and newest.kind is VersionKind.ADAPTED and (near := describe_certificate(newest)):
-        said.append(f"Version {newest.number}, the newest, is adapted; {near}.")
-    return " ".join(said)
+        sentences.append(f"Version {newest.number}, the newest, is adapted; {near}.")
+    return " ".join(sentences)
 
 
 def describe_comparison(lineage: Lineage, comparison: Comparison) -> str:
     """An adapted version and a full retrain at the same position, in a sentence."""
     figures = coarse_pair(comparison.figures, errors_of(lineage, comparison))
-    said = f"At position {comparison.position} the adapted model (version {comparison.adapted}) and a full retrain "
+    text = f"At position {comparison.position} the adapted model (version {comparison.adapted}) and a full retrain "
     apart, kind = figures.get("disagreement"), lineage.spec["target"]["kind"]
     if apart is None:
-        said += f"(version {comparison.retrained}) were compared"
+        text += f"(version {comparison.retrained}) were compared"
     elif kind in ("binary", "classes"):
         # a share that is rounded to nothing may be anything below half a step
         less = apart or 2 / max(1, figures.get("rows") or 1)
         or_more = "" if apart else " or more"
-        said += f"(version {comparison.retrained}) agree on {percent(max(0.0, 1 - less))} of the holdout{or_more}"
+        text += f"(version {comparison.retrained}) agree on {percent(max(0.0, 1 - less))} of the holdout{or_more}"
     else:
-        said += f"(version {comparison.retrained}) differ by {percent(apart)} of the targets' spread on the holdout"
+        text += f"(version {comparison.retrained}) differ by {percent(apart)} of the targets' spread on the holdout"
     sides = sides_of(figures)
     name = main_metric({name: value["adapted"] for name, value in sides.items()})
     if name is not None and number(sides[name].get("retrained")):
-        said += f": {name} {figure(sides[name]['adapted'])} against {figure(sides[name]['retrained'])}"
-    said += f" ({'within' if comparison.within_tolerance else '**not** within'} tolerance)."
+        text += f": {name} {figure(sides[name]['adapted'])} against {figure(sides[name]['retrained'])}"
+    text += f" ({'within' if comparison.within_tolerance else '**not** within'} tolerance)."
     outcome = "" if comparison.within_tolerance else figures.get("outcome", "")
-    return f"{said} {outcome[:1].upper()}{outcome[1:]}." if outcome else said
+    return f"{text} {outcome[:1].upper()}{outcome[1:]}." if outcome else text
 
 
 def errors_of(lineage: Lineage, comparison: Comparison) -> dict[str, float]:
@@ -80,8 +80,8 @@ def describe_saving(lineage: Lineage) -> str | None:
     many = len(updates) - escalated
     parts = [f"{many} {plural('adaptation', many)}"] if many else []
     parts += [f"{escalated} {plural('training', escalated)} in place of adaptations"] if escalated else []
-    said = f"{' and '.join(parts)} took {duration(spent)} in all"
-    return f"{said}; retraining each time would have taken about {duration(unspent)}."
+    text = f"{' and '.join(parts)} took {duration(spent)} in all"
+    return f"{text}; retraining each time would have taken about {duration(unspent)}."
 
 
 def describe_certificate(version: Version) -> str | None:
@@ -89,26 +89,26 @@ def describe_certificate(version: Version) -> str | None:
     certificate = coarse_certificate(version.certificate)
     relative = certificate.get("relative")
     if number(relative):
-        said = f"within {percent(relative)} of a retrain, in the weights' length"
+        text = f"within {percent(relative)} of a retrain, in the weights' length"
         change = certificate.get("prediction_bound")
-        return f"{said}, no holdout prediction off by more than {figure(change)}" if number(change) else said
+        return f"{text}, no holdout prediction off by more than {figure(change)}" if number(change) else text
     return describe_audit(certificate["audit"]) if certificate.get("audit") else None
 
 
 def describe_audit(audit: AuditFigures) -> str:
     """What was measured of a network, for which there is no bound."""
-    said = []
+    sentences = []
     after, before = audit.get("unseen_loss"), audit.get("unseen_loss_before")
     if number(after) and number(before):
         where = "the holdout" if audit.get("holdout", True) else "retained examples"
-        said.append(f"a loss of {figure(after)} on {where}, {figure(before)} had nothing been done")
+        sentences.append(f"a loss of {figure(after)} on {where}, {figure(before)} had nothing been done")
     lost, auc, expected = audit.get("removed_loss"), audit.get("membership_auc"), audit.get("expected_auc")
     if number(lost) and number(auc) and number(expected):
         like = f"a membership AUC of {figure(auc)}, {figure(expected)} for a network that never saw them"
-        said.append(f"removed examples lose {figure(lost)}, with {like}")
+        sentences.append(f"removed examples lose {figure(lost)}, with {like}")
     if number(still := audit.get("still_named")):
-        said.append(f"{percent(still)} of them are still predicted as they were labelled")
-    return "measured: " + ("; ".join(said) or "nothing, for want of examples to look at")
+        sentences.append(f"{percent(still)} of them are still predicted as they were labelled")
+    return "measured: " + ("; ".join(sentences) or "nothing, for want of examples to look at")
 
 
 def describe_candidates(version: Version) -> str:
@@ -118,10 +118,10 @@ def describe_candidates(version: Version) -> str:
     if not candidates:
         return ""
     taken = candidates[-1]
-    said = f" Made by {names[taken['method']]}: {taken['visits']:.0f} gradients, {taken['predicted']:.0f} expected."
+    text = f" Made by {names[taken['method']]}: {taken['visits']:.0f} gradients, {taken['predicted']:.0f} expected."
     for other in candidates[:-1]:
-        said += f" {names[other['method']].capitalize()} ({other['visits']:.0f}) was not taken: {other['objection']}."
-    return said
+        text += f" {names[other['method']].capitalize()} ({other['visits']:.0f}) was not taken: {other['objection']}."
+    return text
 
 
 def describe_hold(model: Model) -> str:
@@ -200,21 +200,21 @@ def describe_version(version: Version, lineage: Lineage) -> str:
     comparison = lineage.comparison_of(version)
     if version.kind is VersionKind.ADAPTED:
         near = describe_certificate(version)
-        said = f"Adapted from version {version.parent} to position {version.position}" + (f"; {near}." if near else ".")
+        text = f"Adapted from version {version.parent} to position {version.position}" + (f"; {near}." if near else ".")
     elif version.job_id in lineage.retrains and comparison is not None:
-        said = f"Retrained from scratch at position {version.position}, to compare with version {comparison.adapted}."
+        text = f"Retrained from scratch at position {version.position}, to compare with version {comparison.adapted}."
     elif version is lineage.versions[0]:
-        said = f"Trained from scratch at position {version.position}: the first version."
+        text = f"Trained from scratch at position {version.position}: the first version."
     else:
-        said = f"Trained from scratch at position {version.position}."
-    said += describe_candidates(version)
+        text = f"Trained from scratch at position {version.position}."
+    text += describe_candidates(version)
     if name := main_metric(version.metrics):
-        said += f" {name.capitalize()} {figure(coarse(version.metrics)[name])} on the holdout."
-    said += f" It took {duration(version.cost.get('seconds', 0))}"
+        text += f" {name.capitalize()} {figure(coarse(version.metrics)[name])} on the holdout."
+    text += f" It took {duration(version.cost.get('seconds', 0))}"
     usual = lineage.retrain_of(version)
     if version.kind is VersionKind.ADAPTED and usual is not None:
-        said += f"; the last full training took {duration(usual.cost.get('seconds', 0))}"
-    return f"{said}.\n\n{describe_comparison(lineage, comparison)}" if comparison is not None else f"{said}."
+        text += f"; the last full training took {duration(usual.cost.get('seconds', 0))}"
+    return f"{text}.\n\n{describe_comparison(lineage, comparison)}" if comparison is not None else f"{text}."
 
 
 def timeline_name(model: str) -> str:
@@ -274,14 +274,14 @@ def plural(noun: str, many: int) -> str:
     return noun if many == 1 else f"{noun}s"
 
 
-def percent(share: float) -> str:
+def percent(fraction: float) -> str:
     """
     >>> percent(0.99812), percent(0.00004), percent(1.0), percent(1e-12)
     ('99.8 %', '0.004 %', '100 %', 'less than 0.0001 %')
     """
-    value = 100 * share
-    if 0 < value < TINY:
-        return f"less than {TINY} %"
+    value = 100 * fraction
+    if 0 < value < SMALLEST_PERCENTAGE:
+        return f"less than {SMALLEST_PERCENTAGE} %"
     if value in (0, 100):
         return f"{value:.0f} %"
     return f"{value:.1f} %" if 1 <= value < 99.95 else f"{value:.4g} %" if value > 99 else f"{value:.1g} %"

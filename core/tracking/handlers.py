@@ -48,11 +48,14 @@ class EventHandler:
 
     def describe(self, lineage: Lineage) -> None:
         """Say anew what there is to say of a model that MLflow knows already: it may be held, or no more."""
-        found, said = self.client.get_experiment_by_name(lineage.model.name), descriptions.describe_model(lineage)
+        found, description = (
+            self.client.get_experiment_by_name(lineage.model.name),
+            descriptions.describe_model(lineage),
+        )
         active = found is not None and found.lifecycle_stage == "active"
-        known = active and mlflow_client.is_ours(found.tags, lineage.model.id)
-        if known and found.tags.get(runs.NOTE) not in (None, said):
-            self.client.set_experiment_tag(found.experiment_id, runs.NOTE, said)
+        known = active and mlflow_client.may_be_used_for(found.tags, lineage.model.id)
+        if known and found.tags.get(runs.NOTE) not in (None, description):
+            self.client.set_experiment_tag(found.experiment_id, runs.NOTE, description)
 
     def handle_job(self, lineage: Lineage, job_id: str) -> None:
         with self.database.read() as session:

@@ -12,7 +12,7 @@ from core.tables.figures import MlflowPlace
 from core.tracking.descriptions import timeline_name
 from core.tracking.publisher import USER
 
-SECONDS = 5.0
+TIMEOUT_SECONDS = 5.0
 CLASSIC = "?workflowType=machine_learning"
 """Without it, MLflow's pages begin with what is there for language models."""
 
@@ -48,7 +48,7 @@ def find_timeline(url: str, password: str, model: str) -> str:
             f"{url.rstrip('/')}/api/2.0/mlflow/experiments/get-by-name",
             params={"experiment_name": timeline_name(model)},
             auth=(USER, password) if password else None,
-            timeout=SECONDS,
+            timeout=TIMEOUT_SECONDS,
             verify=httpx.URL(url).scheme != "http",  # preparing for TLS takes longer than the call
         )
         if answer.status_code == 404:

@@ -50,7 +50,7 @@ def describe_error(error: BaseException) -> str:
     return "The connection to MLflow broke."
 
 
-def or_none(call: Callable[..., Any], *arguments: Any) -> Any:
+def none_if_missing(call: Callable[..., Any], *arguments: Any) -> Any:
     """What a call finds, or None if there is no such thing."""
     try:
         return call(*arguments)
@@ -60,7 +60,7 @@ def or_none(call: Callable[..., Any], *arguments: Any) -> Any:
         raise
 
 
-def is_ours(tags: dict[str, str], model_id: int) -> bool:
+def may_be_used_for(tags: dict[str, str], model_id: int) -> bool:
     """Whether something belongs to a model, or to nobody that we know: then it may be used."""
     return tags.get(MODEL_ID) in (None, str(model_id))
 
@@ -75,8 +75,8 @@ def experiment(client: Any, model: Model, name: str) -> str:
     found = client.get_experiment_by_name(name)
     if found is not None and found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)
-    if found is not None and not is_ours(found.tags, model.id):
-        put_away(client, found)
+    if found is not None and not may_be_used_for(found.tags, model.id):
+        delete_experiment(client, found)
         found = None
     if found is not None:
         return str(found.experiment_id)
@@ -84,7 +84,7 @@ def experiment(client: Any, model: Model, name: str) -> str:
     return str(client.create_experiment(name, tags=tags))
 
 
-def put_away(client: Any, found: Any) -> None:
+def delete_experiment(client: Any, found: Any) -> None:
     """Delete an experiment. It keeps its name for good, so it gets one that nobody else wants."""
     suffix = f" (deleted {found.experiment_id})"
     if not found.name.endswith(suffix):
@@ -96,7 +96,7 @@ def delete_model(client: Any, name: str, model_id: int) -> None:
     """Delete all that MLflow has of a model; nothing there is fine."""
     for found in client.search_experiments(filter_string=f"tags.`{MODEL_ID}` = '{model_id}'"):
         if found.tags.get("amend.model") == name:
-            put_away(client, found)
-    registered = or_none(client.get_registered_model, name)
+            delete_experiment(client, found)
+    registered = none_if_missing(client.get_registered_model, name)
     if registered is not None and registered.tags.get(MODEL_ID) == str(model_id):
         client.delete_registered_model(name)

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 USER = "amend"
 """Our name at an MLflow that `amend up` or docker-compose.yml starts."""
-LEASE = "tracking"
-LEASE_SECONDS = 60.0
-MOST_ATTEMPTS = 15
-PAUSE = 5.0
-"""Seconds before a refused event is tried again; twice as long each time, so that the last attempt is a day later."""
-LONGEST = 200
-"""Characters of an event's error."""
+MUTEX = "tracking"
+MUTEX_SECONDS = 60.0
+MAX_ATTEMPTS = 15
+FIRST_RETRY_SECONDS = 5.0
+"""Before a refused event is tried again; doubled each time, so that the last attempt is a day later."""
+MAX_ERROR_LENGTH = 200
+"""Characters of an event's error; the rest is cut off."""
 
 ENVIRONMENT = {
     # a repeated request could create something twice: we repeat events instead, and look first
@@ -48,22 +48,22 @@ ENVIRONMENT = {
 log = structlog.get_logger(__name__)
 
 
-class LeaseLost(Exception):
-    """Another process publishes now."""
+class MutexLost(Exception):
+    """Another process has the mutex of publishers now."""
 
 
-class Holding:
-    """Keeps the lease while there is work: called before each request to MLflow."""
+class MutexKeeper:
+    """Extends the mutex of publishers: called before each request to MLflow. Raises MutexLost if another has it."""
 
     def __init__(self, database: Database, owner: str) -> None:
         self.database, self.owner = database, owner
-        self.extended = -LEASE_SECONDS
+        self.extended = -MUTEX_SECONDS
 
     def __call__(self, at_once: bool = False) -> None:
-        if not at_once and time.monotonic() < self.extended + LEASE_SECONDS / 4:
+        if not at_once and time.monotonic() < self.extended + MUTEX_SECONDS / 4:
             return
-        if not mutex.take(self.database, LEASE, self.owner, LEASE_SECONDS):
-            raise LeaseLost
+        if not mutex.acquire(self.database, MUTEX, self.owner, MUTEX_SECONDS):
+            raise MutexLost
         self.extended = time.monotonic()
 
 
@@ -78,7 +78,7 @@ def publish(
     """
     if event_after(database, 0, model) is None:
         return 0
-    hold, published, last = Holding(database, owner), 0, 0
+    hold, published, last = MutexKeeper(database, owner), 0, 0
     try:
         hold()
         require(url)
@@ -88,13 +88,15 @@ def publish(
         handler, end = EventHandler(database, store, url, hold), time.monotonic() + seconds
         while time.monotonic() < end and (event := event_after(database, last, model)) is not None:
             last = event.id
-            if now() >= event.tried_at + timedelta(seconds=PAUSE * 2**event.attempts if event.attempts else 0):
+            if now() >= event.tried_at + timedelta(
+                seconds=FIRST_RETRY_SECONDS * 2**event.attempts if event.attempts else 0
+            ):
                 hold(at_once=True)
                 published += publish_event(database, handler, event, url)
-    except LeaseLost:
+    except MutexLost:
         return published
     finally:
-        mutex.give_back(database, LEASE, owner)
+        mutex.release(database, MUTEX, owner)
     return published
 
 
@@ -132,7 +134,7 @@ def publish_event(database: Database, handler: EventHandler, event: TrackingEven
 
     try:
         handler.handle(event)
-    except (LeaseLost, Unavailable):
+    except (MutexLost, Unavailable):
         raise
     except Exception as error:
         if is_unanswered(error):
@@ -151,10 +153,10 @@ def note_refusal(database: Database, event: TrackingEvent, error: Exception) -> 
 
     # of other exceptions the text may hold anything
     text = str(error).splitlines()[0] if isinstance(error, MlflowException) and str(error) else ""
-    described = f"{type(error).__name__}: {text}".removesuffix(": ")[:LONGEST]
+    described = f"{type(error).__name__}: {text}".removesuffix(": ")[:MAX_ERROR_LENGTH]
     about = {"entry": event.id, "kind": event.kind.value, "model": event.model, "job": event.job_id}
     with database.write() as session:
-        if event.attempts + 1 >= MOST_ATTEMPTS:
+        if event.attempts + 1 >= MAX_ATTEMPTS:
             session.execute(delete(TrackingEvent).where(TrackingEvent.id == event.id))
             log.warning("mlflow_entry_given_up", **about, error=described, exc_info=error)
             return

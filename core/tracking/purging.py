@@ -16,11 +16,11 @@ from core.database import Database
 from core.errors import AmendError, NotFound, Unavailable
 from core.tables.versions import Version, VersionState
 from core.tracking.lineage import Lineage
-from core.tracking.publisher import ENVIRONMENT, LEASE, Holding, LeaseLost, require
+from core.tracking.publisher import ENVIRONMENT, MUTEX, MutexKeeper, MutexLost, require
 
-WAIT = 120.0
-"""Seconds in which somebody who tells MLflow something should have finished."""
-POLL = 0.5
+MUTEX_WAIT_SECONDS = 120.0
+"""How long a purge waits for another process that is publishing."""
+POLL_SECONDS = 0.5
 
 
 def purge(
@@ -33,7 +33,7 @@ def purge(
     What is half-done then is done by calling again. Nobody publishes meanwhile, and afterwards nobody uploads them.
     """
     gone = Counter(versions=0, models=0, files=0)
-    with alone(database, f"{owner}, purging") as hold:
+    with without_publishers(database, f"{owner}, purging") as hold:
         lineage = Lineage.of(database, model_id)
         if lineage is None:
             raise NotFound("model_not_found", "There is no such model.")
@@ -43,35 +43,35 @@ def purge(
         # one that is not noted as told may have been uploaded by somebody who was killed before noting it
         published = any((version.mlflow or {}).get("version") or version.mlflow_folder for version in versions)
         if published or (url and (versions or lost)):
-            forget(database, url, hold, lineage, versions, lost, gone)
+            delete_weights(database, url, hold, lineage, versions, lost, gone)
     return dict(gone)
 
 
 @contextmanager
-def alone(database: Database, owner: str) -> Iterator[Holding]:
+def without_publishers(database: Database, owner: str) -> Iterator[MutexKeeper]:
     """Keep publishers away; Unavailable if one does not finish in time."""
-    hold, end = Holding(database, owner), time.monotonic() + WAIT
+    hold, end = MutexKeeper(database, owner), time.monotonic() + MUTEX_WAIT_SECONDS
     busy = Unavailable("mlflow_busy", "MLflow is being told something else; try again later.")
     try:
         while True:
             try:
                 hold(at_once=True)
                 break
-            except LeaseLost:
+            except MutexLost:
                 if time.monotonic() > end:
                     raise
-            time.sleep(POLL)
+            time.sleep(POLL_SECONDS)
         yield hold
-    except LeaseLost:
+    except MutexLost:
         raise busy from None
     finally:
-        mutex.give_back(database, LEASE, owner)
+        mutex.release(database, MUTEX, owner)
 
 
-def forget(
+def delete_weights(
     database: Database,
     url: str,
-    hold: Holding,
+    hold: MutexKeeper,
     lineage: Lineage,
     versions: Sequence[Version],
     lost: bool,
@@ -85,14 +85,14 @@ def forget(
     try:
         client = mlflow_client.Client(url, hold)
         # first, so that loading by an alias works all the time; a version that somebody deleted by hand is no obstacle
-        mlflow_client.or_none(registry.set_aliases, client, lineage)
+        mlflow_client.none_if_missing(registry.set_aliases, client, lineage)
         for version in versions:
             gone.update(artifacts.delete(client, url, lineage.model, version.number))
             gone.update(artifacts.delete_noted(client, url, lineage.model, version))
             unnote(database, version)
         if lost:
             gone.update(artifacts.delete_lost(client, url, lineage))
-    except (AmendError, LeaseLost):
+    except (AmendError, MutexLost):
         raise
     except Exception as error:
         if mlflow_client.is_unanswered(error):

@@ -15,7 +15,7 @@ from core.kprior import State
 from core.tables.versions import Version
 from core.tracking import descriptions, packaging
 from core.tracking.lineage import Lineage
-from core.tracking.mlflow_client import MODEL_ID, is_ours, or_none
+from core.tracking.mlflow_client import MODEL_ID, may_be_used_for, none_if_missing
 
 HELD = "amend.held"
 """The tag of a registered model that is held: since when, and why."""
@@ -29,15 +29,15 @@ def sweep_temporary_folders(prefix: str) -> None:
 
 def ensure(client: Any, lineage: Lineage) -> None:
     """The registered model of our model, with what there is to say of it now. One of an earlier model is deleted."""
-    name, said = lineage.model.name, descriptions.describe_model(lineage)
-    found = or_none(client.get_registered_model, name)
-    if found is not None and not is_ours(found.tags, lineage.model.id):
+    name, description = lineage.model.name, descriptions.describe_model(lineage)
+    found = none_if_missing(client.get_registered_model, name)
+    if found is not None and not may_be_used_for(found.tags, lineage.model.id):
         client.delete_registered_model(name)
         found = None
     if found is None:
-        client.create_registered_model(name, {MODEL_ID: str(lineage.model.id)}, said)
-    elif found.description != said:
-        client.update_registered_model(name, said)
+        client.create_registered_model(name, {MODEL_ID: str(lineage.model.id)}, description)
+    elif found.description != description:
+        client.update_registered_model(name, description)
 
 
 def ensure_logged_model(
@@ -67,7 +67,7 @@ def ensure_logged_model(
                 client.log_model_artifacts(model.model_id, str(package))
             finally:
                 # purged during a long upload: nobody else would find these files; past the lease, which is lost then
-                if or_none(client.client.get_logged_model, model.model_id) is None:
+                if none_if_missing(client.client.get_logged_model, model.model_id) is None:
                     url = client.client.tracking_uri
                     get_artifact_repository(model.artifact_location, tracking_uri=url).delete_artifacts()  # type: ignore[no-untyped-call]
         client.finalize_logged_model(model.model_id, "READY")
@@ -103,16 +103,16 @@ def set_aliases(client: Any, lineage: Lineage) -> None:
     A version that MLflow has not been told of yet gets its alias with it.
     """
     name = lineage.model.name
-    registered = or_none(client.get_registered_model, name)
-    if registered is None or not is_ours(registered.tags, lineage.model.id):
+    registered = none_if_missing(client.get_registered_model, name)
+    if registered is None or not may_be_used_for(registered.tags, lineage.model.id):
         return
     held, tagged = descriptions.describe_hold(lineage.model), registered.tags.get(HELD)
     if held and held != tagged:
         client.set_registered_model_tag(name, HELD, held)
     elif tagged and not held:
         client.delete_registered_model_tag(name, HELD)
-    if registered.description != (said := descriptions.describe_model(lineage)):
-        client.update_registered_model(name, said)
+    if registered.description != (description := descriptions.describe_model(lineage)):
+        client.update_registered_model(name, description)
     holders = {"champion": lineage.champion, "challenger": lineage.challenger, "reference": lineage.reference}
     for alias, version in holders.items():
         now = registered.aliases.get(alias)

@@ -26,8 +26,8 @@ from core.versions.privacy_rounding import coarse, coarse_certificate, coarse_pa
 
 STATUS = {JobState.SUCCEEDED: "FINISHED", JobState.FAILED: "FAILED", JobState.CANCELLED: "KILLED"}
 NOTE = "mlflow.note.content"
-PICTURES = "figures"
-"""The folder of pictures in a run."""
+CHARTS_FOLDER = "figures"
+"""The folder of a run's charts."""
 
 
 def ensure(client: Any, experiment: str, job: Job, version: Version | None, lineage: Lineage) -> Any:
@@ -43,8 +43,8 @@ def ensure(client: Any, experiment: str, job: Job, version: Version | None, line
 
 def fill(client: Any, run: Any, job: Job, version: Version | None, lineage: Lineage) -> None:
     """Write what is known of a job to its run, and what its version stands for."""
-    said = descriptions.describe_job(job, version, lineage)
-    tags: dict[str, object] = {NOTE: said, "amend.request_id": job.request_id}
+    description = descriptions.describe_job(job, version, lineage)
+    tags: dict[str, object] = {NOTE: description, "amend.request_id": job.request_id}
     if version is not None:
         tags |= {"amend.version": version.number, "amend.position": version.position, "amend.dataset": version.dataset}
     elif job.error:
@@ -100,7 +100,7 @@ def fill_figures(client: Any, run_id: str, pictures: dict[str, bytes], prefix: s
     with tempfile.TemporaryDirectory(prefix=prefix) as folder:
         for name, data in pictures.items():
             Path(folder, name).write_bytes(data)
-        client.log_artifacts(run_id, folder, PICTURES)
+        client.log_artifacts(run_id, folder, CHARTS_FOLDER)
 
 
 def end(client: Any, run_id: str, job: Job) -> None:

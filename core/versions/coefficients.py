@@ -17,10 +17,10 @@ from core.kprior.model.categories import indicators_of
 from core.kprior.model.encoders import TableEncoder
 from core.kprior.model.spec import Input, dtype_of
 
-MOST = 50
-"""Coefficients that are shown: those that differ most."""
-MOST_NAMED = 100_000
-"""Coefficients of one version that are told by name: more are for a program, which reads the weights."""
+MAX_COMPARED = 50
+"""Coefficients that a comparison shows: those that differ most."""
+MAX_NAMED = 100_000
+"""Coefficients of one version that are listed by name; a model with more is for a program, which reads the weights."""
 INTERCEPT = "(intercept)"
 Monomial = tuple[int, ...]
 
@@ -62,8 +62,8 @@ def named_coefficients(state: State) -> list[NamedCoefficient]:
     body = state.predictor.body
     if not isinstance(body, Linear):
         raise Conflict("model_not_linear", "Only linear models have coefficients: weights of others have no names.")
-    if (size := state.predictor.size) > MOST_NAMED:
-        message = f"{size} coefficients, and {MOST_NAMED} at most are told by name; download the weights instead."
+    if (size := state.predictor.size) > MAX_NAMED:
+        message = f"{size} coefficients, and {MAX_NAMED} at most are told by name; download the weights instead."
         raise Conflict("coefficients_too_many", message)
     described, target = state.spec["input"], state.spec["target"]
     names = feature_names(described) or pixel_names(described)
@@ -109,7 +109,7 @@ def in_raw_units(state: State, standardised: dict[Monomial, Tensor]) -> dict[Mon
     return raw
 
 
-def coefficients(one: State, other: State, most: int = MOST) -> tuple[int, list[Coefficient]] | None:
+def coefficients(one: State, other: State, limit: int = MAX_COMPARED) -> tuple[int, list[Coefficient]] | None:
     """How many coefficients there are, and those that differ most; None for networks, images, or other inputs.
 
     Both are told in the units of the first: the columns of a table are measured anew when a model is trained anew.
@@ -126,7 +126,7 @@ def coefficients(one: State, other: State, most: int = MOST) -> tuple[int, list[
     more = max(a.shape[1], b.shape[1])
     monomials = max(left.monomials, right.monomials, key=len)
     wide_a, wide_b = widen(a, more), widen(b, more)
-    order = (wide_a - wide_b).abs().flatten().topk(min(most, wide_a.numel())).indices.tolist()
+    order = (wide_a - wide_b).abs().flatten().topk(min(limit, wide_a.numel())).indices.tolist()
     target = one.spec["target"]
     values = target["values"] if target["kind"] == "classes" else None
     found = []

@@ -1,4 +1,4 @@
-"""Two versions next to each other: how good each is on the same rows, and how far they are apart."""
+"""Comparing two versions: the metrics of each on the same rows, and how far they are apart."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from core.kprior.model.spec import loss_of
 from core.kprior.passes.accumulator import Combined
 from core.versions.evaluation import Evaluation, Mean, weights_of
 
-SIGMAS = 2.0
-"""Standard errors of a difference beyond which it is not put down to chance."""
-FEWEST = 20
-"""Rows; of fewer, nobody can say what chance would have it."""
+MIN_STANDARD_ERRORS = 2.0
+"""A difference of fewer standard errors than this is put down to chance."""
+MIN_ROWS = 20
+"""With fewer rows, no difference can be told from chance."""
 
 
 class PairedEvaluation(Combined):
-    """Figures of two versions' predictions for the same rows, added up chunk by chunk."""
+    """Metrics of two versions' predictions for the same rows, accumulated chunk by chunk."""
 
     kind = "paired-evaluation"
 
@@ -75,7 +75,7 @@ class PairedEvaluation(Combined):
 
     @property
     def disagreement(self) -> float | None:
-        """How far the predictions differ: the share of rows that they put in different classes.
+        """How far the predictions differ: the fraction of rows that they put in different classes.
 
         For numbers and counts: the root mean square of the difference, relative to the targets' standard deviation.
         None without rows, or if a prediction is not a finite number.
@@ -96,20 +96,20 @@ class PairedEvaluation(Combined):
 
     @property
     def worse(self) -> str | None:
-        """The figure in which the second version is worse than the first, by more than chance would have it.
+        """The metric in which the second version is worse than the first, beyond chance.
 
         A paired test: the mean of the rows' differences against its standard error. The loss decides, and the accuracy
         where the losses are equal, as far as anybody knows, or of different kinds. None also if there are too few rows
         to tell.
         """
-        if self.one.count < FEWEST:
+        if self.one.count < MIN_ROWS:
             return None
         if self.alike and "loss" in self.one.metrics and "loss" not in self.other.metrics:
-            return "loss"  # it is no finite number
+            return "loss"  # which is not finite
         loss, accuracy = self._differences["loss"], self._differences.get("accuracy")
-        if self.alike and not abs(loss.value) <= SIGMAS * loss.error:
+        if self.alike and not abs(loss.value) <= MIN_STANDARD_ERRORS * loss.error:
             return "loss" if loss.value < 0 else None
-        return "accuracy" if accuracy is not None and accuracy.value > SIGMAS * accuracy.error else None
+        return "accuracy" if accuracy is not None and accuracy.value > MIN_STANDARD_ERRORS * accuracy.error else None
 
     @property
     def errors(self) -> dict[str, float]:
@@ -127,7 +127,7 @@ class PairedEvaluation(Combined):
 
 
 def compare(one: State, other: State, data: Data) -> PairedEvaluation:
-    """Figures of two versions, in one pass."""
+    """Compare two versions in one pass."""
     return accumulate(data, PairedEvaluation(one, other))
 
 

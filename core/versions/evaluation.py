@@ -18,14 +18,14 @@ from core.kprior.data.partitioned import accumulate
 from core.kprior.model.posterior import LEVEL
 from core.kprior.model.spec import gives_scores
 from core.kprior.passes.accumulator import Accumulator, Combined
-from core.kprior.passes.moments import LEAST, Moments
+from core.kprior.passes.moments import MIN_COUNT, Moments
 from core.kprior.posterior import LatePosterior, NoPosterior
 from core.tables.figures import EvaluationFigures, ReliabilityBin
-from core.versions.scores import area_under_curve, explained, f1_score
+from core.versions.scores import area_under_curve, explained_variance, f1_score
 
 BINS, LEVELS = 10, 20
-MOST_CLASSES = 50
-"""More cannot be read off a confusion matrix, and of thousands it would be hundreds of megabytes."""
+MAX_CLASSES = 50
+"""Of a confusion matrix: more could not be read, and with thousands of classes it would take hundreds of megabytes."""
 
 
 class Mean:
@@ -42,7 +42,7 @@ class Mean:
         values, weight = values.double(), weight.double()
         v = torch.stack([weight, weight**2])
         total = v.sum(1)
-        mean = v @ values / total.clamp(min=LEAST)
+        mean = v @ values / total.clamp(min=MIN_COUNT)
         square = (v * (values - mean[:, None]) ** 2).sum(1)
         self._moments.merge({"count": total, "mean": mean, "square": square})
 
@@ -99,7 +99,7 @@ class Evaluation(Accumulator):
         """Of each class: how often it was predicted rightly, was predicted, was there; and the weight of those."""
         self._rows: list[Tensor] = []
         """(n, 3) each: predicted mean, truth and weight, of targets that are one number. There are some 20 000 rows."""
-        self._confusion = np.zeros((classes, classes), np.int64) if classes <= MOST_CLASSES else None
+        self._confusion = np.zeros((classes, classes), np.int64) if classes <= MAX_CLASSES else None
         self._bins = np.zeros((BINS, 4))
         """Of each bin: sums of confidences, of those that were right, of all, by their weights; how many there are."""
         self._posterior = LatePosterior(state) if self.target == "number" else None
@@ -155,7 +155,7 @@ class Evaluation(Accumulator):
         if not self.classifies:
             self._square.add(((mean - y).double() ** 2).sum(1).cpu(), weight)
             return {"loss": loss}
-        guess, truth = self.choose(mean), choices(y)
+        guess, truth = self.choose(mean), predicted_classes(y)
         hits = torch.from_numpy(truth == guess)
         self._right.add(hits, weight)
         for row, classes in zip(self._classes, (truth[truth == guess], guess, truth), strict=False):
@@ -178,7 +178,7 @@ class Evaluation(Accumulator):
 
     def choose(self, mean: Tensor) -> NDArray[np.int64]:
         """The class of each row, by its mean or its score."""
-        return choices(mean, 0.0 if self.scores else 0.5)
+        return predicted_classes(mean, 0.0 if self.scores else 0.5)
 
     def empty(self) -> Self:
         return type(self)(self.state)
@@ -216,8 +216,8 @@ class Evaluation(Accumulator):
     @property
     def heaviest(self) -> float | None:
         """The share of all weights that one row has; None where all have the same."""
-        share = self._heaviest / self._loss.weight if self.count else 0.0
-        return share if share * self.count > 1 + 1e-9 else None
+        fraction = self._heaviest / self._loss.weight if self.count else 0.0
+        return fraction if fraction * self.count > 1 + 1e-9 else None
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -252,7 +252,7 @@ class Evaluation(Accumulator):
                 found["coverage"] = float(self._covered()[round(LEVEL * LEVELS) - 1])
         if self.target != "classes":
             mean, y, weight = np.nan_to_num(self.rows().numpy()).T
-            found |= area_under_curve(mean, y > 0.5) if self.classifies else explained(mean, y, weight)
+            found |= area_under_curve(mean, y > 0.5) if self.classifies else explained_variance(mean, y, weight)
         return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def _covered(self) -> NDArray[Any]:
@@ -283,7 +283,7 @@ def weights_of(chunk: Examples) -> Tensor:
     return torch.ones(len(chunk), dtype=torch.float64) if chunk.weight is None else chunk.weight.double().cpu()
 
 
-def choices(mean: Tensor, cut: float = 0.5) -> NDArray[np.int64]:
+def predicted_classes(mean: Tensor, cut: float = 0.5) -> NDArray[np.int64]:
     """The likeliest class of each row; of two, the second above the cut."""
     chosen = mean[:, 0] > cut if mean.shape[1] == 1 else mean.argmax(1)
     made: NDArray[np.int64] = chosen.long().cpu().numpy()

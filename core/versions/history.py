@@ -19,10 +19,10 @@ from core.tables.versions import Promotion, Version, VersionKind, VersionState
 from core.tables.webhooks import WebhookEvent
 from core.versions.knowledge import version_knows_erased
 from core.versions.queries import find_version, newest_number
-from core.versions.store import Stored
+from core.versions.store import StoredFile
 from core.webhooks.events import emit
 
-if TYPE_CHECKING:  # who promotes a version, or lists them, need not wait for torch
+if TYPE_CHECKING:  # promoting and listing versions does not need torch
     from core.kprior import Cost, State
 
 
@@ -33,7 +33,7 @@ def folder_of(model_id: int) -> str:
 
 @dataclass(frozen=True)
 class VersionDraft:
-    """A version that is made and not recorded yet."""
+    """A version before it is recorded."""
 
     state: State
     kind: VersionKind
@@ -47,17 +47,19 @@ class VersionDraft:
     certificate: CertificateFigures | None = None
     parent: int | None = None
     since: int = 0
-    """The position that its parent stands for."""
+    """The parent's position; 0 without a parent."""
     why: str = ""
-    """Why cheaper ways were not taken."""
+    """Why cheaper methods were rejected."""
     erasing: bool = False
-    """Whether it was known that people are being erased."""
+    """Whether it was made for open erasures."""
     candidates: tuple[CandidateFigures, ...] = ()
-    """All that were tried, with what each took and why it was not taken: what the next job plans with."""
+    """All candidates that were tried, with costs and objections: the next job predicts its costs from them."""
 
 
-def record(session: Session, model: Model, draft: VersionDraft, stored: Stored, job_id: str | None = None) -> Version:
-    """Note a draft, whose file is in the store, as the next version, a candidate."""
+def record(
+    session: Session, model: Model, draft: VersionDraft, stored: StoredFile, job_id: str | None = None
+) -> Version:
+    """Record a draft, whose file is in the store, as the next version; it is a candidate."""
     size = len(draft.state.memory)
     evaluation = draft.evaluation
     if draft.candidates:
@@ -75,7 +77,7 @@ def record(session: Session, model: Model, draft: VersionDraft, stored: Stored, 
         metrics=draft.metrics,
         evaluation=evaluation,
         certificate=draft.certificate,
-        cost=plain_cost(draft.cost),
+        cost=cost_json(draft.cost),
         sha256=stored.sha256,
         file=stored.file,
         job_id=job_id,
@@ -85,13 +87,13 @@ def record(session: Session, model: Model, draft: VersionDraft, stored: Stored, 
     return version
 
 
-def plain_cost(cost: Cost) -> dict[str, float]:
-    """What a version says of its cost."""
+def cost_json(cost: Cost) -> dict[str, float]:
+    """A cost as JSON."""
     return {"backward_passes": cost.backward_passes, "data_passes": cost.data_passes, "seconds": cost.seconds}
 
 
 def require_in_use(version: Version) -> None:
-    """Conflict if the version is purged, or only kept for a while after a person whom it knew was erased."""
+    """Raise Conflict if a version is purged, or only kept for a while after somebody whom it knew was erased."""
     if version.state is VersionState.PURGED:
         raise Conflict("version_purged", f"Version {version.number} is purged: its weights are gone.")
     if version.purge_at is not None:
@@ -99,7 +101,7 @@ def require_in_use(version: Version) -> None:
 
 
 def promotes(model: Model) -> bool:
-    """Whether a new version becomes champion by itself."""
+    """Whether new versions are promoted automatically."""
     return model.held_at is None and policy_of(model).promote == "automatic"
 
 

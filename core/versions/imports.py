@@ -1,4 +1,4 @@
-"""Weights that somebody else found: kept with the model until a worker makes its first version of them."""
+"""Imported weights: stored with the model until a worker makes the first version from them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Imported(NamedTuple):
 
 
 def check(spec: Spec, weights: Sequence[float], units: tuple[Sequence[float], Sequence[float]] | None) -> Imported:
-    """What callers sent, as tensors; Invalid if a model of this spec has no such weights."""
+    """Imported weights as tensors; raises Invalid if they do not fit the spec."""
     predictor = build_shapes(spec)
     if len(weights) != predictor.size:
         message = f"{len(weights)} weights are given; the model has {predictor.size}"
@@ -47,8 +47,8 @@ def check(spec: Spec, weights: Sequence[float], units: tuple[Sequence[float], Se
     return Imported(w, (mean, scale))
 
 
-def keep(session: Session, model: Model, imported: Imported) -> None:
-    """Note weights that the next job makes a version of, in place of any before."""
+def store(session: Session, model: Model, imported: Imported) -> None:
+    """Store weights for the next job, in place of any before."""
     tensors = {"w": imported.w}
     if imported.units is not None:
         tensors["mean"], tensors["scale"] = imported.units
@@ -56,7 +56,7 @@ def keep(session: Session, model: Model, imported: Imported) -> None:
 
 
 def find(session: Session, model_id: int) -> Imported | None:
-    """The weights that wait, if there are any."""
+    """The weights that wait for a job; None if there are none."""
     found = session.get(ImportedWeights, model_id)
     if found is None:
         return None
@@ -65,5 +65,5 @@ def find(session: Session, model_id: int) -> Imported | None:
 
 
 def drop(session: Session, model_id: int) -> None:
-    """Delete what waits."""
+    """Delete the weights that wait for a job."""
     session.execute(delete(ImportedWeights).where(ImportedWeights.model_id == model_id))

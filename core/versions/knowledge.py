@@ -1,4 +1,4 @@
-"""Which versions know a person who is erased: the one set of conditions that all who ask share.
+"""Which versions know an erased person: the conditions that all callers share.
 
 A person's examples stood in the ledger from `part.first` until `part.removed`; a version that stands for a position
 between the two has learnt from them. Each condition takes a row or a table on either side, so that the same words
@@ -45,17 +45,17 @@ def may_know(part: Part | type[Part], version: Version | type[Version]) -> Colum
 
 
 def has_forgotten(part: Part, tip: Version | None) -> bool:
-    """Whether a model whose tip this is stands for the ledger without the person; one without a tip knows nobody."""
+    """Whether the tip was made without the person's examples; a model without a tip knows nobody."""
     return tip is None or part.removed <= tip.position
 
 
 def is_proven(part: Part, tip: Version | None) -> bool:
-    """Whether the tip was made after the request came: only then was it looked whether it has forgotten the person."""
+    """Whether the tip was made after the request came: only then was it checked that it has forgotten the person."""
     return tip is not None and tip.number > part.newest
 
 
 def position_knows_erased(session: Session, model_id: int, position: int) -> bool:
-    """Whether the ledger up to a position holds somebody who was erased after that, or is about to be."""
+    """Whether the ledger up to a position contains examples of somebody who is, or is being, erased."""
     query = select(Part.model_id).join(Erasure, Erasure.id == Part.erasure_id)
     query = query.where(Part.model_id == model_id, knows(Part, position), Erasure.state != ErasureState.REFUSED)
     return session.scalar(query.limit(1)) is not None

@@ -1,4 +1,4 @@
-"""Deleting files that nothing refers to: of deleted models, and of versions that the database does not know."""
+"""Orphans: files in the store that no version refers to, and how they are deleted."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from core.errors import Unavailable
 from core.tables.bookkeeping import OrphanFile
 from core.tables.jobs import Job, JobState
 from core.tables.versions import Version, VersionState
-from core.versions.store import Store, Stored
+from core.versions.store import Store, StoredFile
 
 log = structlog.get_logger("core")
 
 
-def put_noted(database: Database, store: Store, folder: str, data: bytes, owner: str) -> Stored:
-    """Store a version's file. Should its worker die before the version is recorded, the file is swept away."""
+def put_tracked(database: Database, store: Store, folder: str, data: bytes, owner: str) -> StoredFile:
+    """Store a version's file. It is an orphan until the version is recorded, and swept if its worker dies before."""
 
     def note_first(name: str) -> None:
         with database.write() as session:
@@ -26,41 +26,41 @@ def put_noted(database: Database, store: Store, folder: str, data: bytes, owner:
     return store.put(folder, data, before=note_first)
 
 
-def note(session: Session, path: str) -> None:
-    """Have a file swept away that belongs to nothing."""
+def mark_orphan(session: Session, path: str) -> None:
+    """Record a file as an orphan, to be swept."""
     session.merge(OrphanFile(path=path))
 
 
 def disown(session: Session, path: str) -> None:
-    """Have a file swept away at once: the job that wrote it does not want it."""
+    """Have an orphan swept at once, since the job that wrote it does not need it."""
     session.execute(update(OrphanFile).where(OrphanFile.path == path).values(owner=None))
 
 
 def claim(session: Session, path: str, owner: str) -> bool:
-    """Take a file out of the orphans, in the transaction that records its version; False if it may be swept already."""
+    """Make an orphan a version's file, in the transaction that records it; False if it may be swept already."""
     return rows_changed(session, delete(OrphanFile).where(OrphanFile.path == path, OrphanFile.owner == owner)) == 1
 
 
 def find_strays(session: Session, store: Store, folder: str) -> list[str]:
-    """Files in a model's folder that no version has: a database that was restored knows nothing of them."""
-    # in the order of a file's life, backwards: it is noted before it is written, and a version's when the note goes
+    """Files in a model's folder that are neither a version's nor orphans, as after the database was restored."""
+    # in this order: a file is recorded as an orphan before it is written, and is a version's once that row is deleted
     there, noted = store.names(folder), set(session.scalars(select(OrphanFile.path)))
     named = set(session.scalars(select(Version.file).where(Version.state != VersionState.PURGED)))
     return [name for name in there if name not in noted | named]
 
 
 def sweep(database: Database, store: Store) -> None:
-    """Delete what is noted as an orphan; what cannot be deleted now stays noted."""
-    at_work = exists().where(
+    """Delete all orphans whose job is not running; those that cannot be deleted now are tried again later."""
+    is_running = exists().where(
         Job.lease_owner == OrphanFile.owner, Job.state == JobState.RUNNING, Job.lease_until > now()
     )
     with database.read() as session:
-        paths = list(session.scalars(select(OrphanFile.path).where(~at_work)))
+        paths = list(session.scalars(select(OrphanFile.path).where(~is_running)))
     for path in paths:
         with database.write() as session:
             # from here on no version can claim it
-            ours = update(OrphanFile).where(OrphanFile.path == path, ~at_work).values(owner=None)
-            if rows_changed(session, ours) == 0:
+            release = update(OrphanFile).where(OrphanFile.path == path, ~is_running).values(owner=None)
+            if rows_changed(session, release) == 0:
                 continue
         try:
             store.delete(path)

@@ -15,14 +15,14 @@ from typing import Literal, cast, overload
 
 from core.tables.figures import CertificateFigures, ComparisonFigures, SideFigures
 
-ERROR = "_se"
+ERROR_SUFFIX = "_se"
 ROWS, HEAVIEST = "rows", "heaviest"
 Side = Literal["loss", "accuracy", "auc", "f1", "calibration", "rmse"]
 SIDES: tuple[Side, ...] = ("loss", "accuracy", "auc", "f1", "calibration", "rmse")
 """Figures of a comparison that both versions have."""
-TINY = 1e-12
-SHARES = ("accuracy", "baseline_accuracy", "calibration", "coverage", "disagreement")
-"""Figures to which a row can add 1 / rows at the most."""
+SMALLEST_STEP = 1e-12
+ROW_AVERAGES = ("accuracy", "baseline_accuracy", "calibration", "coverage", "disagreement")
+"""Metrics that one row can change by 1 / rows at the most."""
 
 
 def step_above(least: float) -> float:
@@ -36,7 +36,7 @@ def step_above(least: float) -> float:
     return next((step for step in steps if step >= least * (1 - 1e-9)), float(f"1e{power + 1}"))
 
 
-def on_grid(value: float, step: float) -> float:
+def round_to_step(value: float, step: float) -> float:
     """
     >>> on_grid(0.94251, 0.02), on_grid(12.3, 5.0)
     (0.94, 10.0)
@@ -68,22 +68,22 @@ def coarse(metrics: Mapping[str, float | None]) -> Mapping[str, float | None]:
     rows = 1 / share_of_one
     found: dict[str, float | None] = {}
     for name, value in metrics.items():
-        if name in ("r2", HEAVIEST) or (name.endswith(ERROR) and name.removesuffix(ERROR) in metrics):
+        if name in ("r2", HEAVIEST) or (name.endswith(ERROR_SUFFIX) and name.removesuffix(ERROR_SUFFIX) in metrics):
             continue
         if name == ROWS or not isinstance(value, (int, float)) or not math.isfinite(value):
             found[name] = value
             continue
-        error = metrics.get(f"{name}{ERROR}") or 0.0
-        if name in SHARES:
-            found[name] = share = min(1.0, on_grid(value, 4 / rows))
+        error = metrics.get(f"{name}{ERROR_SUFFIX}") or 0.0
+        if name in ROW_AVERAGES:
+            found[name] = share = min(1.0, round_to_step(value, 4 / rows))
             near = math.sqrt(max(share * (1 - share), 1 / rows) / rows)  # what the rounded share makes of it
         else:
-            found[name] = on_grid(
-                value, step_above(max(2 * error / max(0.5, 1 - share_of_one), 2 * abs(value) / rows, TINY))
+            found[name] = round_to_step(
+                value, step_above(max(2 * error / max(0.5, 1 - share_of_one), 2 * abs(value) / rows, SMALLEST_STEP))
             )
-            near = step_above(max(error, TINY))
-        if f"{name}{ERROR}" in metrics:
-            found[f"{name}{ERROR}"] = significant(near, 3)
+            near = step_above(max(error, SMALLEST_STEP))
+        if f"{name}{ERROR_SUFFIX}" in metrics:
+            found[f"{name}{ERROR_SUFFIX}"] = significant(near, 3)
     root, spread = found.get("rmse"), found.get("baseline_rmse")
     if "r2" in metrics and root is not None and spread:  # what the rounded errors make of it tells no more than they
         found["r2"] = significant(1 - (root / spread) ** 2, 3)
@@ -100,7 +100,7 @@ def coarse_pair(figures: ComparisonFigures, errors: Mapping[str, float]) -> Comp
     rows: dict[str, float | None] = {ROWS: figures.get("rows"), HEAVIEST: figures.get("heaviest")}
     found: dict[str, object] = {**figures}
     for name, sides in sides_of(figures).items():
-        given = {**rows, f"{name}{ERROR}": errors.get(f"{name}{ERROR}")}
+        given = {**rows, f"{name}{ERROR_SUFFIX}": errors.get(f"{name}{ERROR_SUFFIX}")}
         pair = {"adapted": sides["adapted"], "retrained": sides["retrained"]}
         found[name] = {side: coarse({**given, name: value})[name] for side, value in pair.items()}
     if figures.get("disagreement") is not None:

@@ -1,4 +1,4 @@
-"""What is asked of the database about versions, promotions and comparisons."""
+"""Queries about versions, promotions and comparisons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from core.tables.models import Model
 from core.tables.versions import Comparison, Promotion, Version, VersionKind, VersionState
 
 IS_PURGED = Version.state == VersionState.PURGED
-LAST = 2**31 - 1
+MAX_NUMBER = 2**31 - 1
 """The largest number that a version can have."""
 Listed = TypeVar("Listed", Version, Promotion, Comparison)
 
@@ -30,7 +30,7 @@ def champion_of(session: Session, model: Model) -> Version | None:
 
 
 def is_withdrawn(session: Session, model: Model) -> bool:
-    """Whether the model's last training example has gone and nothing was made since: it has versions, and no tip."""
+    """Whether a model is withdrawn: it has versions, but no tip, since its last training example was removed."""
     return model.tip is None and newest_number(session, model.id) > 0
 
 
@@ -48,7 +48,7 @@ def newest_number(session: Session, model_id: int) -> int:
 
 
 def last_trained(session: Session, model_id: int) -> Version | None:
-    """The version trained from scratch that stands for the most."""
+    """The version trained from scratch with the highest position."""
     trained = select(Version).where(Version.model_id == model_id, Version.kind == VersionKind.TRAINED)
     return session.scalar(trained.order_by(Version.position.desc(), Version.number.desc()).limit(1))
 
@@ -93,27 +93,27 @@ def comparisons_of(session: Session, model_id: int) -> Sequence[Comparison]:
     ).all()
 
 
-def page_versions(session: Session, model_id: int, last: int, most: int) -> Sequence[Version]:
+def page_versions(session: Session, model_id: int, last: int, limit: int) -> Sequence[Version]:
     """Versions, the newest first, from a number downwards."""
-    return page_down(session, Version, Version.number, model_id, last, most)
+    return page_down(session, Version, Version.number, model_id, last, limit)
 
 
-def page_promotions(session: Session, model_id: int, last: int, most: int) -> Sequence[Promotion]:
-    """What was promoted, the newest first, from an id downwards."""
-    return page_down(session, Promotion, Promotion.id, model_id, last, most)
+def page_promotions(session: Session, model_id: int, last: int, limit: int) -> Sequence[Promotion]:
+    """Promotions, the newest first, from an id downwards."""
+    return page_down(session, Promotion, Promotion.id, model_id, last, limit)
 
 
-def page_comparisons(session: Session, model_id: int, last: int, most: int) -> Sequence[Comparison]:
-    """What was compared, the newest first, from an id downwards."""
-    return page_down(session, Comparison, Comparison.id, model_id, last, most)
+def page_comparisons(session: Session, model_id: int, last: int, limit: int) -> Sequence[Comparison]:
+    """Comparisons, the newest first, from an id downwards."""
+    return page_down(session, Comparison, Comparison.id, model_id, last, limit)
 
 
 def page_down(
-    session: Session, table: type[Listed], key: InstrumentedAttribute[int], model_id: int, last: int, most: int
+    session: Session, table: type[Listed], key: InstrumentedAttribute[int], model_id: int, last: int, limit: int
 ) -> Sequence[Listed]:
-    """What a model has of one kind, the newest first, from a key downwards."""
+    """Rows of a model in one table, the newest first, from a key downwards."""
     query = select(table).where(table.model_id == model_id, key <= last)
-    return session.scalars(query.order_by(key.desc()).limit(most)).all()
+    return session.scalars(query.order_by(key.desc()).limit(limit)).all()
 
 
 def first_promotion(session: Session, model_id: int) -> int | None:
@@ -152,7 +152,7 @@ def kept_versions(session: Session, model_id: int) -> Sequence[Version]:
 
 
 def numbers_in_use(session: Session, model_id: int) -> list[int]:
-    """The versions that can be asked for predictions, the newest first."""
+    """The versions that can predict, the newest first."""
     kept = select(Version.number).where(Version.model_id == model_id, ~IS_PURGED, Version.purge_at.is_(None))
     return list(session.scalars(kept.order_by(Version.number.desc())))
 

@@ -1,4 +1,4 @@
-"""What a version's memory holds, for people: how many examples, of which classes, since when."""
+"""A summary of a version's memory for people: how many examples, of which classes, since when."""
 
 from __future__ import annotations
 

@@ -24,13 +24,13 @@ def area_under_curve(score: Numbers, truth: NDArray[np.bool_]) -> dict[str, floa
     above, below = np.sort(score[truth]), np.sort(score[~truth])
     if not len(above) or not len(below):
         return {}
-    wins = share_below(below, above)
-    losses = share_below(above, below)
+    wins = fraction_below(below, above)
+    losses = fraction_below(above, below)
     error = math.sqrt(wins.var() / len(wins) + losses.var() / len(losses))
     return {"auc": float(wins.mean()), "auc_se": error}
 
 
-def share_below(values: Numbers, limits: Numbers) -> Numbers:
+def fraction_below(values: Numbers, limits: Numbers) -> Numbers:
     """For each limit, the share of sorted values below it, those that are equal counted as half."""
     found: Numbers = (np.searchsorted(values, limits, "left") + np.searchsorted(values, limits, "right")) / 2
     return found / len(values)
@@ -60,14 +60,14 @@ def f1_score(matched: Counts, predicted: Counts, actual: Counts, confusion: Coun
     return {"f1": float(f1.mean()), "f1_se": math.sqrt(squares) / max(1, len(m) - bool(few.any()))}
 
 
-def explained(predicted: Numbers, y: Numbers, weight: Numbers) -> dict[str, float]:
+def explained_variance(predicted: Numbers, y: Numbers, weight: Numbers) -> dict[str, float]:
     """R2, and the error of whoever always says the mean, with its standard error; rows count by their weights."""
-    share = weight / weight.sum()
-    squares = (y - share @ y) ** 2
-    mean = float(share @ squares)
+    normalized = weight / weight.sum()
+    squares = (y - normalized @ y) ** 2
+    mean = float(normalized @ squares)
     root = math.sqrt(mean)
     found = {"baseline_rmse": root, "baseline_rmse_se": 0.0}
     if root:
-        found["baseline_rmse_se"] = math.sqrt(float(share**2 @ (squares - mean) ** 2)) / (2 * root)
-        found["r2"] = 1 - float(share @ (predicted - y) ** 2) / mean
+        found["baseline_rmse_se"] = math.sqrt(float(normalized**2 @ (squares - mean) ** 2)) / (2 * root)
+        found["r2"] = 1 - float(normalized @ (predicted - y) ** 2) / mean
     return found

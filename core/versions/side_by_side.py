@@ -19,10 +19,10 @@ from core.tables.ledger import HoldoutSample
 from core.tables.models import Model
 from core.versions.comparison import PairedEvaluation, compare
 
-ROWS = 20_000
-"""Of the sample, at the most: policies may ask for more where a worker has the time."""
-NUMBERS = 2**22
-"""Predicted numbers at a time: of thousands of classes, a row has as many."""
+MAX_ROWS = 20_000
+"""Of the sample: a policy may ask for more, but only a worker has time for them."""
+NUMBERS_PER_CHUNK = 2**22
+"""Predicted numbers of one chunk: with thousands of classes, each row has that many."""
 
 
 def compare_on_holdout(database: Database, model: Model, one: State, other: State) -> PairedEvaluation:
@@ -32,7 +32,7 @@ def compare_on_holdout(database: Database, model: Model, one: State, other: Stat
     rows = holdout_rows(database, model)
     if not all(same_schema(state.spec, rows.layout.spec) for state in (one, other)):
         return compare(one, other, ())  # rows of today are none that both of them can read
-    rows.layout.chunk = max(1, min(rows.layout.chunk, NUMBERS // one.predictor.family.outputs))
+    rows.layout.chunk = max(1, min(rows.layout.chunk, NUMBERS_PER_CHUNK // one.predictor.family.outputs))
     return compare(one, other, rows)
 
 
@@ -42,7 +42,7 @@ def holdout_rows(database: Database, model: Model) -> SampledRows:
         kept = as_sample(session.get(HoldoutSample, model.id))
     if kept is None:  # an erasure had it made anew
         kept = update_sample(database, model.id, model.head, policy_of(model).evaluation.rows)
-    kept = replace(kept, size=min(kept.size, ROWS)).with_rows(kept.rows)
+    kept = replace(kept, size=min(kept.size, MAX_ROWS)).with_rows(kept.rows)
     with database.read() as session:
         spec = spec_at(session, model.id, model.spec, model.head)
     return SampledRows(database, model.id, spec, model.head, kept.rows)

@@ -16,10 +16,10 @@ from fsspec.implementations.local import LocalFileSystem
 from core.errors import AmendError, Invalid, NotFound, Unavailable
 
 PARTIAL = ".partial"
-"""The end of the name of a file that is being written."""
+"""The suffix of a file that is being written."""
 
 
-class Stored(NamedTuple):
+class StoredFile(NamedTuple):
     """A file in the store."""
 
     file: str
@@ -27,13 +27,13 @@ class Stored(NamedTuple):
 
 
 class Store:
-    """Files by name under one root. A file is there whole or not at all."""
+    """Files by name under one root. Writes are atomic."""
 
     def __init__(self, url: str) -> None:
-        # listings that are kept would not show what other processes wrote and deleted
+        # a cached listing would not show what other processes wrote and deleted
         try:
             self.files, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
-        except Exception as error:  # each driver has its own way to say that it is missing
+        except Exception as error:  # drivers raise different errors when they are not installed
             scheme = url.partition("://")[0]
             message = (
                 f"AMEND_ARTIFACTS_URL: there is no driver for {scheme}:// here. Take a folder, or s3://BUCKET/PATH"
@@ -42,15 +42,15 @@ class Store:
         self.root = str(root).rstrip("/")
         self.local = isinstance(self.files, LocalFileSystem)
 
-    def put(self, folder: str, data: bytes, before: Callable[[str], None] = lambda name: None) -> Stored:
-        """Store bytes under a new name in a folder; `before` is told the name before anything is written."""
+    def put(self, folder: str, data: bytes, before: Callable[[str], None] = lambda name: None) -> StoredFile:
+        """Store bytes under a new name in a folder; `before` is called with the name before anything is written."""
         name = f"{folder}/{uuid.uuid4().hex}.safetensors"
         before(name)
         self.write(name, data)
-        return Stored(name, hashlib.sha256(data).hexdigest())
+        return StoredFile(name, hashlib.sha256(data).hexdigest())
 
     def write(self, name: str, data: bytes) -> None:
-        """Store bytes under a name of the caller's."""
+        """Store bytes under a given name."""
         path = f"{self.root}/{name}"
         with translate_store_errors("takes nothing"):
             if self.local:
@@ -70,7 +70,7 @@ class Store:
         return sorted(f"{folder}/{name}" for name in names if not name.endswith(PARTIAL))
 
     def get(self, name: str, sha256: str | None = None) -> bytes:
-        """A file's bytes; Unavailable if they are not those of the given hash."""
+        """A file's bytes; raises Unavailable if they do not have the given hash."""
         with translate_store_errors():
             try:
                 data = bytes(self.files.cat_file(f"{self.root}/{name}"))
@@ -94,7 +94,7 @@ class Store:
 
 @contextmanager
 def translate_store_errors(problem: str = "does not answer") -> Iterator[None]:
-    """Turn what a file system raises into one error: each has kinds of its own."""
+    """Translate the errors of file systems, which differ, to Unavailable."""
     try:
         yield
     except AmendError:
@@ -104,7 +104,7 @@ def translate_store_errors(problem: str = "does not answer") -> Iterator[None]:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file that is there whole or not at all, whatever happens meanwhile."""
+    """Write a file atomically, even if the process or the machine crashes."""
     partial = path.with_name(f"{path.name}{PARTIAL}")
     try:
         with partial.open("wb") as file:
@@ -113,7 +113,7 @@ def write_whole(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         partial.replace(path)
     except BaseException:
-        partial.unlink(missing_ok=True)  # weights that nobody would find, nor purge
+        partial.unlink(missing_ok=True)  # or else weights would be left that nobody finds and purges
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:

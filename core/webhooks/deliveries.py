@@ -25,17 +25,17 @@ from core.webhooks.registry import due_deliveries
 
 log = structlog.get_logger("webhooks")
 
-PAUSES = [timedelta(seconds=s) for s in (5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400)]
-"""Before the next attempt, three days in all."""
-CLAIM = timedelta(seconds=60)
-"""How long one attempt may take at the most."""
-PATIENCE = timedelta(days=3)
-"""A webhook to which nothing got for so long is disabled."""
-MOST = 200
-"""Deliveries in one look."""
-AT_ONCE = 8
-"""Receivers that are sent to at the same time: one that hangs must not keep the others waiting."""
-GONE = 410
+RETRY_DELAYS = [timedelta(seconds=s) for s in (5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400)]
+"""Before each further attempt; three days in all."""
+CLAIM_DURATION = timedelta(seconds=60)
+"""How long one attempt may take at most."""
+DISABLE_AFTER = timedelta(days=3)
+"""A webhook that nothing could be delivered to for this long is disabled."""
+BATCH_SIZE = 200
+"""Deliveries that are read at a time."""
+CONCURRENT_RECEIVERS = 8
+"""Receivers that are sent to at the same time: one that hangs must not hold up the others."""
+HTTP_GONE = 410
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Outcome:
 def send_due(database: Database, service_secret: bytes, private: bool) -> int:
     """Send what is due; how many attempts were made."""
     with database.read() as session:
-        due = due_deliveries(session, now(), MOST)
+        due = due_deliveries(session, now(), BATCH_SIZE)
     by_webhook: dict[str, list[int]] = defaultdict(list)
     for delivery_id, webhook_id in due:
         by_webhook[webhook_id].append(delivery_id)
@@ -66,7 +66,7 @@ def send_due(database: Database, service_secret: bytes, private: bool) -> int:
                 return count  # the others would fare no better now
         return len(ids)
 
-    with ThreadPoolExecutor(min(AT_ONCE, len(by_webhook))) as threads:
+    with ThreadPoolExecutor(min(CONCURRENT_RECEIVERS, len(by_webhook))) as threads:
         return sum(threads.map(send_in_order, by_webhook.values()))
 
 
@@ -74,7 +74,7 @@ def send(database: Database, delivery_id: int, service_secret: bytes, private: b
     """Try to deliver, and note what came of it; False if it did not get there."""
     with database.write() as session:
         ours = (Delivery.id == delivery_id, Delivery.state == DeliveryState.PENDING, Delivery.next_at <= now())
-        claim = {"attempts": Delivery.attempts + 1, "next_at": now() + CLAIM}
+        claim = {"attempts": Delivery.attempts + 1, "next_at": now() + CLAIM_DURATION}
         if rows_changed(session, update(Delivery).where(*ours).values(claim)) == 0:
             return True
         delivery = session.get_one(Delivery, delivery_id)
@@ -85,7 +85,7 @@ def send(database: Database, delivery_id: int, service_secret: bytes, private: b
         session.flush()
         session.expunge_all()
     outcome = attempt(webhook, delivery, service_secret, private)
-    note(database, delivery, outcome)
+    record_outcome(database, delivery, outcome)
     return outcome.good
 
 
@@ -107,13 +107,13 @@ def attempt(webhook: Webhook, delivery: Delivery, service_secret: bytes, private
     except network.PrivateAddress:
         return Outcome(None, "the name leads to a private address; AMEND_PRIVATE_WEBHOOKS allows them")
     except httpcore.TimeoutException:
-        return Outcome(None, f"no answer in {network.SECONDS:.0f} s")
+        return Outcome(None, f"no answer in {network.TIMEOUT_SECONDS:.0f} s")
     except Exception as error:  # TLS, names, protocols: whatever is wrong with a receiver
         return Outcome(None, f"no answer ({type(error).__name__})")
     return Outcome(status, None if 200 <= status < 300 else f"answered {status}")
 
 
-def note(database: Database, sent: Delivery, outcome: Outcome) -> None:
+def record_outcome(database: Database, sent: Delivery, outcome: Outcome) -> None:
     """Note what came of an attempt, for the delivery and for its webhook."""
     with database.write() as session:
         delivery = session.get(Delivery, sent.id, with_for_update=True)
@@ -125,16 +125,16 @@ def note(database: Database, sent: Delivery, outcome: Outcome) -> None:
             delivery.state, delivery.delivered_at = DeliveryState.DELIVERED, now()
             webhook.failing_since = webhook.disabled_at = webhook.disabled_why = None
             return
-        if delivery.type == PING or delivery.attempts > len(PAUSES):
+        if delivery.type == PING or delivery.attempts > len(RETRY_DELAYS):
             delivery.state = DeliveryState.GIVEN_UP
         else:
             # not all at the same moment, should many have failed together
-            delivery.next_at = now() + PAUSES[delivery.attempts - 1] * random.uniform(0.9, 1.1)
+            delivery.next_at = now() + RETRY_DELAYS[delivery.attempts - 1] * random.uniform(0.9, 1.1)
         if delivery.type == PING:
             return
         webhook.failing_since = webhook.failing_since or now()
-        gone = outcome.status == GONE
-        if webhook.disabled_at is None and (gone or now() - webhook.failing_since >= PATIENCE):
+        gone = outcome.status == HTTP_GONE
+        if webhook.disabled_at is None and (gone or now() - webhook.failing_since >= DISABLE_AFTER):
             webhook.disabled_at = now()
             webhook.disabled_why = "the receiver is gone (410)" if gone else f"failed for 3 days: {outcome.error}"
             pending = (Delivery.webhook_id == webhook.id, Delivery.state == DeliveryState.PENDING)

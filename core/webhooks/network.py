@@ -17,13 +17,13 @@ from typing import Any
 
 import httpcore
 
-SECONDS = 10.0
-"""That a receiver has, from the look-up of its name to the status of its answer."""
+TIMEOUT_SECONDS = 10.0
+"""For one delivery, from the DNS lookup to the status line of the answer."""
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-TRANSLATED = [ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96")]
-"""IPv6 addresses that stand for IPv4 ones: by NAT64, and as it once was."""
-UNICAST = ipaddress.IPv6Network("2000::/3")
-"""All of IPv6 that is on the internet."""
+EMBEDDED_IPV4_NETWORKS = [ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96")]
+"""IPv6 addresses that stand for IPv4 ones: by NAT64, and in the deprecated IPv4-compatible form."""
+GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+"""All IPv6 addresses of the public internet."""
 
 
 class PrivateAddress(Exception):
@@ -38,11 +38,11 @@ def is_public(address: Address) -> bool:
     """
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour
-        if any(address in network for network in TRANSLATED):
+        if any(address in network for network in EMBEDDED_IPV4_NETWORKS):
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return is_public(inner)
-        if address not in UNICAST:
+        if address not in GLOBAL_UNICAST:
             return False
     return address.is_global and not address.is_multicast
 
@@ -77,7 +77,7 @@ class Stream(httpcore.NetworkStream):
         return self.inner.get_extra_info(info)
 
 
-def look_up(host: str, port: int, deadline: float) -> list[str]:
+def resolve(host: str, port: int, deadline: float) -> list[str]:
     """The addresses that a name leads to, each once; in a thread of its own, since nothing else can be hung up on."""
     answers: Queue[list[str] | OSError] = Queue()
 
@@ -113,7 +113,7 @@ class Network(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
-        addresses = look_up(host, port, self.deadline)
+        addresses = resolve(host, port, self.deadline)
         # what is checked here is what is connected to: a name that leads elsewhere, too, leads nowhere else
         allowed = [a for a in addresses if self.private or is_public(ipaddress.ip_address(a.partition("%")[0]))]
         if not allowed:
@@ -133,7 +133,7 @@ class Network(httpcore.NetworkBackend):
 
 def post(url: str, headers: Mapping[str, str], body: bytes, private: bool) -> int:
     """Send a body; the status of the answer. PrivateAddress, or one of httpcore's errors, if there is none."""
-    network = Network(private, time.monotonic() + SECONDS)
+    network = Network(private, time.monotonic() + TIMEOUT_SECONDS)
     pool = httpcore.ConnectionPool(network_backend=network, max_connections=1)
     with pool, pool.stream("POST", url, headers=list(headers.items()), content=body) as answer:
         return answer.status

@@ -19,10 +19,10 @@ from core.tables.webhooks import PING, Delivery, DeliveryState, Webhook, Webhook
 from core.webhooks import events, signing
 from core.webhooks.network import is_public
 
-OF_EACH = 20
-"""Deliveries of one webhook that are sent in one go."""
-KEPT = timedelta(days=7)
-"""How long deliveries can be looked at; the last attempt comes before that."""
+BATCH_PER_WEBHOOK = 20
+"""Deliveries of one webhook that are sent in one batch."""
+RETENTION = timedelta(days=7)
+"""How long deliveries can be looked up; the last attempt comes before that."""
 
 
 def create(
@@ -94,20 +94,20 @@ def ping(session: Session, webhook: Webhook) -> Delivery:
     return delivery
 
 
-def page_webhooks(session: Session, after: str, most: int) -> Sequence[Webhook]:
+def page_webhooks(session: Session, after: str, limit: int) -> Sequence[Webhook]:
     """Webhooks, in the order of their ids."""
     if not (after.isascii() and after.isprintable()):
         raise invalid_cursor()
-    return session.scalars(select(Webhook).where(Webhook.id > after).order_by(Webhook.id).limit(most)).all()
+    return session.scalars(select(Webhook).where(Webhook.id > after).order_by(Webhook.id).limit(limit)).all()
 
 
-def page_deliveries(session: Session, webhook: Webhook, last: int, most: int) -> Sequence[Delivery]:
+def page_deliveries(session: Session, webhook: Webhook, last: int, limit: int) -> Sequence[Delivery]:
     """What a webhook was told, the newest first, from an id downwards."""
     query = select(Delivery).where(Delivery.webhook_id == webhook.id, Delivery.id <= last)
-    return session.scalars(query.order_by(Delivery.id.desc()).limit(most)).all()
+    return session.scalars(query.order_by(Delivery.id.desc()).limit(limit)).all()
 
 
-def due_deliveries(session: Session, moment: datetime, most: int) -> list[tuple[int, str]]:
+def due_deliveries(session: Session, moment: datetime, limit: int) -> list[tuple[int, str]]:
     """What is to be sent now, by id, with the webhook's id; the oldest first, and of each webhook a few.
 
     So neither one that is slow nor what waits for one that does not answer keeps others waiting.
@@ -125,10 +125,10 @@ def due_deliveries(session: Session, moment: datetime, most: int) -> list[tuple[
     due = (pending, Delivery.next_at <= moment, enabled, or_(Delivery.type == PING, ~failed))
     found = select(Delivery.id, Delivery.webhook_id, place.label("place"))
     each = found.join(Webhook, Webhook.id == Delivery.webhook_id).where(*due).subquery()
-    query = select(each.c.id, each.c.webhook_id).where(each.c.place <= OF_EACH)
-    return [(row.id, row.webhook_id) for row in session.execute(query.order_by(each.c.id).limit(most))]
+    query = select(each.c.id, each.c.webhook_id).where(each.c.place <= BATCH_PER_WEBHOOK)
+    return [(row.id, row.webhook_id) for row in session.execute(query.order_by(each.c.id).limit(limit))]
 
 
 def delete_old(session: Session) -> None:
     """Delete deliveries that nobody looks at any more."""
-    session.execute(delete(Delivery).where(Delivery.created_at < now() - KEPT))
+    session.execute(delete(Delivery).where(Delivery.created_at < now() - RETENTION))

@@ -14,7 +14,7 @@ from core.database import now
 from core.erasure import decisions, queries, receipts, requests
 from core.erasure.receipt_text import RIGHTS
 from core.erasure.replay import replay
-from core.erasure.states import Filing
+from core.erasure.states import RequestDetails
 from core.errors import Invalid, NotFound, TooLarge
 from core.ledger.batch import subject_hash
 from core.tables.erasures import Erasure, ErasureState
@@ -42,8 +42,8 @@ from service.http.unit_of_work import UnitOfWork, Write
 
 router = APIRouter(prefix="/v1", tags=["Erasure"], route_class=AuthenticatedRoute)
 
-MOST = 1000
-"""Requests that can be filed at once."""
+MAX_REQUESTS = 1000
+"""Erasures that can be filed in one request."""
 
 Id = Annotated[str, Path(description="The erasure's id, or six or more characters that it begins with.", max_length=36)]
 
@@ -60,7 +60,7 @@ def answer(session: Session, erasure: Erasure) -> ErasureAnswer:
 
 
 def receive(
-    filings: list[Filing], caller: Caller, context: Context, write: UnitOfWork, session: Session
+    filings: list[RequestDetails], caller: Caller, context: Context, write: UnitOfWork, session: Session
 ) -> list[ErasureAnswer]:
     """Begin erasures, unless the database was restored and has others to carry out first."""
     receipts.require_all(session, context.store)
@@ -80,7 +80,7 @@ def ask_for_erasure(body: NewErasure, caller: Eraser, context: ContextDep, write
     return write(caller.credential, 202, lambda session: receive([filing], caller, context, write, session)[0])
 
 
-def filing_of(body: NewErasure, context: Context, at: tuple[str | int, ...]) -> Filing:
+def filing_of(body: NewErasure, context: Context, at: tuple[str | int, ...]) -> RequestDetails:
     """A request as it is filed; Invalid, at its place in the body, if it cannot be."""
     if not body.subject.isprintable():
         raise Invalid.at((*at, "subject"), "request_invalid", "must be printable text")
@@ -88,16 +88,19 @@ def filing_of(body: NewErasure, context: Context, at: tuple[str | int, ...]) -> 
         raise Invalid.at((*at, "received_at"), "request_invalid", "must not lie in the future")
     settings = context.settings
     hashed = subject_hash(body.subject, settings.secret, settings.caseless_subjects)
-    return Filing(hashed, body.reason, body.received_at, settings.erasure_hold if body.hold is None else body.hold)
+    return RequestDetails(
+        hashed, body.reason, body.received_at, settings.erasure_hold if body.hold is None else body.hold
+    )
 
 
 @router.post("/erasures/batch", status_code=202, response_model=ErasuresAnswer, responses=problem_responses(409, 413))
 def ask_for_erasures(body: NewErasures, caller: Eraser, context: ContextDep, write: Write) -> Response:
     """Have many people forgotten: a request for each, all of them or none. The answer is in the same order."""
     require_unrestricted(caller)
-    if len(body.requests) > MOST:
+    if len(body.requests) > MAX_REQUESTS:
         raise TooLarge(
-            "batch_too_large", f"{len(body.requests)} requests; {MOST} are allowed at once. Send the rest after."
+            "batch_too_large",
+            f"{len(body.requests)} requests; {MAX_REQUESTS} are allowed at once. Send the rest after.",
         )
     filings = [filing_of(request, context, ("requests", i)) for i, request in enumerate(body.requests)]
 

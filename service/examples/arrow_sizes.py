@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-MOST_MESSAGES = 10_000
+MAX_MESSAGES = 10_000
 SCHEMA, DICTIONARY, BATCH = 1, 2, 3
 """Kinds of messages."""
 VERSION_4 = 3
@@ -71,8 +71,8 @@ def sizes_of(body: bytes) -> Sizes:
     rows = unpacked = columns = 0
     reader = pa.ipc.MessageReader.open_stream(pa.BufferReader(body))
     for count, message in enumerate(reader):
-        if count >= MOST_MESSAGES:
-            raise ValueError(f"it has more than {MOST_MESSAGES} messages; write larger record batches")
+        if count >= MAX_MESSAGES:
+            raise ValueError(f"it has more than {MAX_MESSAGES} messages; write larger record batches")
         metadata = message.metadata.to_pybytes()
         root = Table(metadata, number("<I", metadata, 0))
         kind, header = root.value(1, "<B"), root.table(2)

@@ -22,7 +22,7 @@ from core.models.policy import policy_of
 from service import metrics
 from service.context import Context, ContextDep, RecentModel
 from service.examples import formats
-from service.examples.reader import WHERE
+from service.examples.reader import FIELD
 from service.examples.reader import Reader as BodyReader
 from service.examples.schemas import BODY, ONE, AddedAnswer, ExampleAnswer, ReplacedAnswer, of_example
 from service.http.auth import AuthenticatedRoute, Caller, Ingester, Reader
@@ -32,7 +32,7 @@ from service.http.unit_of_work import UnitOfWork, Write
 from service.models.endpoints import Name
 from service.parsing.inputs import inputs_of
 from service.parsing.json_items import errors_of_one
-from service.threads import work_on
+from service.threads import run_for_body
 
 router = APIRouter(prefix="/v1/models/{name}/examples", tags=["Examples"], route_class=AuthenticatedRoute)
 
@@ -48,7 +48,7 @@ async def add_examples(request: Request, name: Name, caller: Ingester, context: 
     nothing of the batch is stored. Without a `split` the id decides, by its hash and the policy's holdout share.
     """
     kind, body = request.headers.get("content-type", ""), await request.body()
-    return await work_on(body, lambda: store(name, kind, body, caller, context, write))
+    return await run_for_body(body, lambda: store(name, kind, body, caller, context, write))
 
 
 def store(name: str, kind: str, body: bytes, caller: Caller, context: Context, write: UnitOfWork) -> Response:
@@ -125,8 +125,8 @@ def find_recent(name: str, caller: Caller, context: Context) -> RecentModel:
     return found
 
 
-PAGE_NUMBERS = 200_000
-"""Numbers on one page of examples: a page of images would else be gigabytes."""
+NUMBERS_PER_PAGE = 200_000
+"""Numbers on one page of examples: without a limit, a page of images could take gigabytes."""
 
 
 @router.get("", response_model=Page[ExampleAnswer], responses=problem_responses(404))
@@ -137,7 +137,7 @@ def list_examples(
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
         layout = layout_at(session, model.id, model.head)
-        limit = max(1, min(limit, PAGE_NUMBERS // inputs_of(layout.spec).width))
+        limit = max(1, min(limit, NUMBERS_PER_PAGE // inputs_of(layout.spec).width))
         rows = queries.page_examples(session, model, parse_cursor(after, 0), limit + 1)
         return page_of(rows, limit, lambda row: of_example(row, layout), lambda row: row.position)
 
@@ -165,7 +165,7 @@ async def replace_examples(
     def act(model: RecentModel) -> Response:
         return replace_in(name, model, read_body(model, context, kind, body), caller, write)
 
-    return await work_on(body, lambda: with_recent(name, caller, context, act))
+    return await run_for_body(body, lambda: with_recent(name, caller, context, act))
 
 
 @router.put(
@@ -188,10 +188,10 @@ async def replace_example(
     def act(model: RecentModel) -> Response:
         if not id or not id.isprintable():
             raise NotFound("example_not_found", "There is no such example in force.")
-        with errors_of_one(WHERE):
+        with errors_of_one(FIELD):
             return replace_in(name, model, read_body(model, context, kind, body, id), caller, write)
 
-    return await work_on(body, lambda: with_recent(name, caller, context, act))
+    return await run_for_body(body, lambda: with_recent(name, caller, context, act))
 
 
 def replace_in(name: str, recent: RecentModel, batch: Batch, caller: Caller, write: UnitOfWork) -> Response:

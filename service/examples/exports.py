@@ -23,7 +23,7 @@ from service.parsing.targets import Targets
 
 router = APIRouter(prefix="/v1/models/{name}/examples/export", tags=["Examples"], route_class=AuthenticatedRoute)
 
-ROWS, BYTES = 50_000, 8 * 2**20
+BATCH_ROWS, BATCH_BYTES = 50_000, 8 * 2**20
 """Of a record batch, and so of a row group, about: those of the ledger can be far smaller, where much was removed."""
 
 
@@ -71,7 +71,7 @@ def merge(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.T
     for batch in batches:
         waiting.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= ROWS or size >= BYTES:
+        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
             yield pa.Table.from_batches(waiting, schema).combine_chunks()
             waiting, rows, size = [], 0, 0
     if waiting:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from core.errors import AmendError, Invalid, Malformed
 from core.ledger.batch import Batch
-from service.examples.reader import WHERE, Reader, check_text
+from service.examples.reader import FIELD, Reader, check_text
 from service.parsing import json_items, weights
 from service.parsing.targets import Targets
 
@@ -52,24 +52,29 @@ def read_json(reader: Reader, body: bytes) -> Batch:
         found: list[Any] = decode_or_refuse(lambda: decoders(x).body.decode(text)).examples
         return found
 
-    if len(body) <= json_items.WHOLE:
+    if len(body) <= json_items.MAX_UNSPLIT_BYTES:
         return from_objects(reader, body, decode)
     if found := lift_inputs(reader, body, decode):
         return assemble(reader, *found)
     parts = json_items.pieces(
-        body, WHERE, reader.most, reader.inputs.most_commas, reader.check_size, lambda rest: decode(msgspec.Raw, rest)
+        body,
+        FIELD,
+        reader.max_rows,
+        reader.inputs.max_commas,
+        reader.check_size,
+        lambda rest: decode(msgspec.Raw, rest),
     )
     return read_parts(reader, parts, decode)
 
 
 def read_ndjson(reader: Reader, body: bytes) -> Batch:
     def decode(x: Any, text: bytes) -> list[Any]:
-        found: list[Any] = decode_or_refuse(lambda: decoders(x).line.decode_lines(text), WHERE)
+        found: list[Any] = decode_or_refuse(lambda: decoders(x).line.decode_lines(text), FIELD)
         return found
 
-    if len(body) <= json_items.WHOLE:
+    if len(body) <= json_items.MAX_UNSPLIT_BYTES:
         return from_objects(reader, body, decode)
-    return read_parts(reader, json_items.lines(body, WHERE, reader.inputs.most_commas), decode)
+    return read_parts(reader, json_items.lines(body, FIELD, reader.inputs.max_commas), decode)
 
 
 def read_one(reader: Reader, id: str, body: bytes) -> Batch:
@@ -79,8 +84,8 @@ def read_one(reader: Reader, id: str, body: bytes) -> Batch:
         found = decode_or_refuse(lambda: decoders(x).content.decode(text))
         return [decoders(x).line.type(id=id, **msgspec.structs.asdict(found))]
 
-    if len(body) > json_items.PIECE:
-        json_items.check_item(body, WHERE, 0, reader.inputs.most_commas)
+    if len(body) > json_items.CHUNK_BYTES:
+        json_items.check_item(body, FIELD, 0, reader.inputs.max_commas)
     return from_objects(reader, body, decode)
 
 
@@ -89,10 +94,10 @@ def read_parts(reader: Reader, parts: Iterator[bytes], decode: Callable[[Any, by
     batches: list[Batch] = []
     total = 0
     for part in parts:
-        with json_items.shift_errors(WHERE, total):
+        with json_items.shift_errors(FIELD, total):
             batches.append(from_objects(reader, part, decode, whole=False))
         total += len(batches[-1])
-        if total > reader.most:
+        if total > reader.max_rows:
             reader.check_size(total, exactly=False)
     reader.check_size(total)
     return Batch(
@@ -117,19 +122,22 @@ EXPECTED = {"split": "must be 'train' or 'holdout'"}
 
 
 def decode_or_refuse(
-    decode: Callable[[], Any], *where: str | int, code: str = "example_invalid", words: Mapping[str, str] = EXPECTED
+    decode: Callable[[], Any],
+    *location: str | int,
+    code: str = "example_invalid",
+    messages: Mapping[str, str] = EXPECTED,
 ) -> Any:
-    """What msgspec decodes; its errors in our words, with their place, which begins with `where`."""
+    """Decode by msgspec; its errors become ours, at a location that begins with `location`."""
     try:
         return decode()
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at ")
-        place = place_of(path.strip("`"))
-        field = place[-1] if place else None
-        said = words[field] if isinstance(field, str) and field in words else in_words(message)
-        if field == "weight" and "x" not in place:
-            code, said = weights.CODE, weights.SENTENCE
-        raise Invalid.at((*where, *place), code, said) from None
+        path_in_item = parse_path(path.strip("`"))
+        field = path_in_item[-1] if path_in_item else None
+        description = messages[field] if isinstance(field, str) and field in messages else translate_message(message)
+        if field == "weight" and "x" not in path_in_item:
+            code, description = weights.ERROR_CODE, weights.ERROR_MESSAGE
+        raise Invalid.at((*location, *path_in_item), code, description) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed("body_malformed", f"The body is not valid JSON: {error}") from None
 
@@ -145,7 +153,7 @@ TYPES = {
 }
 
 
-def in_words(message: str) -> str:
+def translate_message(message: str) -> str:
     """What msgspec says, in words of ours.
 
     >>> in_words("Expected `bool | float | null`, got `str`"), in_words("Object missing required field `y`")
@@ -164,9 +172,9 @@ def in_words(message: str) -> str:
     return f"must be {', '.join(others)}{', or ' if others else ''}{last}"
 
 
-def place_of(path: str) -> tuple[str | int, ...]:
+def parse_path(path: str) -> tuple[str | int, ...]:
     """
-    >>> place_of("$.examples[3].x[5]")
+    >>> parse_path("$.examples[3].x[5]")
     ('examples', 3, 'x', 5)
     """
     steps = re.findall(r"\.([^.\[\]]+)|\[(\d+)\]", path)
@@ -181,14 +189,14 @@ def from_objects(reader: Reader, body: bytes, decode: Callable[[Any, bytes], lis
         reader.check_size(len(found), whole)
         return found
 
-    found = lift_inputs(reader, body, decode) or reader.inputs.read(decode_counted, lambda example: example.x, WHERE)
+    found = lift_inputs(reader, body, decode) or reader.inputs.read(decode_counted, lambda example: example.x, FIELD)
     return assemble(reader, *found)
 
 
 def assemble(reader: Reader, examples: Sequence[Any], x: NDArray[Any]) -> Batch:
     """The batch of decoded objects whose inputs are read."""
-    y = Targets(reader.spec["target"]).from_json([e.y for e in examples], WHERE)
-    given_weights = weights.from_json([e.weight for e in examples], WHERE)
+    y = Targets(reader.spec["target"]).from_json([e.y for e in examples], FIELD)
+    given_weights = weights.from_json([e.weight for e in examples], FIELD)
     ids = [e.id for e in examples]
     try:
         given = pa.array(ids, pa.string())
@@ -209,7 +217,7 @@ def lift_inputs(
     """
     inputs = reader.inputs
     key = next((key for key in (b'"x":[', b'"x": [') if inputs.reads_raw and key in body[:4096]), None)
-    if key is None or body.count(key) > reader.most:
+    if key is None or body.count(key) > reader.max_rows:
         return None
     before, *parts = body.split(key)
     cuts = [part.partition(b"]") for part in parts]
@@ -218,7 +226,7 @@ def lift_inputs(
         examples = decode(Literal[LIFTED], rest)
     except AmendError:
         return None
-    if len(examples) != len(cuts) or not 0 < len(examples) <= reader.most:
+    if len(examples) != len(cuts) or not 0 < len(examples) <= reader.max_rows:
         return None
-    x = inputs.from_raw([inside for inside, _, _ in cuts], WHERE, bare=True)
+    x = inputs.from_raw([inside for inside, _, _ in cuts], FIELD, bare=True)
     return None if x is None else (examples, x)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-FOOTER_BYTES = 4 * 2**20
+MAX_FOOTER_BYTES = 4 * 2**20
 """Far more than that of 10 000 columns; a reader makes objects of it that are many times as large."""
-MOST_PAGES = 50_000
+MAX_PAGES = 50_000
 DELTA_BYTE_ARRAY = 7
 """An encoding in which each text repeats a part of the one before: a page of any length can hide behind it."""
 DATA, DICTIONARY, DATA_2 = 5, 7, 8
 """Fields of a page's header: what is special to a data page, a dictionary, a data page of version 2."""
 TRUE, FALSE, BYTE, DOUBLE, BINARY, LIST, SET, STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
-DEEPEST = 16
+MAX_DEPTH = 16
 
 
 class Sizes(NamedTuple):
@@ -26,7 +26,7 @@ class Sizes(NamedTuple):
     values: int
 
 
-class Thrift:
+class ThriftReader:
     """Reads a struct of the compact protocol: values by the number of their field."""
 
     def __init__(self, data: bytes, position: int) -> None:
@@ -60,7 +60,7 @@ class Thrift:
         return fields
 
     def value(self, kind: int, depth: int) -> Any:
-        if depth > DEEPEST:
+        if depth > MAX_DEPTH:
             raise ValueError("a header is nested too deeply")
         if kind in (TRUE, FALSE):
             return kind == TRUE
@@ -85,10 +85,10 @@ class Thrift:
 def sizes_of(body: bytes) -> Sizes:
     """ValueError or IndexError, if footer and pages are not as the format has them."""
     length = int.from_bytes(body[-8:-4], "little")
-    if length > min(FOOTER_BYTES, len(body) - 12):
-        raise ValueError(f"its footer has more than {FOOTER_BYTES} bytes, or more than the file")
+    if length > min(MAX_FOOTER_BYTES, len(body) - 12):
+        raise ValueError(f"its footer has more than {MAX_FOOTER_BYTES} bytes, or more than the file")
     try:
-        return add_up(body, Thrift(body, len(body) - 8 - length).struct())
+        return add_up(body, ThriftReader(body, len(body) - 8 - length).struct())
     except (AttributeError, TypeError):  # a number where a struct should be, and the like
         raise ValueError("its footer is damaged") from None
 
@@ -111,8 +111,8 @@ def add_up(body: bytes, footer: dict[int, Any]) -> Sizes:
                 raise ValueError("a column lies outside of the file")
             while position < end:
                 pages += 1
-                if pages > MOST_PAGES:
-                    raise ValueError(f"it has more than {MOST_PAGES} pages; write larger ones")
+                if pages > MAX_PAGES:
+                    raise ValueError(f"it has more than {MAX_PAGES} pages; write larger ones")
                 position, size, count = page_at(body, position)
                 unpacked, values = unpacked + size, values + count
     return Sizes(unpacked, values)
@@ -120,7 +120,7 @@ def add_up(body: bytes, footer: dict[int, Any]) -> Sizes:
 
 def page_at(body: bytes, position: int) -> tuple[int, int, int]:
     """Where the page ends that begins at a position, its unpacked size, and how many values it has."""
-    reader = Thrift(body, position)
+    reader = ThriftReader(body, position)
     header = reader.struct()
     size: Any = header.get(2)
     packed: Any = header.get(3)

@@ -16,8 +16,8 @@ from core.kprior.model.spec import PredictorSpec
 from core.ledger.batch import Batch, Split, subject_hashes
 from service.parsing.inputs import Inputs, inputs_of
 
-WHERE = "examples"
-LONGEST = 200
+FIELD = "examples"
+MAX_ID_LENGTH = 200
 """Characters of an id or a subject."""
 SPLITS: dict[str | None, Split] = {None: None, "train": False, "holdout": True}
 
@@ -29,7 +29,7 @@ class RowReader:
     spec: PredictorSpec
     max_batch: int
     max_bytes: int
-    where: ClassVar[str]
+    field: ClassVar[str]
     """What errors call the list of its rows."""
     what: ClassVar[str]
     """What one of them is."""
@@ -41,20 +41,20 @@ class RowReader:
         return inputs_of(self.spec)
 
     @cached_property
-    def most(self) -> int:
+    def max_rows(self) -> int:
         """Examples in one request: as stored, they take no more bytes than a body may have."""
         return max(1, min(self.max_batch, self.max_bytes // (self.inputs.width * np.dtype(self.inputs.dtype).itemsize)))
 
     def check_size(self, size: int, exactly: bool = True) -> None:
         if size == 0:
             raise Invalid("batch_empty", f"There is no {self.what} in the body.")
-        if size > self.most:
-            raise batch_too_large(size, self.most, self.where, exactly)
+        if size > self.max_rows:
+            raise batch_too_large(size, self.max_rows, self.field, exactly)
 
     def check_unpacked(self, size: int) -> None:
         if size > self.max_bytes:
             message = (
-                f"The body unpacks to {size} bytes; {self.max_bytes} are allowed. Send fewer {self.where} in a request."
+                f"The body unpacks to {size} bytes; {self.max_bytes} are allowed. Send fewer {self.field} in a request."
             )
             raise TooLarge("body_too_large", message)
 
@@ -66,7 +66,7 @@ class Reader(RowReader):
     secret: bytes
     caseless: bool = False
     """Whether subjects are the same whatever their case."""
-    where, what, needed = WHERE, "example", ("id", "y")
+    field, what, needed = FIELD, "example", ("id", "y")
 
     def batch(
         self, ids: pa.StringArray, subjects: Sequence[Any], splits: Sequence[Any], x: Any, y: Any, weights: Any
@@ -84,14 +84,14 @@ class Reader(RowReader):
 class InputReader(RowReader):
     """The same for inputs of predictions."""
 
-    where, what, needed = "inputs", "input", ()
+    field, what, needed = "inputs", "input", ()
 
 
-def batch_too_large(size: int, most: int, what: str, exactly: bool = True) -> TooLarge:
+def batch_too_large(size: int, max_batch: int, what: str, exactly: bool = True) -> TooLarge:
     """Says how to split what is too large."""
-    many = f"{size} {what}" if exactly else f"More than {most} {what}"
-    number = f"{-(-size // most)} requests" if exactly else "several requests"
-    return TooLarge("batch_too_large", f"{many}; {most} are allowed in one request: send them in {number}.")
+    many = f"{size} {what}" if exactly else f"More than {max_batch} {what}"
+    number = f"{-(-size // max_batch)} requests" if exactly else "several requests"
+    return TooLarge("batch_too_large", f"{many}; {max_batch} are allowed in one request: send them in {number}.")
 
 
 def check_ids(ids: pa.StringArray) -> None:
@@ -99,13 +99,13 @@ def check_ids(ids: pa.StringArray) -> None:
     sizes = pc.binary_length(ids).to_numpy()
     start = int(np.frombuffer(ids.buffers()[1], np.int32, 1, ids.offset * 4)[0])
     data = np.frombuffer(ids.buffers()[2], np.uint8, int(sizes.sum()), start)
-    if not (sizes.min() > 0 and sizes.max() <= LONGEST and data.min() >= ord(" ") and data.max() <= ord("~")):
+    if not (sizes.min() > 0 and sizes.max() <= MAX_ID_LENGTH and data.min() >= ord(" ") and data.max() <= ord("~")):
         check_text(ids.to_pylist(), "id", "id_invalid")
 
 
 def check_text(texts: Sequence[Any], name: str, code: str) -> None:
     """Ids and subjects are 1 to 200 printable characters."""
-    if all(map(str.isprintable, texts)) and "" not in texts and max(map(len, texts)) <= LONGEST:
+    if all(map(str.isprintable, texts)) and "" not in texts and max(map(len, texts)) <= MAX_ID_LENGTH:
         return
-    i = next(i for i, t in enumerate(texts) if not (t.isprintable() and 0 < len(t) <= LONGEST))
-    raise Invalid.at((WHERE, i, name), code, f"must have 1 to {LONGEST} printable characters")
+    i = next(i for i, t in enumerate(texts) if not (t.isprintable() and 0 < len(t) <= MAX_ID_LENGTH))
+    raise Invalid.at((FIELD, i, name), code, f"must have 1 to {MAX_ID_LENGTH} printable characters")

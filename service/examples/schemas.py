@@ -14,7 +14,7 @@ from service.examples.formats import FORMATS, JSON
 from service.http.bodies import Schema, describe_body
 from service.parsing.inputs import inputs_of
 from service.parsing.targets import Targets
-from service.parsing.weights import LARGEST
+from service.parsing.weights import MAX_WEIGHT
 
 EXAMPLE: Schema = {
     "type": "object",
@@ -37,7 +37,7 @@ EXAMPLE: Schema = {
         "weight": {
             "type": ["number", "null"],
             "exclusiveMinimum": 0,
-            "maximum": LARGEST,
+            "maximum": MAX_WEIGHT,
             "description": "How many times it counts, in training and in figures; null: once.",
         },
     },

@@ -24,7 +24,7 @@ from core.keys import keyring
 from core.tables.keys import Scope
 from service.context import Context, context_of
 from service.http.decompression import decompress
-from service.http.json_bodies import JSON_BYTES, ReadRequest, parse_json, refuse_fields
+from service.http.json_bodies import MAX_JSON_BYTES, ReadRequest, parse_json, refuse_fields
 from service.http.middleware import limit_body
 
 bearer = HTTPBearer(auto_error=False, description="An API key: `amend_<id>_<secret>`.")
@@ -137,14 +137,14 @@ class AuthenticatedRoute(CheckedRoute):
         if self.body_field is None:
             if request.method in ("GET", "HEAD") or is_empty(request):
                 return request
-            body = await read_within(request, JSON_BYTES)
+            body = await read_within(request, MAX_JSON_BYTES)
             refuse_fields(body)
             return ReadRequest(request.scope, body)
         if is_empty(request):
             raise Invalid("request_invalid", f"Send a JSON body{required_fields(self.body_field)}.")
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise Unsupported("content_type_unsupported", "Send the body as application/json.")
-        body = await read_within(request, JSON_BYTES)
+        body = await read_within(request, MAX_JSON_BYTES)
         return ReadRequest(request.scope, body, parse_json(body))
 
 
@@ -193,7 +193,7 @@ def identify(context: Context, text: str) -> tuple[Caller, bool]:
 
 def note_use(context: Context, key_id: str) -> None:
     with suppress(Unavailable), context.database.write() as session:
-        keyring.note_use(session, key_id)
+        keyring.record_use(session, key_id)
 
 
 Reader = Annotated[Caller, require_scope(Scope.READ)]

@@ -7,11 +7,11 @@ from starlette.requests import Request
 
 from core.errors import Malformed, TooLarge, Unsupported
 from service.http.json_bodies import ReadRequest
-from service.threads import work_on_large
+from service.threads import run_large
 
 CODECS = ("gzip", "zstd")
-PIECE = 2**20
-"""Bytes that are unpacked at once: so much more than the limit is in memory before a bomb is refused."""
+STEP_BYTES = 2**20
+"""Bytes that are unpacked at a time: at most this much more than the limit is in memory before a bomb is refused."""
 
 
 async def decompress(request: Request, limit: int) -> Request:
@@ -22,7 +22,7 @@ async def decompress(request: Request, limit: int) -> Request:
     if len(given) != 1 or given[0] not in CODECS:
         raise Unsupported("content_encoding_unsupported", f"Send the body as it is, or as {' or '.join(CODECS)}.")
     body = await request.body()
-    return ReadRequest(request.scope, await work_on_large(lambda: unpack(body, given[0], limit)))
+    return ReadRequest(request.scope, await run_large(lambda: unpack(body, given[0], limit)))
 
 
 def unpack(body: bytes, codec: str, limit: int) -> bytes:
@@ -30,7 +30,7 @@ def unpack(body: bytes, codec: str, limit: int) -> bytes:
     pieces, size = [], 0
     try:
         with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
-            while piece := stream.read(min(PIECE, limit + 1 - size)):
+            while piece := stream.read(min(STEP_BYTES, limit + 1 - size)):
                 pieces.append(piece)
                 size += len(piece)
                 if size > limit:

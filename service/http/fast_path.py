@@ -24,13 +24,13 @@ from service.http.auth import Caller, find_recent
 from service.http.middleware import limit_body
 from service.http.unit_of_work import UnitOfWork
 from service.predictions.predict import predict
-from service.threads import work_on
+from service.threads import run_for_body
 
 PATH = re.compile(r"/v1/models/([a-z0-9_-]{1,63})/(predictions|examples)")
 
 
-UNUSUAL = {b"idempotency-key", b"content-encoding"}
-"""Headers of requests that the endpoint deals with."""
+UNSUPPORTED_HEADERS = {b"idempotency-key", b"content-encoding"}
+"""Requests with one of these headers are left to the endpoint."""
 
 
 class FastRequest(NamedTuple):
@@ -53,7 +53,9 @@ async def examples(request: FastRequest) -> tuple[int, bytes]:
     context: Context = request.app.state.context
     kind = request.headers.get(b"content-type", b"").decode("latin-1")
     write = UnitOfWork(context, request.request_id, None, b"")
-    made = await work_on(request.body, lambda: store(request.name, kind, request.body, request.caller, context, write))
+    made = await run_for_body(
+        request.body, lambda: store(request.name, kind, request.body, request.caller, context, write)
+    )
     return made.status_code, bytes(made.body)
 
 
@@ -77,7 +79,7 @@ class FastPath:
             return
         headers, context = dict(scope["headers"]), self.app.state.context
         usual = len(headers) == len(scope["headers"]) and not scope["query_string"]
-        usual = usual and UNUSUAL.isdisjoint(headers)
+        usual = usual and UNSUPPORTED_HEADERS.isdisjoint(headers)
         caller = find_recent(headers.get(b"authorization", b""), context) if usual else None
         if caller is None:
             await self.app(scope, receive, send)

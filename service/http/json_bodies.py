@@ -10,7 +10,7 @@ from starlette.types import Message, Scope
 
 from core.errors import Invalid, Malformed
 
-JSON_BYTES = 8 * 2**20
+MAX_JSON_BYTES = 8 * 2**20
 """Of such a body: as objects it is many times as large."""
 
 

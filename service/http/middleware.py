@@ -18,11 +18,11 @@ from service import metrics
 from service.http import problems
 
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-QUIET = {"/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"}
-"""Asked for every few seconds by machines; logged only when something is wrong."""
-HIDDEN = {403, 404}
-"""Answers that may be about a model which is not there, for this caller at least."""
-SILENT = re.compile(r"/v1/models/[^/]+/(predictions|examples)")
+PROBE_ROUTES = {"/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"}
+"""Polled by machines every few seconds; logged only when something is wrong."""
+HIDING_STATUSES = {403, 404}
+"""Statuses of answers about a model that may not exist for this caller: its name is not logged."""
+UNCHANGING_PATHS = re.compile(r"/v1/models/[^/]+/(predictions|examples)")
 """Answers that tell of no job and no champion."""
 
 log = structlog.get_logger("service")
@@ -70,10 +70,10 @@ class RequestLog:
             route: str = getattr(scope.get("route"), "path", file)
             seconds = time.perf_counter() - started
             metrics.count_request(scope["method"], route, status, seconds)
-            if route not in QUIET or status >= 400:
+            if route not in PROBE_ROUTES or status >= 400:
                 caller = scope["state"].get("caller")
                 # what names no model of the caller's may be anything
-                model = scope.get("path_params", {}).get("name") if caller and status not in HIDDEN else None
+                model = scope.get("path_params", {}).get("name") if caller and status not in HIDING_STATUSES else None
                 key = caller.key_id if caller else None
                 request_line(request_id, scope["method"], route, status, seconds, key, model)
 
@@ -89,7 +89,7 @@ class MonotonicReads:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not scope.get("path", "").startswith("/v1/") or SILENT.fullmatch(scope["path"]):
+        if not scope.get("path", "").startswith("/v1/") or UNCHANGING_PATHS.fullmatch(scope["path"]):
             return await self.app(scope, receive, send)
 
         async def send_noted(message: Message) -> None:

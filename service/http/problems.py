@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import compile_path
 
 from core import errors
-from core.errors import BadPlace
+from core.errors import LocatedError
 from core.models.complaints import describe
 from service.http.bodies import Schema
 
@@ -70,7 +70,7 @@ def respond(
     status: int,
     code: str,
     detail: str,
-    places: list[BadPlace] | None = None,
+    located: list[LocatedError] | None = None,
     headers: Mapping[str, str] | None = None,
     request: Request | None = None,
 ) -> JSONResponse:
@@ -81,10 +81,10 @@ def respond(
         "detail": readable(detail),
         "code": code,
     }
-    if places:
+    if located:
         body["errors"] = [
-            {"loc": [readable(p) if isinstance(p, str) else p for p in place["loc"]], "msg": readable(place["msg"])}
-            for place in places
+            {"loc": [readable(p) if isinstance(p, str) else p for p in one["loc"]], "msg": readable(one["msg"])}
+            for one in located
         ]
     if request is not None and request.url.path.startswith("/v2"):
         body["error"] = body["detail"]  # what clients of the Open Inference Protocol read
@@ -112,20 +112,20 @@ def on_invalid_request(request: Request, error: Exception) -> Response:
     found = error.errors()
     if any(problem["type"] == "json_invalid" for problem in found):
         return respond(400, "body_malformed", "The body is not valid JSON.", request=request)
-    places: list[BadPlace] = [
-        {"loc": place_in(error.body, problem), "msg": describe(problem)} for problem in found[:100]
+    located: list[LocatedError] = [
+        {"loc": location_in(error.body, problem), "msg": describe(problem)} for problem in found[:100]
     ]
-    first = places[0]
-    where = ".".join(str(step) for step in first["loc"]) or "body"
+    first = located[0]
+    path = ".".join(str(step) for step in first["loc"]) or "body"
     # the same code as where the policy alone is changed
     code = "policy_invalid" if first["loc"][:1] == ["policy"] else "request_invalid"
     if first["loc"][:1] == ["loss"] and found[0]["type"] == "union_tag_invalid":
         code = "loss_unknown"
-    return respond(422, code, f"{where}: {first['msg']}", places, request=request)
+    return respond(422, code, f"{path}: {first['msg']}", located, request=request)
 
 
-def place_in(body: Any, problem: dict[str, Any]) -> list[str | int]:
-    """The place of a problem as the caller knows it, without the names of the alternatives that were tried there."""
+def location_in(body: Any, problem: dict[str, Any]) -> list[str | int]:
+    """The location of a problem as the caller knows it, without the names of the alternatives that were tried there."""
     start, *steps = problem["loc"]
     if start != "body":
         return list(problem["loc"])

@@ -16,10 +16,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from core.settings import Settings
 from service.http import problems
 
-HEAD_BYTES = 2**16
+MAX_HEAD_BYTES = 2**16
 """Of the address and the headers together; also of what is neither header nor body, such as the ends of chunks."""
-SLOWEST = 500
-"""Bytes of a body in a second. Slower than a modem; a body that trickles in byte by byte would else never end."""
+MIN_BYTES_PER_SECOND = 500
+"""Of a body. Slower than a modem; without a limit, a body that trickles in byte by byte would never end."""
 DRAIN_SECONDS = 120
 """For the rest of a body that was answered before its end: most callers read the answer when they have sent all."""
 
@@ -65,7 +65,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         self._unused += len(data)
         super().data_received(data)
-        if self._unused > HEAD_BYTES and not self.transport.is_closing():
+        if self._unused > MAX_HEAD_BYTES and not self.transport.is_closing():
             self.refuse_head()
         elif self._deadline is None and self._unused:  # neither a request nor the end of one
             self.expect(self.loop.time() + self.patience)
@@ -78,7 +78,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.expect(self.loop.time() + self.patience)
 
     def on_headers_complete(self) -> None:
-        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > HEAD_BYTES:
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES:
             self._too_large = True
             raise ValueError("headers too large")
         self._unused = 0
@@ -91,7 +91,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._body_size += len(body)
         assert self._body_since is not None
         if not self.cycle.response_complete:
-            slowest = self._body_since + self._body_size / SLOWEST
+            slowest = self._body_since + self._body_size / MIN_BYTES_PER_SECOND
             self._deadline = min(self.loop.time(), slowest) + self.patience
         else:
             self._deadline = min(self.loop.time() + self.patience, self._drain_until)
@@ -157,7 +157,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.refuse(400, "request_malformed", "This is not HTTP/1.1.")
 
     def refuse_head(self) -> None:
-        self.refuse(431, "headers_too_large", f"The address and headers of a request may have {HEAD_BYTES} bytes.")
+        self.refuse(431, "headers_too_large", f"The address and headers of a request may have {MAX_HEAD_BYTES} bytes.")
 
     def refuse(self, status: int, code: str, detail: str) -> None:
         """Answer in the way of all errors, and hang up."""

@@ -12,7 +12,7 @@ import time
 
 from core.errors import TooMany
 
-BURST = 10.0
+BURST_SECONDS = 10.0
 """Seconds whose requests may come at once, after as long without any."""
 
 
@@ -30,7 +30,7 @@ class RateLimit:
             return
         moment = time.monotonic()
         even = max(self._even.get(key_id, 0.0), moment)
-        ahead = even + self.pause - moment - max(BURST, self.pause)
+        ahead = even + self.pause - moment - max(BURST_SECONDS, self.pause)
         if ahead > 0:
             message = "This key has sent too many requests; Retry-After says in how many seconds the next may come."
             raise TooMany("rate_limited", message, math.ceil(ahead))

@@ -32,7 +32,7 @@ def choose_format(
 AnswerFormat = Annotated[Format, Depends(choose_format)]
 
 
-class Outgoing(io.RawIOBase):
+class OutgoingFile(io.RawIOBase):
     """A file that is written and sent at the same time: it keeps what was not sent yet."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ def stream(
 
 def write(tables: Iterable[pa.Table], schema: pa.Schema, form: Format) -> Iterator[bytes]:
     """The bytes of a stream or a file, as they come."""
-    out = Outgoing()
+    out = OutgoingFile()
     made = pa.ipc.new_stream(out, schema) if form == "arrow" else pa.parquet.ParquetWriter(out, schema)
     with made as writer:
         for table in tables:

@@ -14,12 +14,12 @@ from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from core import idempotency
-from core.database import settle_early
+from core.database import release_locks_early
 from core.errors import Invalid
 from core.idempotency import RepeatableRequest
 from service.context import Context, context_of
 
-FORM = re.compile(r"[\x21-\x7e]{1,255}")
+KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 class UnitOfWork:
@@ -36,7 +36,7 @@ class UnitOfWork:
         age = timedelta(hours=self.context.settings.idempotency_hours)
         with self.context.database.write() as session:
             if request and (first := idempotency.claim(session, request, age)):
-                settle_early(session)  # what is repeated may not be on disk yet: this waits for it
+                release_locks_early(session)  # what is repeated may not be on disk yet: this waits for it
                 return Response(first[1], first[0], {"Idempotent-Replayed": "true"}, "application/json")
             made = act(session)
             body = made if isinstance(made, bytes) else made.model_dump_json().encode()
@@ -48,7 +48,7 @@ class UnitOfWork:
         return Response(body, status, media_type="application/json")
 
 
-async def give_unit_of_work(
+async def get_unit_of_work(
     request: Request,
     idempotency_key: Annotated[
         str | None,
@@ -57,11 +57,11 @@ async def give_unit_of_work(
 ) -> UnitOfWork:
     fingerprint = b""
     if idempotency_key is not None:
-        if not FORM.fullmatch(idempotency_key):
+        if not KEY_PATTERN.fullmatch(idempotency_key):
             raise Invalid("idempotency_key_invalid", "An Idempotency-Key has 1 to 255 visible ASCII characters.")
         what = f"{request.method} {request.url.path} {request.headers.get('content-type')}\n".encode()
         fingerprint = hashlib.sha256(what + await request.body()).digest()
     return UnitOfWork(context_of(request), request.state.request_id, idempotency_key, fingerprint)
 
 
-Write = Annotated[UnitOfWork, Depends(give_unit_of_work)]
+Write = Annotated[UnitOfWork, Depends(get_unit_of_work)]

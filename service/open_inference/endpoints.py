@@ -20,7 +20,7 @@ from core.versions.queries import find_version, numbers_in_use
 from service import operations
 from service.context import Context, ContextDep
 from service.http.auth import AuthenticatedRoute, Caller, CheckedRoute, Reader
-from service.http.json_bodies import JSON_BYTES
+from service.http.json_bodies import MAX_JSON_BYTES
 from service.http.problems import problem_responses
 from service.models.endpoints import Name
 from service.open_inference import input_tensors, metadata, output_tensors
@@ -36,7 +36,7 @@ from service.open_inference.schemas import (
 )
 from service.predictions.predict import assess, check, predict_means
 from service.predictions.version_cache import CachedVersion
-from service.threads import work_on
+from service.threads import run_for_body
 from service.versions.downloads import Number
 
 health = APIRouter(prefix="/v2/health", tags=["Open Inference Protocol"], route_class=CheckedRoute)
@@ -161,24 +161,26 @@ async def infer_with(
 ) -> Response:
     body = await request.body()
     loaded: CachedVersion = await request.app.state.champions.get(name, n, caller)
-    most = context.settings.max_batch
-    return await work_on(body, lambda: answer(name, loaded, body, head_bytes, most))
+    max_batch = context.settings.max_batch
+    return await run_for_body(body, lambda: answer(name, loaded, body, head_bytes, max_batch))
 
 
-def answer(name: str, loaded: CachedVersion, body: bytes, head_bytes: str | None, most: int) -> Response:
+def answer(name: str, loaded: CachedVersion, body: bytes, head_bytes: str | None, max_batch: int) -> Response:
     """The predictions that a body asks for."""
     head, tail = input_tensors.split_body(body, head_bytes)
-    if len(head) > JSON_BYTES:
-        message = f"The JSON may have {JSON_BYTES} bytes here; send tensors as bytes behind it, or several requests."
+    if len(head) > MAX_JSON_BYTES:
+        message = (
+            f"The JSON may have {MAX_JSON_BYTES} bytes here; send tensors as bytes behind it, or several requests."
+        )
         raise TooLarge("body_too_large", message)
     asked = input_tensors.decode_body(head)
     given = loaded.model.spec["input"]
-    check(loaded, input_tensors.count_rows(asked.inputs, given), most)
+    check(loaded, input_tensors.count_rows(asked.inputs, given), max_batch)
     x = input_tensors.read_rows(asked.inputs, tail, given, loaded.inputs)
     if output_tensors.wants_uncertainty(asked.outputs):
-        made = output_tensors.tensors_of(loaded.model.spec, *assess(name, loaded, x, input_tensors.WHERE))
+        made = output_tensors.tensors_of(loaded.model.spec, *assess(name, loaded, x, input_tensors.FIELD))
     else:
-        made = output_tensors.tensors_of(loaded.model.spec, predict_means(name, loaded, x, input_tensors.WHERE))
+        made = output_tensors.tensors_of(loaded.model.spec, predict_means(name, loaded, x, input_tensors.FIELD))
     everywhere = asked.parameters.get("binary_data_output") is True
     outputs: list[dict[str, Any]] = []
     chunks = [b""]

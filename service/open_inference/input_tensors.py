@@ -23,8 +23,8 @@ from service.open_inference.metadata import NUMPY
 from service.parsing.inputs import Inputs
 from service.parsing.inputs.tables import TableInputs
 
-WHERE = "rows"
-"""What places of errors within the data begin with; `inputs` are the tensors."""
+FIELD = "rows"
+"""The first part of an error's location within the data; `inputs` are the tensors."""
 Parameters = dict[str, str | int | float | bool | None]
 
 
@@ -74,8 +74,10 @@ def decode_body(head: bytes) -> InferenceBody:
 
 
 def decode(kind: Any, text: bytes, place: tuple[str | int, ...]) -> Any:
-    words = {"datatype": f"must be one of {', '.join([*NUMPY, 'BYTES'])}"}
-    return decode_or_refuse(lambda: msgspec.json.decode(text, type=kind), *place, code="tensor_invalid", words=words)
+    messages = {"datatype": f"must be one of {', '.join([*NUMPY, 'BYTES'])}"}
+    return decode_or_refuse(
+        lambda: msgspec.json.decode(text, type=kind), *place, code="tensor_invalid", messages=messages
+    )
 
 
 def refuse(i: int, field: str, message: str) -> Invalid:
@@ -131,11 +133,11 @@ def read_rows(tensors: Sequence[TensorIn], tail: bytes, given: Input, inputs: In
         raise Invalid("tensor_invalid", f"{len(tail) - start} bytes at the end of the body belong to no tensor.")
     if isinstance(inputs, TableInputs):
         columns = (listed(found[name]) for name in inputs.names)
-        return inputs.from_values(columns, tensors[0].shape[0], WHERE)
+        return inputs.from_values(columns, tensors[0].shape[0], FIELD)
     if tensors[0].datatype == "BYTES":
         raise refuse(0, "datatype", "expected numbers")
     x = np.asarray(found[tensors[0].name], np.float64).reshape(-1, inputs.width)
-    return inputs.to_stored(x, WHERE)
+    return inputs.to_stored(x, FIELD)
 
 
 def listed(values: Sequence[Any] | NDArray[Any]) -> Sequence[Any]:

@@ -18,8 +18,8 @@ from core.kprior.model.spec import PredictorSpec
 from service.open_inference.input_tensors import OutputWanted, Parameters
 from service.open_inference.metadata import NUMPY, metadata_of_output
 
-UNCERTAIN = ("std", "interval")
-"""Outputs that say how sure the others are."""
+UNCERTAINTY_OUTPUTS = ("std", "interval")
+"""Outputs that say how certain the others are."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class TensorOut:
 
 def wants_uncertainty(wanted: Sequence[OutputWanted]) -> bool:
     """Whether an output is named that says how sure the others are: those come only if they are."""
-    return any(one.name in UNCERTAIN for one in wanted)
+    return any(one.name in UNCERTAINTY_OUTPUTS for one in wanted)
 
 
 def tensors_of(spec: PredictorSpec, mean: NDArray[Any], unsure: Uncertainty | None = None) -> list[TensorOut]:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from service.pages.rendering import show_count, show_metric
 
 Point = tuple[float, float]
-SPARK = (120.0, 28.0)
+SPARKLINE_SIZE = (120.0, 28.0)
 WIDTH, HEIGHT = 720.0, 260.0
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 24.0, 12.0, 28.0
-SHARES = ("accuracy", "auc", "f1", "r2")
+METRICS_UP_TO_ONE = ("accuracy", "auc", "f1", "r2")
 """Metrics that are 1 at the most."""
-MOST_DOTS = 80
-"""On a line: more would hide it."""
+MAX_DOTS = 80
+"""On one line: more would hide it."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def sparkline(values: Sequence[float]) -> str:
     if len(values) < 2:
         return ""
     low, high = min(values), max(values)
-    width, height = SPARK
+    width, height = SPARKLINE_SIZE
     steps = [2 + i * (width - 4) / (len(values) - 1) for i in range(len(values))]
     # a line that never moves lies in the middle
     span = (high - low) or 1.0
@@ -82,8 +82,8 @@ def draw_lines(name: str, lines: Mapping[str, Sequence[tuple[int, float]]]) -> C
     if len({x for x, _ in points}) < 2:
         return None
     x_low, x_high = extent(x for x, _ in points)
-    xs = round_ticks(x_low, x_high, least=1.0)  # there is no half of a position
-    highest = 1.0 if name in SHARES else math.inf
+    xs = round_ticks(x_low, x_high, min_step=1.0)  # there is no half of a position
+    highest = 1.0 if name in METRICS_UP_TO_ONE else math.inf
     ys = [y for y in round_ticks(*extent(y for _, y in points)) if y <= highest]
     y_low, y_high = min(ys[0], *(y for _, y in points)), max(ys[-1], *(y for _, y in points))
 
@@ -98,7 +98,7 @@ def draw_lines(name: str, lines: Mapping[str, Sequence[tuple[int, float]]]) -> C
             titles = [f"{kind}: {show_metric(y, name)} at position {x}" for x, y in line]
             dots = [Dot(x, y, title) for (x, y), title in zip(placed, titles, strict=True)]
             joined = "" if kind == "retrained" else path_of(placed)
-            drawn.append(Line(kind, joined, dots if not joined or len(dots) <= MOST_DOTS else ()))
+            drawn.append(Line(kind, joined, dots if not joined or len(dots) <= MAX_DOTS else ()))
     across = [Tick(place(x, y_low)[0], show_count(int(x))) for x in xs if x_low <= x <= x_high]
     up = [Tick(place(x_low, y)[1], label) for y, label in zip(ys, label_ticks(ys, name), strict=True)]
     return Chart(name, drawn, across, up)
@@ -131,7 +131,7 @@ def extent(values: Iterable[float]) -> tuple[float, float]:
     return low, high
 
 
-def round_ticks(low: float, high: float, most: int = 5, least: float = 0.0) -> list[float]:
+def round_ticks(low: float, high: float, max_ticks: int = 5, min_step: float = 0.0) -> list[float]:
     """Round numbers from below the lowest to above the highest value, so far apart at least.
 
     >>> round_ticks(0.912, 0.958)
@@ -141,8 +141,8 @@ def round_ticks(low: float, high: float, most: int = 5, least: float = 0.0) -> l
     >>> round_ticks(400, 402, least=1.0)
     [400.0, 401.0, 402.0]
     """
-    rough = (high - low) / most
+    rough = (high - low) / max_ticks
     power = 10.0 ** math.floor(math.log10(rough))
-    step = max(least, next(power * m for m in (1, 2, 5, 10) if power * m >= rough))
+    step = max(min_step, next(power * m for m in (1, 2, 5, 10) if power * m >= rough))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [round(i * step, 12) for i in range(first, last + 1)]

@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from core.database import now
 from core.errors import AmendError, NotFound
-from core.jobs.outlook import Outlook, look_ahead
+from core.jobs.outlook import Outlook, find_outlook
 from core.keys.queries import names_of
 from core.kprior import State
 from core.kprior.model.spec import Spec
@@ -42,10 +42,10 @@ from service.versions.endpoints import first_of_page
 
 router = APIRouter(prefix="/models/{name}", route_class=PageRoute, include_in_schema=False)
 
-ROWS, JOBS = 12, 6
+ROWS_PER_LIST, JOBS_PER_LIST = 12, 6
 """Of each list, on one page."""
 Cursor = Annotated[str | None, Query(max_length=200)]
-DONE = {
+CONFIRMATIONS = {
     "adapt": "An adaptation was asked for.",
     "retrain": "A full retrain was asked for; it is compared with the adapted model when it is done.",
     "promote": "The version answers predictions now.",
@@ -53,7 +53,7 @@ DONE = {
     "resume": "The policy is carried out again.",
     "cancel": "The job was told to stop.",
 }
-"""What a button has done."""
+"""What the page says after each button."""
 
 
 @dataclass(frozen=True)
@@ -89,19 +89,19 @@ class ModelPage:
 def read_page(context: Context, caller: Caller, name: str, older: Mapping[str, str | None]) -> ModelPage:
     """Everything about a model that a caller may see; `older`: where each list begins."""
     answer = models.show_model(name, caller, context)
-    listed = jobs.list_jobs(caller, context, model=name, limit=JOBS, after=older["jobs"])
+    listed = jobs.list_jobs(caller, context, model=name, limit=JOBS_PER_LIST, after=older["jobs"])
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
         # what is shown of a version is read whole, before the history, for which the others are read in outline
         champion = champion_of(session, model)
-        shown = page_versions(session, model.id, first_of_page(older["versions"]), ROWS + 1)
+        shown = page_versions(session, model.id, first_of_page(older["versions"]), ROWS_PER_LIST + 1)
         lineage = Lineage.outline(session, model)
         frozen = frozen_metrics(session, model.id)
-        found = page_promotions(session, model.id, first_of_page(older["promotions"]), ROWS + 1)
+        found = page_promotions(session, model.id, first_of_page(older["promotions"]), ROWS_PER_LIST + 1)
         first = first_promotion(session, model.id)
         names = names_of(session, {row.by for row in found}) if Scope.ADMIN in caller.scopes else {}
-        changes = page_changes(session, model, model.head + 1, ROWS)
-        outlook = look_ahead(session, model, now())
+        changes = page_changes(session, model, model.head + 1, ROWS_PER_LIST)
+        outlook = find_outlook(session, model, now())
         spec = spec_at(session, model.id, model.spec, champion.position) if champion else lineage.spec
     metric = main_metric(champion.metrics) if champion else None
     return ModelPage(
@@ -114,10 +114,10 @@ def read_page(context: Context, caller: Caller, name: str, older: Mapping[str, s
         metric,
         draw_history(lineage, frozen, metric) if metric else None,
         listed,
-        page_of(shown, ROWS, lambda version: version, lambda version: version.number),
-        page_of(found, ROWS, lambda row: explain(row, row.id == first, lineage, names), lambda line: line.id),
+        page_of(shown, ROWS_PER_LIST, lambda version: version, lambda version: version.number),
+        page_of(found, ROWS_PER_LIST, lambda row: explain(row, row.id == first, lineage, names), lambda line: line.id),
         changes,
-        look_into_memory(context, champion) if champion else None,
+        load_memory_summary(context, champion) if champion else None,
     )
 
 
@@ -156,7 +156,7 @@ def explain(promotion: Promotion, first: bool, lineage: Lineage, names: Mapping[
     return PromotionLine(promotion, named, why)
 
 
-def look_into_memory(context: Context, champion: Version) -> MemorySummary | None:
+def load_memory_summary(context: Context, champion: Version) -> MemorySummary | None:
     """What the champion remembers; None while its file is not to be had."""
     found = context.memories.get(champion.sha256)
     if found is None:
@@ -183,7 +183,7 @@ def show_model(
     visitor.caller.require(Scope.READ)
     older = {"jobs": jobs, "versions": versions, "promotions": promotions}
     page = read_page(context, visitor.caller, name, older)
-    given = {"page": page, "older": older, "done": DONE.get(done, ""), "now": now()}
+    given = {"page": page, "older": older, "done": CONFIRMATIONS.get(done, ""), "now": now()}
     return HTMLResponse(render("model.html", visitor, mlflow=context.settings.mlflow_pages, **given))
 
 
@@ -205,7 +205,7 @@ async def act(
     request: Request, name: str, action: str, visitor: VisitorDep, form: FormDep, context: ContextDep
 ) -> Response:
     """What a button does: what the API does, by the same functions."""
-    if action not in DONE:
+    if action not in CONFIRMATIONS:
         raise NotFound("path_not_found", "There is no such page.")
     visitor.caller.require(Scope.ADMIN)
     write = UnitOfWork(context, request.state.request_id, None, b"")

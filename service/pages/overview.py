@@ -13,8 +13,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from core.database import now
 from core.erasure import queries as erasures
-from core.jobs.outlook import Outlook, look_ahead
-from core.jobs.queries import jobs_at_work
+from core.jobs.outlook import Outlook, find_outlook
+from core.jobs.queries import unfinished_jobs
 from core.models import catalog
 from core.tables.erasures import PENDING, Erasure
 from core.tables.jobs import Job
@@ -31,12 +31,12 @@ from service.pages.visitors import Visitor, look_for_visitor, sign_in_page
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-MODELS = 24
+MODELS_PER_PAGE = 24
 """On one page."""
-LATELY = 100
-"""Versions whose metric is drawn."""
-URGENT = 5
-"""Requests to be forgotten that are shown."""
+SPARKLINE_VERSIONS = 100
+"""The newest versions, whose metric is drawn."""
+MAX_DUE_ERASURES = 5
+"""Erasures that the overview lists: those that are due first."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,15 @@ class Overview:
     pending: int
 
 
-def look_at_model(session: Session, model: Model) -> ModelCard:
+def make_card(session: Session, model: Model) -> ModelCard:
     champion = champion_of(session, model)  # before the others: it is read whole
     lineage = Lineage.outline(session, model)
     metric = main_metric(champion.metrics) if champion else None
-    history = [v.metrics[metric] for v in lineage.line[-LATELY:] if v.metrics.get(metric) is not None] if metric else []
+    history = (
+        [v.metrics[metric] for v in lineage.line[-SPARKLINE_VERSIONS:] if v.metrics.get(metric) is not None]
+        if metric
+        else []
+    )
     return ModelCard(
         model,
         lineage,
@@ -87,20 +91,20 @@ def look_at_model(session: Session, model: Model) -> ModelCard:
         metric,
         champion.metrics.get(metric) if champion and metric else None,
         history,
-        jobs_at_work(session, model.id),
-        look_ahead(session, model, now()),
+        unfinished_jobs(session, model.id),
+        find_outlook(session, model, now()),
         is_withdrawn(session, model),
     )
 
 
-def look_at_all(context: Context, visitor: Visitor, after: str) -> Overview:
+def load_overview(context: Context, visitor: Visitor, after: str) -> Overview:
     with context.database.read() as session:
-        found = catalog.page(session, visitor.caller.models, after, MODELS + 1)
-        cards = [look_at_model(session, model) for model in found[:MODELS]]
-        due = erasures.next_due(session, URGENT) if visitor.sees_people else ()
+        found = catalog.page(session, visitor.caller.models, after, MODELS_PER_PAGE + 1)
+        cards = [make_card(session, model) for model in found[:MODELS_PER_PAGE]]
+        due = erasures.next_due(session, MAX_DUE_ERASURES) if visitor.sees_people else ()
         counts = erasures.count_erasures(session) if visitor.sees_people else ()
     pending = sum(count for state, count, _ in counts if state in PENDING)
-    after = found[MODELS - 1].name if len(found) > MODELS else ""
+    after = found[MODELS_PER_PAGE - 1].name if len(found) > MODELS_PER_PAGE else ""
     return Overview(cards, after, due, sum(overdue for *_, overdue in counts), pending)
 
 
@@ -120,6 +124,6 @@ async def show_overview(
         return sign_in_page("/")
     if not visitor.sees_models:
         return RedirectResponse("/privacy", 303)
-    overview = await run_in_threadpool(look_at_all, context, visitor, after)
+    overview = await run_in_threadpool(load_overview, context, visitor, after)
     parts = (await check_parts(context)).model_dump()
     return HTMLResponse(render("overview.html", visitor, overview=overview, after=after, parts=parts, now=now()))

@@ -21,11 +21,11 @@ from service.pages.visitors import VisitorDep
 
 router = APIRouter(prefix="/privacy", route_class=PageRoute, include_in_schema=False)
 
-ROWS = 25
+ROWS_PER_PAGE = 25
 """On one page."""
-MOST_PENDING = 100
-PRINTED = POLICY.replace("style-src 'self'", "style-src 'unsafe-inline'")
-"""Receipts are files that are complete by themselves, with their style."""
+MAX_PENDING = 100
+RECEIPT_POLICY = POLICY.replace("style-src 'self'", "style-src 'unsafe-inline'")
+"""Receipts are files that are complete by themselves, style included."""
 
 
 def require_eraser(caller: Caller) -> None:
@@ -45,7 +45,7 @@ def show_register(
     caller = visitor.caller
     require_eraser(caller)
     with context.database.read() as session:
-        pending = [erasures.answer(session, row) for row in next_due(session, MOST_PENDING)]
+        pending = [erasures.answer(session, row) for row in next_due(session, MAX_PENDING)]
         found = count_erasures(session)
     counts = {state: count for state, count, _ in found}
     return HTMLResponse(
@@ -58,7 +58,7 @@ def show_register(
             overdue=sum(overdue for *_, overdue in found),
             states=list(ErasureState),
             state=state,
-            register=erasures.list_erasures(caller, context, state=state, limit=ROWS, after=after),
+            register=erasures.list_erasures(caller, context, state=state, limit=ROWS_PER_PAGE, after=after),
             after=after,
             chain=erasures.verify_receipts(caller, context) if verify else None,
             now=now(),
@@ -74,5 +74,5 @@ def show_document(id: str, document: str, visitor: VisitorDep, context: ContextD
     if show is None:
         raise NotFound("path_not_found", "There is no such page.")
     answer = show(id, visitor.caller, context, accept="text/html")
-    answer.headers["Content-Security-Policy"] = PRINTED
+    answer.headers["Content-Security-Policy"] = RECEIPT_POLICY
     return answer

@@ -20,7 +20,7 @@ UNITS = ((365.25 * 86400, "year"), (30.4 * 86400, "month"), (86400, "day"), (360
 """In seconds."""
 
 
-def say_when(moment: datetime, present: datetime) -> str:
+def format_relative(moment: datetime, present: datetime) -> str:
     """
     >>> from datetime import timedelta
     >>> noon = datetime(2026, 3, 1, 12)
@@ -40,7 +40,7 @@ def say_when(moment: datetime, present: datetime) -> str:
 def show_moment(moment: datetime) -> Markup:
     """A moment in plain words; the exact one is shown on request."""
     exact = f"{moment:%Y-%m-%d %H:%M:%S} UTC"
-    words = say_when(moment, now())
+    words = format_relative(moment, now())
     return Markup('<time datetime="{}" title="{}">{}</time>').format(moment.isoformat(), exact, words)
 
 

@@ -17,8 +17,8 @@ from service.http.middleware import limit_body
 from service.http.problems import STATUS, readable
 from service.pages.rendering import render
 
-CONTENT = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'"
-POLICY = f"{CONTENT}; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+FETCH_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'"
+POLICY = f"{FETCH_POLICY}; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -28,7 +28,7 @@ HEADERS = {
     # what somebody saw must not be shown again by their browser after they have signed out
     "Cache-Control": "no-store",
 }
-FORM_BYTES = 8192
+MAX_FORM_BYTES = 8192
 
 
 class SignedOut(Exception):
@@ -69,7 +69,7 @@ async def read_form(request: Request) -> dict[str, str]:
     """The fields of a form that one of our own pages sent; Forbidden if another site's did."""
     require_same_origin(request)
     length = request.headers.get("content-length", "")
-    body = await Request(request.scope, limit_body(request.receive, length, FORM_BYTES)).body()
+    body = await Request(request.scope, limit_body(request.receive, length, MAX_FORM_BYTES)).body()
     try:
         return dict(parse_qsl(body.decode(), max_num_fields=10))
     except ValueError:

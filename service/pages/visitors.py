@@ -25,9 +25,9 @@ from service.pages.route import PageRoute, SignedOut, read_form
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-OURS = re.compile(r"/|/privacy[\w/-]*|/models/[a-z0-9_-]{1,63}")
-"""Pages to which one can be sent on after signing in."""
-USELESS = "This key can see none of the pages: that takes the scope read, erase or admin."
+OWN_PAGES = re.compile(r"/|/privacy[\w/-]*|/models/[a-z0-9_-]{1,63}")
+"""Pages that a visitor can be redirected to after signing in."""
+NO_PAGES = "This key can see none of the pages: that takes the scope read, erase or admin."
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def cookie_of(request: Request) -> str:
 def find_visitor(context: Context, token: str) -> Visitor | None:
     """Who is signed in with a token."""
     with context.database.read() as session:
-        key = sign_ins.key_behind(session, token)
+        key = sign_ins.find_key(session, token)
         if key is None:
             return None
         stale = keyring.is_stale(key)
@@ -107,7 +107,7 @@ FormDep = Annotated[dict[str, str], Depends(read_visitors_form)]
 
 
 def sign_in_page(back: str, problem: str = "", status: int = 200) -> Response:
-    safe = back if OURS.fullmatch(back) else "/"
+    safe = back if OWN_PAGES.fullmatch(back) else "/"
     return HTMLResponse(render("sign_in.html", None, back=safe, problem=problem), status)
 
 
@@ -127,11 +127,11 @@ async def sign_in(request: Request, context: ContextDep) -> Response:
         return sign_in_page(back, error.detail, 401)
     except Forbidden as error:
         return sign_in_page(back, error.detail, 403)
-    answer = RedirectResponse(back if OURS.fullmatch(back) else "/", 303)
+    answer = RedirectResponse(back if OWN_PAGES.fullmatch(back) else "/", 303)
     answer.set_cookie(
         cookie_of(request),
         token,
-        max_age=int(sign_ins.LIFE.total_seconds()),
+        max_age=int(sign_ins.LIFETIME.total_seconds()),
         httponly=True,
         samesite="lax",
         # TLS may end at a proxy before us: then only the browser knows
@@ -144,10 +144,10 @@ def open_session(context: Context, key: str, old: str) -> str:
     """Sign in the holder of a key, in place of whoever was in this browser; the token for the cookie."""
     caller, stale = identify(context, key)
     if caller.scopes.isdisjoint({Scope.READ, Scope.ERASE, Scope.ADMIN}):
-        raise Forbidden("scope_missing", USELESS)
+        raise Forbidden("scope_missing", NO_PAGES)
     with context.database.write() as session:
         if stale:
-            keyring.note_use(session, caller.key_id)
+            keyring.record_use(session, caller.key_id)
         sign_ins.sign_out(session, old)
         return sign_ins.sign_in(session, caller.key_id)
 

@@ -17,15 +17,15 @@ from core.models.spec import RESERVED
 __all__ = ["RESERVED", "check_type", "days", "find", "lists", "numbers", "numbers_in_text", "text", "texts"]
 
 
-LONGEST = 800
-"""Bytes of a text: above what 200 characters can take, far below what a dictionary could blow up."""
+MAX_TEXT_BYTES = 800
+"""Of one text: above what 200 characters can take, far below what a dictionary could blow up."""
 
 
-TRUTH = {"false": "0", "true": "1"}
+BOOLEAN_TEXTS = {"false": "0", "true": "1"}
 """What true and false are among numbers; as categories and classes they are these texts."""
 
 
-def check_type(kind: pa.DataType, where: str, name: str) -> None:
+def check_type(kind: pa.DataType, field: str, name: str) -> None:
     """Refuse what no column can be, before it is read: a dictionary of lists unpacks to any size."""
     inner = kind
     while is_list(inner):
@@ -34,10 +34,10 @@ def check_type(kind: pa.DataType, where: str, name: str) -> None:
         inner = kind.value_type
     single = (is_text(inner) or is_date(inner)) and not is_list(kind)
     if not (is_number(inner) or pa.types.is_null(inner) or single):
-        raise Invalid.at((where, 0, name), "example_invalid", f"expected numbers, text or dates, got {kind}")
+        raise Invalid.at((field, 0, name), "example_invalid", f"expected numbers, text or dates, got {kind}")
 
 
-def to_array(column: pa.ChunkedArray, where: str, name: str) -> pa.Array:
+def to_array(column: pa.ChunkedArray, field: str, name: str) -> pa.Array:
     """The column as one array, dictionaries resolved."""
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # a column without chunks
@@ -45,8 +45,8 @@ def to_array(column: pa.ChunkedArray, where: str, name: str) -> pa.Array:
     if not pa.types.is_dictionary(array.type):
         return array
     values = array.dictionary
-    if is_text(values.type) and len(values) and (pc.max(pc.binary_length(values)).as_py() or 0) > LONGEST:
-        raise Invalid.at((where, 0, name), "example_invalid", f"a text has more than {LONGEST} bytes")
+    if is_text(values.type) and len(values) and (pc.max(pc.binary_length(values)).as_py() or 0) > MAX_TEXT_BYTES:
+        raise Invalid.at((field, 0, name), "example_invalid", f"a text has more than {MAX_TEXT_BYTES} bytes")
     return array.dictionary_decode()
 
 
@@ -62,31 +62,31 @@ def is_date(kind: pa.DataType) -> bool:
     return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
 
 
-def numbers(column: pa.ChunkedArray, where: str, name: str, missing: bool = False) -> NDArray[np.float64]:
+def numbers(column: pa.ChunkedArray, field: str, name: str, missing: bool = False) -> NDArray[np.float64]:
     """A column of numbers; null is NaN where a value may be missing."""
-    array = to_array(column, where, name)
+    array = to_array(column, field, name)
     if not (is_number(array.type) or pa.types.is_null(array.type)):
-        raise Invalid.at((where, 0, name), "example_invalid", f"expected numbers, got {array.type}")
+        raise Invalid.at((field, 0, name), "example_invalid", f"expected numbers, got {array.type}")
     absent = array.is_null()
     if not missing:
         if array.null_count:
             row = int(pc.index(absent, True).as_py())
-            raise Invalid.at((where, row, name), "example_invalid", "is missing")
+            raise Invalid.at((field, row, name), "example_invalid", "is missing")
         return np.asarray(array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
     values = np.array(array.cast(pa.float64(), safe=False).fill_null(0).to_numpy(zero_copy_only=False), np.float64)
     bad = ~np.isfinite(values)
     if bad.any():
         message = "a number is not finite; a missing value is null, in CSV an empty field"
-        raise Invalid.at((where, int(bad.argmax()), name), "number_not_finite", message)
+        raise Invalid.at((field, int(bad.argmax()), name), "number_not_finite", message)
     values[absent.to_numpy(zero_copy_only=False)] = math.nan
     return values
 
 
-def numbers_in_text(column: pa.ChunkedArray, where: str, name: str, missing: bool = False) -> pa.Array:
+def numbers_in_text(column: pa.ChunkedArray, field: str, name: str, missing: bool = False) -> pa.Array:
     """Numbers that are written as text in CSV, true and false among them."""
-    array = to_array(column, where, name)
+    array = to_array(column, field, name)
     lower = pc.utf8_lower(array)
-    for word, number in TRUTH.items():
+    for word, number in BOOLEAN_TEXTS.items():
         array = pc.if_else(pc.equal(lower, word), number, array)
     try:
         return array.cast(pa.float64())
@@ -100,41 +100,41 @@ def numbers_in_text(column: pa.ChunkedArray, where: str, name: str, missing: boo
         except pa.ArrowInvalid:
             bad = middle
     hint = "; leave the field empty where it is missing" if missing else ""
-    raise Invalid.at((where, good, name), "example_invalid", f"expected a number{hint}")
+    raise Invalid.at((field, good, name), "example_invalid", f"expected a number{hint}")
 
 
-def text(column: pa.ChunkedArray, where: str, name: str) -> pa.StringArray:
+def text(column: pa.ChunkedArray, field: str, name: str) -> pa.StringArray:
     """A column of text; whole numbers will do."""
-    return as_text(to_array(column, where, name), where, name)
+    return as_text(to_array(column, field, name), field, name)
 
 
-def texts(column: pa.ChunkedArray, where: str, name: str) -> list[str | None]:
+def texts(column: pa.ChunkedArray, field: str, name: str) -> list[str | None]:
     """The same as Python has it, null as None."""
-    return text(column, where, name).to_pylist()  # type: ignore[no-any-return]
+    return text(column, field, name).to_pylist()  # type: ignore[no-any-return]
 
 
-def as_text(array: pa.Array, where: str, name: str) -> pa.Array:
+def as_text(array: pa.Array, field: str, name: str) -> pa.Array:
     if pa.types.is_floating(array.type):
         try:  # whole numbers become floats where some are missing
             array = array.cast(pa.int64())
         except pa.ArrowInvalid as error:
             row = int(pc.index(pc.equal(pc.floor(array), array), False).as_py())
             raise Invalid.at(
-                (where, max(row, 0), name), "example_invalid", "expected text or a whole number"
+                (field, max(row, 0), name), "example_invalid", "expected text or a whole number"
             ) from error
     kind = array.type
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind):
         return array.cast(pa.string())
     if not is_text(kind):
-        raise Invalid.at((where, 0, name), "example_invalid", f"expected text, got {kind}")
+        raise Invalid.at((field, 0, name), "example_invalid", f"expected text, got {kind}")
     return array.cast(pa.string())
 
 
 def find(
-    column: pa.ChunkedArray, codes: Mapping[str, float], unknown: float, where: str, name: str
+    column: pa.ChunkedArray, codes: Mapping[str, float], unknown: float, field: str, name: str
 ) -> NDArray[np.float64]:
     """The code of each text; `unknown` where it has none, NaN where it is null."""
-    array = as_text(to_array(column, where, name), where, name)
+    array = as_text(to_array(column, field, name), field, name)
     places = pc.index_in(array, value_set=pa.array(list(codes), pa.string())).fill_null(len(codes))
     made: NDArray[np.float64] = np.array([*codes.values(), unknown])[places.to_numpy(zero_copy_only=False)]
     made[array.is_null().to_numpy(zero_copy_only=False)] = math.nan
@@ -144,9 +144,9 @@ def find(
 PER_DAY = {"date32[day]": 1, "date64[ms]": 86_400_000, "s": 86_400, "ms": 86_400_000, "us": 86_400_000_000}
 
 
-def days(column: pa.ChunkedArray, where: str, name: str) -> NDArray[np.float64]:
+def days(column: pa.ChunkedArray, field: str, name: str) -> NDArray[np.float64]:
     """Dates and timestamps in days since 1970; NaN where it is null."""
-    array = to_array(column, where, name)
+    array = to_array(column, field, name)
     kind = array.type
     unit = kind.unit if pa.types.is_timestamp(kind) else str(kind)
     steps = np.asarray(array.cast(pa.int32() if unit == "date32[day]" else pa.int64()).fill_null(0))
@@ -157,13 +157,13 @@ def days(column: pa.ChunkedArray, where: str, name: str) -> NDArray[np.float64]:
     return made
 
 
-def lists(column: pa.ChunkedArray, width: int, where: str) -> NDArray[Any]:
+def lists(column: pa.ChunkedArray, width: int, field: str) -> NDArray[Any]:
     """A column of lists (nested or not, fixed-size or not) of `width` numbers -> (n, width), uncopied if it can be."""
-    array, rows, per_row = to_array(column, where, "x"), len(column), 1
+    array, rows, per_row = to_array(column, field, "x"), len(column), 1
     while is_list(array.type):
         if array.null_count:
             raise Invalid.at(
-                (where, int(pc.index(array.is_null(), True).as_py()) // per_row, "x"), "example_invalid", "is missing"
+                (field, int(pc.index(array.is_null(), True).as_py()) // per_row, "x"), "example_invalid", "is missing"
             )
         if pa.types.is_fixed_size_list(array.type):
             per_row *= array.type.list_size
@@ -172,18 +172,18 @@ def lists(column: pa.ChunkedArray, width: int, where: str) -> NDArray[Any]:
             flat = not is_list(array.type.value_type)
             size = width // per_row if flat else int(sizes[0]) if len(sizes) else 0
             if (sizes != size).any():
-                raise mismatch(int((sizes != size).argmax()) // per_row, where, width)
+                raise mismatch(int((sizes != size).argmax()) // per_row, field, width)
             per_row *= size
         if per_row == 0:
-            raise mismatch(0, where, width)
+            raise mismatch(0, field, width)
         array = array.flatten()
     if not is_number(array.type):
-        raise Invalid.at((where, 0, "x"), "example_invalid", f"expected numbers, got {array.type}")
+        raise Invalid.at((field, 0, "x"), "example_invalid", f"expected numbers, got {array.type}")
     if rows and per_row != width:
-        raise mismatch(0, where, width)
+        raise mismatch(0, field, width)
     if array.null_count:
         row = int(pc.index(array.is_null(), True).as_py()) // width
-        raise Invalid.at((where, row, "x"), "example_invalid", "a number is missing")
+        raise Invalid.at((field, row, "x"), "example_invalid", "a number is missing")
     if pa.types.is_float16(array.type) or pa.types.is_boolean(array.type):
         array = array.cast(pa.float32())  # else limits of 32 bits would be compared in 16
     made: NDArray[Any] = array.to_numpy(zero_copy_only=False)
@@ -194,5 +194,5 @@ def is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def mismatch(row: int, where: str, width: int) -> Exception:
-    return Invalid.at((where, row, "x"), "example_shape_mismatch", f"not {width} numbers, as this model has")
+def mismatch(row: int, field: str, width: int) -> Exception:
+    return Invalid.at((field, row, "x"), "example_shape_mismatch", f"not {width} numbers, as this model has")

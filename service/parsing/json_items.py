@@ -16,13 +16,13 @@ import numpy as np
 
 from core.errors import AmendError, Invalid, Malformed
 
-WHOLE = 2**22
-"""Bytes of a body that is decoded in one go."""
-PIECE = 2**20
-QUOTE, COMMA, OPEN = ord('"'), ord(","), ord("[")
-STEPS = np.zeros(256, np.int8)
-STEPS[[OPEN, ord("{")]] = 1
-STEPS[[ord("]"), ord("}")]] = -1
+MAX_UNSPLIT_BYTES = 2**22
+"""The largest body that is decoded in one go."""
+CHUNK_BYTES = 2**20
+QUOTE, COMMA, OPENING_BRACKET = ord('"'), ord(","), ord("[")
+DEPTH_CHANGES = np.zeros(256, np.int8)
+DEPTH_CHANGES[[OPENING_BRACKET, ord("{")]] = 1
+DEPTH_CHANGES[[ord("]"), ord("}")]] = -1
 
 
 class Array(NamedTuple):
@@ -33,32 +33,32 @@ class Array(NamedTuple):
     commas: list[int]
 
 
-def arrays(body: bytes, most: int) -> list[Array]:
-    """The lists in the outermost object; of more than `most` commas the others are left out."""
+def arrays(body: bytes, max_items: int) -> list[Array]:
+    """The lists in the outermost object; of more than `max_items` commas the others are left out."""
     # blanked, not taken out: places stay what they are
     plain = body.replace(b"\\\\", b"  ").replace(b'\\"', b"  ") if b"\\" in body else body
     data = np.frombuffer(plain, np.uint8)
     found: list[Array] = []
     depth, quoted, opener = 0, False, 0
     current = Array(0, 0, [])
-    for start in range(0, len(data), PIECE):
-        some = data[start : start + PIECE]
+    for start in range(0, len(data), CHUNK_BYTES):
+        some = data[start : start + CHUNK_BYTES]
         inside = (np.cumsum(some == QUOTE, dtype=np.int32) + quoted) % 2 == 1
-        step = np.where(inside, np.int8(0), STEPS[some])
+        step = np.where(inside, np.int8(0), DEPTH_CHANGES[some])
         level = np.cumsum(step, dtype=np.int32) + depth
         marked = ((step > 0) & (level == 2)) | ((step < 0) & (level == 1))
-        if len(current.commas) <= most:
+        if len(current.commas) <= max_items:
             marked |= (some == COMMA) & (level == 2) & ~inside
         depth, quoted = int(level[-1]), bool(inside[-1])
         if level.min() < 0:
             raise Malformed("body_malformed", "The body is not valid JSON: a bracket is closed that was never opened.")
         for i in (np.flatnonzero(marked) + start).tolist():
             if plain[i] == COMMA:
-                if opener == OPEN and len(current.commas) <= most:
+                if opener == OPENING_BRACKET and len(current.commas) <= max_items:
                     current.commas.append(i)
-            elif STEPS[plain[i]] > 0:
+            elif DEPTH_CHANGES[plain[i]] > 0:
                 opener, current = plain[i], Array(i + 1, 0, [])
-            elif opener == OPEN:
+            elif opener == OPENING_BRACKET:
                 found.append(current._replace(end=i))
     if depth or quoted:
         raise Malformed("body_malformed", "The body is not valid JSON: it ends too early.")
@@ -68,17 +68,18 @@ def arrays(body: bytes, most: int) -> list[Array]:
 def pieces(
     body: bytes,
     name: str,
-    most: int,
-    most_commas: int,
+    max_items: int,
+    max_commas: int,
     check: Callable[[int, bool], None],
     decode_rest: Callable[[bytes], Any],
 ) -> Iterator[bytes]:
-    """Bodies with a part of the list each.
+    """Split a body into smaller ones, each with a part of the list.
 
-    `check` gets the number of items, whether it is exact, and complains if there are more than `most`; `decode_rest`
-    gets the body without them. An item with more than `most_commas` has more numbers than any input.
+    `check` is called with the number of items and whether it is exact, and raises if there are more than `max_items`;
+    `decode_rest` is called with the body without them. An item with more than `max_commas` has more numbers than any
+    input.
     """
-    found = arrays(body, most)
+    found = arrays(body, max_items)
     kept, last = [], 0
     for array in found:
         kept.append(body[last : array.start])
@@ -88,33 +89,33 @@ def pieces(
         raise Invalid.at((name,), "request_invalid", "expected one list")
     [array] = found
     ends = [*array.commas, array.end]
-    check(len(ends) if body[array.start : array.end].strip() else 0, len(ends) <= most)
+    check(len(ends) if body[array.start : array.end].strip() else 0, len(ends) <= max_items)
     start = before = array.start
     for i, end in enumerate(ends):
-        if end - before > PIECE:
-            check_item(body[before:end], name, i, most_commas)
-        if end - start >= PIECE or i == len(ends) - 1:
+        if end - before > CHUNK_BYTES:
+            check_item(body[before:end], name, i, max_commas)
+        if end - start >= CHUNK_BYTES or i == len(ends) - 1:
             yield b'{"%s":[%s]}' % (name.encode(), body[start:end])
             start = end + 1
         before = end + 1
 
 
-def lines(body: bytes, name: str, most_commas: int) -> Iterator[bytes]:
+def lines(body: bytes, name: str, max_commas: int) -> Iterator[bytes]:
     """Some lines at a time."""
     start = count = 0
     while start < len(body):
-        end = body.rfind(b"\n", start, start + PIECE) + 1 or body.find(b"\n", start) + 1 or len(body)
+        end = body.rfind(b"\n", start, start + CHUNK_BYTES) + 1 or body.find(b"\n", start) + 1 or len(body)
         some = body[start:end].strip()
-        if len(some) > PIECE:
-            check_item(some, name, count, most_commas)
+        if len(some) > CHUNK_BYTES:
+            check_item(some, name, count, max_commas)
         count += some.count(b"\n") + 1
         if some:
             yield some
         start = end
 
 
-def check_item(text: bytes, name: str, index: int, most_commas: int) -> None:
-    if text.count(b",") > most_commas:
+def check_item(text: bytes, name: str, index: int, max_commas: int) -> None:
+    if text.count(b",") > max_commas:
         raise Invalid.at((name, index), "example_shape_mismatch", "has more numbers than an input of this model")
 
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from core.errors import Unsupported
 from core.kprior.model.posterior import Uncertainty
 from core.kprior.model.spec import PredictorSpec, gives_scores, values_of
-from core.versions.queries import LAST
+from core.versions.queries import MAX_NUMBER
 from service import metrics
 from service.context import ContextDep
 from service.examples.reader import InputReader
@@ -27,13 +27,13 @@ from service.parsing import columns
 from service.parsing.targets import Targets
 from service.predictions.predict import require_posterior
 from service.predictions.version_cache import CachedVersion
-from service.threads import work_on
+from service.threads import run_for_body
 
 router = APIRouter(prefix="/v1/models/{name}/predictions/bulk", tags=["Predictions"], route_class=AuthenticatedRoute)
 
-OPEN = {MEDIA_TYPES["arrow"]: open_arrow, MEDIA_TYPES["parquet"]: open_parquet}
-NUMBERS = 500_000
-"""Predicted numbers in one record batch, about."""
+READERS = {MEDIA_TYPES["arrow"]: open_arrow, MEDIA_TYPES["parquet"]: open_parquet}
+NUMBERS_PER_BATCH = 500_000
+"""Predicted numbers in one record batch, roughly."""
 
 
 @router.post(
@@ -48,7 +48,7 @@ async def predict_table(
     caller: Reader,
     context: ContextDep,
     form: AnswerFormat,
-    version: Annotated[int | None, Query(ge=1, le=LAST, description="Missing: the champion.")] = None,
+    version: Annotated[int | None, Query(ge=1, le=MAX_NUMBER, description="Missing: the champion.")] = None,
     uncertainty: Annotated[bool, Query(description="Whether `std` and `interval` are told, too.")] = False,
 ) -> Response:
     """Predict for every row of an Arrow stream or a Parquet file with the champion, or with the version that is named.
@@ -60,21 +60,21 @@ async def predict_table(
     """
     loaded: CachedVersion = await request.app.state.champions.get(name, version, caller)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind not in OPEN:
-        raise Unsupported("content_type_unsupported", f"Send one of: {', '.join(OPEN)}.")
+    if kind not in READERS:
+        raise Unsupported("content_type_unsupported", f"Send one of: {', '.join(READERS)}.")
     body, settings = await request.body(), context.settings
     reader = InputReader(loaded.model.spec, settings.max_batch, settings.max_body_bytes)
 
     def read() -> tuple[pa.StringArray | None, NDArray[Any]]:
-        table = OPEN[kind](reader, body)
+        table = READERS[kind](reader, body)
         reader.check_size(table.num_rows)
-        ids = columns.text(table.column("id"), reader.where, "id") if "id" in table.column_names else None
-        x = loaded.inputs.from_columns(table, reader.where)
+        ids = columns.text(table.column("id"), reader.field, "id") if "id" in table.column_names else None
+        x = loaded.inputs.from_columns(table, reader.field)
         if uncertainty:
             require_posterior(loaded)
         return ids, x
 
-    ids, x = await work_on(body, read)
+    ids, x = await run_for_body(body, read)
     about = {"model": name, "version": str(loaded.model.number)}
     none = np.empty((0, loaded.model.outputs))
     unsure = Uncertainty(none, none, none) if uncertainty else None
@@ -85,7 +85,7 @@ async def predict_table(
 def predict_pieces(
     name: str, loaded: CachedVersion, x: NDArray[Any], ids: pa.StringArray | None, uncertainty: bool
 ) -> Iterator[pa.Table]:
-    rows = max(1, NUMBERS // loaded.model.outputs)
+    rows = max(1, NUMBERS_PER_BATCH // loaded.model.outputs)
     metrics.count_unseen(name, loaded.inputs.count_other(x))
     for start in range(0, len(x), rows):
         some = x[start : start + rows]

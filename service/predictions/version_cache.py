@@ -25,10 +25,10 @@ from service.context import Context
 from service.http.auth import Caller
 from service.parsing.inputs import Inputs, inputs_of
 
-LATELY = 30.0
-"""Seconds; how often it is looked, too, so that what nobody asks for is gone within twice as long."""
-MOST = 32
-"""Versions in memory at the most."""
+EVICT_AFTER_SECONDS = 30.0
+"""Without use. The cache is checked as often, so that an unused version is gone within twice as long."""
+MAX_VERSIONS = 32
+"""Versions in memory."""
 Key = tuple[int, int]
 """A model's number and a version's."""
 
@@ -70,11 +70,11 @@ class VersionCache:
         with self.context.database.read() as session:
             model = catalog.find(session, name, caller.models)
             if version is None and model.champion is None:
-                words = "The model has no champion yet: train it with an adaptation."
+                message = "The model has no champion yet: train it with an adaptation."
                 if is_withdrawn(session, model):
-                    words = "The model was withdrawn, for its last training example has gone. Add examples: the next "
-                    words += "adaptation trains it anew."
-                raise Conflict("champion_missing", words)
+                    message = "The model was withdrawn, for its last training example has gone. Add examples: the next "
+                    message += "adaptation trains it anew."
+                raise Conflict("champion_missing", message)
             row = find_version(session, model, version or model.champion or 0)
             history.require_in_use(row)
             key, file, sha256 = (model.id, row.number), row.file, row.sha256
@@ -99,10 +99,10 @@ class VersionCache:
     async def keep_evicting(self) -> None:
         """Evict also while nobody asks for anything."""
         while True:
-            await asyncio.sleep(LATELY)
+            await asyncio.sleep(EVICT_AFTER_SECONDS)
             self.evict(time.monotonic())
 
     def evict(self, now: float) -> None:
         """Drop what nobody asked for lately, and the longest unasked of too many."""
         recent = sorted(self.loaded.items(), key=lambda item: item[1].confirmed, reverse=True)
-        self.loaded = {key: one for key, one in recent[:MOST] if one.confirmed > now - LATELY}
+        self.loaded = {key: one for key, one in recent[:MAX_VERSIONS] if one.confirmed > now - EVICT_AFTER_SECONDS}

@@ -17,7 +17,7 @@ from core.tables.models import Model
 from core.tables.versions import Version, VersionState
 from core.versions import history
 from core.versions.coefficients import named_coefficients
-from core.versions.queries import LAST, find_version
+from core.versions.queries import MAX_NUMBER, find_version
 from service.context import Context, ContextDep
 from service.http.auth import AuthenticatedRoute, Caller, Downloader
 from service.http.problems import problem_responses
@@ -35,7 +35,7 @@ def refuse_champion(given: object) -> object:
 
 
 Number = Annotated[
-    int, BeforeValidator(refuse_champion), Path(ge=1, le=LAST, description="The version's number.", examples=[1])
+    int, BeforeValidator(refuse_champion), Path(ge=1, le=MAX_NUMBER, description="The version's number.", examples=[1])
 ]
 
 

@@ -20,7 +20,7 @@ from core.tracking.links import version_page
 from core.versions import history
 from core.versions.coefficients import coefficients
 from core.versions.comparison import weight_distance
-from core.versions.queries import LAST, find_version, page_comparisons, page_promotions, page_versions
+from core.versions.queries import MAX_NUMBER, find_version, page_comparisons, page_promotions, page_versions
 from core.versions.side_by_side import compare_on_holdout
 from service.context import Context, ContextDep
 from service.http.auth import Admin, AuthenticatedRoute, Caller, Reader
@@ -48,7 +48,7 @@ T = TypeVar("T", PromotionAnswer, ComparisonAnswer)
 
 def first_of_page(after: str | None) -> int:
     """The largest number that can be on the page after a cursor."""
-    return min(parse_cursor(after, LAST + 1) - 1, LAST)
+    return min(parse_cursor(after, MAX_NUMBER + 1) - 1, MAX_NUMBER)
 
 
 def with_spec(session: Session, model: Model, version: Version, context: Context) -> VersionAnswer:

@@ -64,7 +64,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    monkeypatch.setattr(connection, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(connection, "RETRY_SECONDS", (0.0, 0.0, 0.0))
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         service.url = f"http://127.0.0.1:{server.server_address[1]}"
         # A short poll, as shutting down waits for one.

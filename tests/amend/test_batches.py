@@ -14,19 +14,19 @@ import pytest
 import scipy.sparse
 
 from amend import PackageMissing, batches
-from amend.batches import ARROW, LINES, Batch
+from amend.batches import ARROW, NDJSON, Batch
 
 N = 25
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "ROWS", 10)
+    monkeypatch.setattr(batches, "BATCH_ROWS", 10)
 
 
 def read(batch: Batch) -> list[dict[str, Any]]:
     """The rows of a body."""
-    if batch.content_type == LINES:
+    if batch.content_type == NDJSON:
         return [json.loads(line) for line in batch.content.splitlines()]
     assert batch.content_type == ARROW
     rows: list[dict[str, Any]] = pa.ipc.open_stream(batch.content).read_all().to_pylist()
@@ -79,7 +79,7 @@ def test_a_frame_keeps_its_columns_and_an_index_only_if_it_is_the_id() -> None:
 
 
 def test_bodies_stay_below_the_limit_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "BYTES", 4_000)
+    monkeypatch.setattr(batches, "BATCH_BYTES", 4_000)
     x = np.random.default_rng(0).normal(size=(N, 100)).astype(np.float32)
     columns = {"id": IDS, "y": Y, "x": x}
     table = pa.table({"id": IDS, "y": Y, "x": pa.array(x.tolist(), pa.list_(pa.float32(), 100))})
@@ -93,7 +93,7 @@ def test_bodies_stay_below_the_limit_of_bytes(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_row_that_is_too_large_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "BYTES", 10)
+    monkeypatch.setattr(batches, "BATCH_BYTES", 10)
     assert [batch.count for batch in batches.split(ONE_BY_ONE[:3])] == [1, 1, 1]
     assert [batch.count for batch in batches.split({"id": IDS[:3], "x": X[:3]})] == [1, 1, 1]
 
@@ -159,7 +159,7 @@ def test_a_sparse_matrix_goes_out_with_its_zeros_some_rows_at_once(form: str) ->
 
 
 def test_a_wide_sparse_matrix_goes_out_by_its_size_with_its_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "BYTES", 1000)
+    monkeypatch.setattr(batches, "BATCH_BYTES", 1000)
     wide = scipy.sparse.csr_array((N, 100), dtype=np.float32)
     assert [len(some) for some in batches.split_rows(wide)] == [2] * 12 + [1]
     assert sum(batch.count for batch in batches.split({**COLUMNS, "x": wide})) == N

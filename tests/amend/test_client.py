@@ -63,7 +63,7 @@ def test_a_lost_post_is_repeated_with_the_same_key_and_body(client_of: Make, los
 
 
 def test_pauses_grow() -> None:
-    assert list(amend.client.PAUSES) == sorted(set(amend.client.PAUSES))
+    assert list(amend.client.RETRY_SECONDS) == sorted(set(amend.client.RETRY_SECONDS))
 
 
 def test_two_posts_have_two_keys(client_of: Make) -> None:

@@ -27,8 +27,8 @@ AMEND = [sys.executable, "-P", "-c", "from amend.cli import main; main()"]
 # The linear model gets each image once instead of five times, the network is trained for less long, and of customers
 # there are fewer; all else is as users see it.
 SMALLER = (
-    "from amend.demo import customers, digits, tour; digits.SHIFTS = digits.SHIFTS[:1]; tour.MOST_EPOCHS = 50; "
-    "customers.COUNT, customers.NEW, customers.GONE = 20_000, 40, 10; "
+    "from amend.demo import customers, digits, tour; digits.SHIFTS = digits.SHIFTS[:1]; tour.MAX_EPOCHS = 50; "
+    "customers.COUNT, customers.DAILY_JOINERS, customers.DAILY_LEAVERS = 20_000, 40, 10; "
 )
 ROW = re.compile(r"│ digits-(linear|mlp) +│ (.*?) +│ +([\d.]+) % │ +([\d.]+) % │ +([\d.]+) % │ +(\S+) │")
 

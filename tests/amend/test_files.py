@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 
 from amend import batches
-from amend.batches import ARROW, LINES, Batch
+from amend.batches import ARROW, NDJSON, Batch
 from amend.files import CSV, ExampleFile, Format
 
 ROWS = [{"id": f"00{i}", "y": i % 2, "note": f'a, "b" {i}' if i % 3 else f"two\nlines {i}"} for i in range(25)]
@@ -25,7 +25,7 @@ TABLE = pa.Table.from_pylist(ROWS)
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "ROWS", 10)
+    monkeypatch.setattr(batches, "BATCH_ROWS", 10)
 
 
 def as_csv(_: Path) -> bytes:
@@ -82,7 +82,7 @@ def read(batch: Batch) -> list[dict[str, Any]]:
     if batch.content_type == CSV:
         found = csv.DictReader(io.StringIO(batch.content.decode("utf-8-sig"), newline=""))
         return [{**row, "y": int(row["y"]) if row["y"].isdecimal() else row["y"]} for row in found]
-    if batch.content_type == LINES:
+    if batch.content_type == NDJSON:
         return [json.loads(line) for line in batch.content.splitlines()]
     assert batch.content_type == ARROW
     rows: list[dict[str, Any]] = pa.ipc.open_stream(batch.content).read_all().to_pylist()
@@ -125,7 +125,7 @@ def test_a_file_is_read_as_its_pieces_are_asked_for(
     large = [{**row, "note": draw.randbytes(25_000).hex()} for row in ROWS * 8]
     monkeypatch.setattr("tests.amend.test_files.ROWS", large)
     monkeypatch.setattr("tests.amend.test_files.TABLE", pa.Table.from_pylist(ROWS))
-    monkeypatch.setattr(batches, "BYTES", 10**6)
+    monkeypatch.setattr(batches, "BATCH_BYTES", 10**6)
     file = ExampleFile.find(str(write(tmp_path, suffix)))
     shares = []
     for batch in file.batches():
@@ -160,7 +160,7 @@ def test_columns_are_named_in_every_piece(suffix: str, tmp_path: Path) -> None:
 def test_a_damaged_file_is_told_with_its_place(
     name: str, content: bytes, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "BYTES", 60)
+    monkeypatch.setattr(batches, "BATCH_BYTES", 60)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=told):
         list(ExampleFile.find(str(tmp_path / name), names={"y": "y"}).batches())

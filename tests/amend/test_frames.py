@@ -101,7 +101,7 @@ def test_what_is_no_frame_is_left_as_it_is() -> None:
 
 
 def test_all_rows_are_predicted_by_the_champion_and_read_as_that_version_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "ROWS", 2)
+    monkeypatch.setattr(batches, "BATCH_ROWS", 2)
     read = Client.read
     # all else of a model, and of a version, is beside the point
     only = {Model: SimpleNamespace(input=VECTOR, champion=7), Version: SimpleNamespace(spec={"input": TABLE})}
@@ -122,6 +122,6 @@ def test_all_rows_are_predicted_by_the_champion_and_read_as_that_version_does(mo
 
 
 def test_long_frames_go_out_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "ROWS", 2)
+    monkeypatch.setattr(batches, "BATCH_ROWS", 2)
     for frame in (FRAME, Foreign(FRAME)):
         assert [len(some) for some in read_inputs(frame, "loans", TABLE)] == [2, 1]

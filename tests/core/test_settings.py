@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from core.database import Database
-from core.settings import Settings, kept_secret
+from core.settings import Settings, load_or_create_secret
 
 SHOW = "from core.settings import Settings; print(Settings().secret.decode())"
 
@@ -77,7 +77,7 @@ def test_callers_with_the_same_process_number_get_the_same_secret(tmp_path: Path
     for i in range(20):
         path = tmp_path / f"secret-{i}.key"
         with ThreadPoolExecutor(8) as threads:
-            assert len(set(threads.map(kept_secret, [path] * 8))) == 1
+            assert len(set(threads.map(load_or_create_secret, [path] * 8))) == 1
     assert len(list(tmp_path.iterdir())) == 20
 
 

@@ -20,7 +20,7 @@ from core.tables.models import Model
 from core.tables.versions import Version
 from core.versions import history
 from core.versions.orphans import sweep
-from core.versions.store import Store, Stored
+from core.versions.store import Store, StoredFile
 from tests.stack import Stack
 from worker.context import Context
 from worker.runner import run
@@ -50,7 +50,7 @@ class Slow(Store):
         super().__init__(url)
         self.meanwhile = meanwhile
 
-    def put(self, folder: str, data: bytes, before: Callable[[str], None] = lambda name: None) -> Stored:
+    def put(self, folder: str, data: bytes, before: Callable[[str], None] = lambda name: None) -> StoredFile:
         stored = super().put(folder, data, before)
         self.meanwhile()
         return stored

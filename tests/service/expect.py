@@ -25,7 +25,7 @@ def refused(answer: httpx.Response, status: int, code: str | None = None) -> dic
     return problem
 
 
-def place(problem: dict[str, Any]) -> list[str | int]:
+def location(problem: dict[str, Any]) -> list[str | int]:
     """Where in the request the first error is."""
     loc: list[str | int] = problem["errors"][0]["loc"]
     return loc

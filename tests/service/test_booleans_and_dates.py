@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from core.kprior.model.dates import days_of
 from service.parsing.inputs.table_columns import Date
 from tests.service.bodies import ARROW, BODIES, CSV, PARQUET, file, stream
-from tests.service.expect import listed, place, refused
+from tests.service.expect import listed, location, refused
 from tests.service.test_formats import send
 from tests.service.test_predictions import predict, trained
 from tests.stack import Stack
@@ -94,7 +94,7 @@ def test_what_is_no_boolean_or_date_is_refused_with_its_place(
     fine = str(member) if isinstance(member, str) else type(member)(1)
     rows = examples([fine if not isinstance(fine, str) else "true", member], ["2024-03-05", since])
     for kind, encode in BODIES.items():
-        where = place(refused(send(api, name, encode(rows), kind), 422, code))
+        where = location(refused(send(api, name, encode(rows), kind), 422, code))
         assert (where[:2], where[-1]) == (["examples", 1], column), kind
     assert not listed(api, name)
 
@@ -103,7 +103,7 @@ def test_a_number_is_no_date_in_any_format(stack: Stack, api: httpx.Client) -> N
     name = stack.model(input=TABLE)
     for kind, encode in BODIES.items():
         answer = send(api, name, encode(examples([True], [19787])), kind)
-        assert place(refused(answer, 422, "date_invalid"))[-1] == "since", kind
+        assert location(refused(answer, 422, "date_invalid"))[-1] == "since", kind
 
 
 def test_predictions_read_them_as_examples_do(stack: Stack, api: httpx.Client) -> None:
@@ -114,7 +114,7 @@ def test_predictions_read_them_as_examples_do(stack: Stack, api: httpx.Client) -
     early, late = predict(api, name, [xs[0], xs[6]])
     assert early["mean"] < late["mean"]
     answer = api.post(f"/v1/models/{name}/predictions", json={"inputs": [xs[0], {"member": True, "since": "soon"}]})
-    assert place(refused(answer, 422, "date_invalid")) == ["inputs", 1, "since"]
+    assert location(refused(answer, 422, "date_invalid")) == ["inputs", 1, "since"]
 
 
 @given(st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)))

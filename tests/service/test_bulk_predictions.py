@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from service.predictions.bulk import NUMBERS
+from service.predictions.bulk import NUMBERS_PER_BATCH
 from tests.service.bodies import ARROW, CSV, PARQUET, file, stream
 from tests.service.conftest import SMALL_BATCH
-from tests.service.expect import add, place, refused, rows
+from tests.service.expect import add, location, refused, rows
 from tests.stack import Stack
 
 WRITERS = {ARROW: stream, PARQUET: file}
@@ -71,7 +71,7 @@ def test_many_rows_are_answered_piece_by_piece(stack: Stack, api: httpx.Client) 
     name = stack.model(target={"kind": "classes", "values": list(range(60))})
     add(api, name, [{**row, "y": i % 60} for i, row in enumerate(rows(120))])
     stack.train(name)
-    count = NUMBERS // 60 * 2 + 5
+    count = NUMBERS_PER_BATCH // 60 * 2 + 5
     x = np.random.default_rng(0).normal(size=(count, 2)).astype(np.float32)
     table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), 2)})
     answer = ask(api, name, table)
@@ -105,7 +105,7 @@ def test_what_is_wrong_is_told_before_the_answer_begins(stack: Stack, api: httpx
     refused(ask(api, name, good, version=9), 404, "version_not_found")
     refused(ask(api, name, good.drop_columns(["plan"])), 422, "example_shape_mismatch")
     bad = refused(ask(api, name, pa.table({"age": [1.0, np.inf], "plan": ["free", "paid"]})), 422, "number_not_finite")
-    assert place(bad)[:2] == ["inputs", 1]
+    assert location(bad)[:2] == ["inputs", 1]
     refused(ask(api, name, good.append_column("other", pa.array([1, 2]))), 422, "example_invalid")
     refused(ask(api, name, good.slice(0, 0)), 422, "batch_empty")
     where = f"/v1/models/{name}/predictions/bulk"

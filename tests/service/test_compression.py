@@ -9,7 +9,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from service.http.json_bodies import JSON_BYTES
+from service.http.json_bodies import MAX_JSON_BYTES
 from tests.service.bodies import BODIES
 from tests.service.conftest import SMALL_BODY
 from tests.service.expect import listed, refused, rows
@@ -98,9 +98,9 @@ def test_nothing_is_unpacked_for_a_key_without_the_scope(stack: Stack, codec: st
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_becomes_objects_unpacks_within_its_own_limit(stack: Stack, api: httpx.Client, codec: str) -> None:
-    body = b'{"ids": ["a"]}'.ljust(JSON_BYTES)
+    body = b'{"ids": ["a"]}'.ljust(MAX_JSON_BYTES)
     headers = {"Content-Type": JSON, "Content-Encoding": codec}
     path = f"/v1/models/{stack.model()}/removals"
     assert api.post(path, content=CODECS[codec](body), headers=headers).status_code == 202
     problem = refused(api.post(path, content=CODECS[codec](body + b" "), headers=headers), 413, "body_too_large")
-    assert f"unpacks to more than {JSON_BYTES}" in problem["detail"]
+    assert f"unpacks to more than {MAX_JSON_BYTES}" in problem["detail"]

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from core.models import catalog
 from core.tables.ledger import Example
 from tests.service.erasure_helpers import act, ask, model_with_person, somebody
-from tests.service.expect import JSON, add, listed, place, refused, rows
+from tests.service.expect import JSON, add, listed, location, refused, rows
 from tests.stack import Stack
 
 CORRECT = {"x": [9, 9], "y": 1}
@@ -161,7 +161,7 @@ def test_a_bad_correction_is_refused_with_its_place(
     stack: Stack, api: httpx.Client, body: Any, status: int, code: str, where: list[str | int]
 ) -> None:
     name = filled(stack, api)
-    assert place(refused(api.put(f"/v1/models/{name}/examples/e0", json=body), status, code)) == where
+    assert location(refused(api.put(f"/v1/models/{name}/examples/e0", json=body), status, code)) == where
     assert model_of(api, name)["head"] == 6
 
 
@@ -185,9 +185,9 @@ def test_a_batch_is_corrected_each_at_a_position_of_its_own(stack: Stack, api: h
 def test_a_batch_is_corrected_whole_or_not_at_all(stack: Stack, api: httpx.Client) -> None:
     name = filled(stack, api)
     answer = correct_all(api, name, [{"id": "e1", **CORRECT}, {"id": "zz", **CORRECT}])
-    assert place(refused(answer, 404, "example_not_found")) == ["examples", 1]
+    assert location(refused(answer, 404, "example_not_found")) == ["examples", 1]
     twice = correct_all(api, name, [{"id": "e1", **CORRECT}, {"id": "e2", **CORRECT}, {"id": "e1", **CORRECT}])
-    assert place(refused(twice, 409, "example_conflict")) == ["examples", 2]
+    assert location(refused(twice, 409, "example_conflict")) == ["examples", 2]
     assert model_of(api, name)["head"] == 6
     assert api.get(f"/v1/models/{name}/examples/e1").json()["position"] == 2
 

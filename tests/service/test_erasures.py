@@ -18,7 +18,7 @@ from core.tables.jobs import JobKind
 from core.tables.ledger import Example
 from core.versions.store import Store
 from tests.service.erasure_helpers import act, ask, fail_erasure, model_with_person, open_erasure, show, somebody
-from tests.service.expect import JSON, add, listed, paged, place, refused, rows
+from tests.service.expect import JSON, add, listed, location, paged, refused, rows
 from tests.stack import Stack
 
 LONG_AGO = "2020-01-31T12:00:00Z"
@@ -143,7 +143,7 @@ def test_a_time_without_a_zone_is_utc(stack: Stack, api: httpx.Client, when: str
 def test_nobody_has_asked_in_the_future(stack: Stack, api: httpx.Client) -> None:
     later = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()
     problem = refused(api.post("/v1/erasures", json={"subject": "a", "received_at": later}), 422, "request_invalid")
-    assert place(problem)[-1] == "received_at"
+    assert location(problem)[-1] == "received_at"
 
 
 def test_refused_is_the_end_and_says_why(stack: Stack, api: httpx.Client) -> None:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from core.tables.ledger import Example
-from tests.service.expect import JSON, add, listed, paged, place, refused, rows
+from tests.service.expect import JSON, add, listed, location, paged, refused, rows
 from tests.stack import Stack
 
 
@@ -56,7 +56,7 @@ def test_the_same_id_with_other_content_is_a_conflict_and_nothing_is_stored(
         add(api, name, [FIRST])
     before = listed(api, name)
     batch = [*([FIRST] if at_once else []), *rows(2), {**FIRST, **other}]
-    assert place(refused(post(api, name, *batch), 409, "example_conflict")) == ["examples", len(batch) - 1]
+    assert location(refused(post(api, name, *batch), 409, "example_conflict")) == ["examples", len(batch) - 1]
     assert listed(api, name) == before
     assert api.get(f"/v1/models/{name}").json()["head"] == len(before)
 
@@ -179,14 +179,14 @@ def test_one_bad_example_refuses_the_batch_and_is_named(
 ) -> None:
     name = stack.model()
     problem = refused(post(api, name, *rows(2), {**FIRST, **bad}, *rows(2, "f")), 422, code)
-    assert place(problem)[:3] == ["examples", 2, *([field] if field else [])]
+    assert location(problem)[:3] == ["examples", 2, *([field] if field else [])]
     assert listed(api, name) == []
 
 
 @pytest.mark.parametrize("missing", ["id", "x", "y"])
 def test_id_x_and_y_are_needed(stack: Stack, api: httpx.Client, missing: str) -> None:
     example = {k: v for k, v in FIRST.items() if k != missing}
-    assert place(refused(post(api, stack.model(), FIRST, example), 422, "example_invalid"))[:2] == ["examples", 1]
+    assert location(refused(post(api, stack.model(), FIRST, example), 422, "example_invalid"))[:2] == ["examples", 1]
 
 
 TARGETS: dict[str, tuple[dict[str, Any], Any, str]] = {
@@ -206,7 +206,7 @@ def test_a_target_outside_its_family_is_refused(
 ) -> None:
     good = {"id": "g", "x": [1, 2], "y": 1}
     problem = refused(post(api, stack.model(target=target), good, {**FIRST, "y": y}), 422, code)
-    assert place(problem) == ["examples", 1, "y"]
+    assert location(problem) == ["examples", 1, "y"]
 
 
 IMAGE = {"kind": "image", "shape": [1, 2, 2]}
@@ -239,7 +239,7 @@ def test_an_input_that_does_not_fit_is_refused(
     name = stack.model(input=kind)
     add(api, name, [{**FIRST, "x": good}])
     problem = refused(post(api, name, {**FIRST, "id": "b", "x": good}, {**FIRST, "id": "c", "x": bad}), 422, code)
-    assert place(problem)[:3] == ["examples", 1, "x"]
+    assert location(problem)[:3] == ["examples", 1, "x"]
     if code == "category_unknown":
         assert problem["errors"][0]["msg"] == 'is not among the values of this column: "a", 1'
 

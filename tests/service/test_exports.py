@@ -170,7 +170,7 @@ def test_it_takes_what_a_list_takes(stack: Stack, api: httpx.Client) -> None:
 
 def test_memory_holds_a_chunk_at_a_time(stack: Stack, api: httpx.Client) -> None:
     """Many record batches, each of them sent when it is full."""
-    name, count = stack.model(), 3 * exports.ROWS + 7
+    name, count = stack.model(), 3 * exports.BATCH_ROWS + 7
     for start in range(0, count, 50_000):
         ids = range(start, min(start + 50_000, count))
         body = "id,y,a,b\n" + "".join(f"e{i},{i % 2},{i % 1000},1\n" for i in ids)
@@ -179,7 +179,7 @@ def test_memory_holds_a_chunk_at_a_time(stack: Stack, api: httpx.Client) -> None
     with api.stream("GET", f"/v1/models/{name}/examples/export") as answer:
         assert "content-length" not in answer.headers
         sizes = [len(piece) for piece in answer.iter_raw()]
-    assert max(sizes) < exports.BYTES
+    assert max(sizes) < exports.BATCH_BYTES
     found = api.get(f"/v1/models/{name}/examples/export?format=parquet").content
     file = pa.parquet.ParquetFile(io.BytesIO(found))
     assert file.metadata.num_row_groups > 1

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.service.bodies import ARROW, BODIES, CSV, NDJSON, PARQUET, file, stream
-from tests.service.expect import add, listed, place, refused, rows
+from tests.service.expect import add, listed, location, refused, rows
 from tests.stack import Stack
 
 TABLE = {
@@ -220,7 +220,7 @@ def test_arrow_tells_the_index_of_the_bad_row(stack: Stack, api: httpx.Client, b
     name = stack.model()
     xs = [[1.0, 2.0]] * 6
     made = pa.table({"id": list("abcdef"), "x": pa.array(xs[:bad] + [x] + xs[bad + 1 :]), "y": [0] * 6})
-    assert place(refused(send(api, name, stream(made), ARROW), 422, code))[:3] == ["examples", bad, "x"]
+    assert location(refused(send(api, name, stream(made), ARROW), 422, code))[:3] == ["examples", bad, "x"]
     assert listed(api, name) == []
 
 
@@ -228,7 +228,7 @@ def test_arrow_tells_the_index_of_the_bad_row(stack: Stack, api: httpx.Client, b
 def test_csv_tells_the_index_of_the_bad_row(stack: Stack, api: httpx.Client, cell: str) -> None:
     name = stack.model()
     body = f"id,y,a,b\np,1,1,2\nq,1,{cell},2\nr,1,1,2\n"
-    assert place(refused(send(api, name, body, CSV), 422))[:2] == ["examples", 1]
+    assert location(refused(send(api, name, body, CSV), 422))[:2] == ["examples", 1]
     assert listed(api, name) == []
 
 
@@ -254,7 +254,7 @@ def test_arrows_file_format_is_told_from_its_stream(stack: Stack, api: httpx.Cli
 
 def test_ndjson_tells_the_index_of_the_bad_line(stack: Stack, api: httpx.Client) -> None:
     lines = '{"id": "a", "x": [1, 2], "y": 1}\n{"id": "b", "x": [1, "2"], "y": 1}'
-    assert place(refused(send(api, stack.model(), lines, NDJSON), 422, "example_invalid")) == ["examples", 1, "x", 1]
+    assert location(refused(send(api, stack.model(), lines, NDJSON), 422, "example_invalid")) == ["examples", 1, "x", 1]
 
 
 ONE = '{"id":"a","x":[1,2],"y":0}'
@@ -293,5 +293,5 @@ def test_an_input_too_many_does_not_make_up_for_a_bad_one(
     name = stack.model()
     twice = '{"id":"a","x":[5,6],"x":[1,2],"y":0}'
     problem = refused(send(api, name, form.format(twice, bad), kind), 422, "example_invalid")
-    assert place(problem) == ["examples", 1, *where]
+    assert location(problem) == ["examples", 1, *where]
     assert not listed(api, name)

@@ -15,7 +15,7 @@ import pytest
 from service.parsing.inputs import inputs_of
 from tests.service import hostile
 from tests.service.bodies import ARROW, BODIES, CSV, NDJSON, PARQUET, file, stream
-from tests.service.expect import JSON, listed, place, refused, rows
+from tests.service.expect import JSON, listed, location, refused, rows
 from tests.service.test_formats import send
 from tests.stack import Stack
 
@@ -111,7 +111,7 @@ def test_a_bad_field_is_named_however_many_there_are(stack: Stack, api: httpx.Cl
     for field, given in wrong.items():
         body = BODIES[kind]([{"id": "p", "x": x, "y": 1}, {"id": "q", "x": given, "y": 1}])
         problem = refused(send(api, name, body, kind), 422)
-        assert place(problem)[:3] == ["examples", 1, "x"]
+        assert location(problem)[:3] == ["examples", 1, "x"]
         assert field in problem["detail"]
 
 
@@ -151,9 +151,9 @@ def test_a_large_body_is_read_piece_by_piece_and_errors_keep_their_place(
     assert len(body) > 5 * 2**20
     bad = [*given]
     bad[1400] = {**given[1400], "x": [*given[1400]["x"][:-1], None]}
-    assert place(refused(send(api, name, BODIES[kind](bad), kind), 422))[:3] == ["examples", 1400, "x"]
+    assert location(refused(send(api, name, BODIES[kind](bad), kind), 422))[:3] == ["examples", 1400, "x"]
     bad[1400] = {**given[1400], "y": 3}
-    assert place(refused(send(api, name, BODIES[kind](bad), kind), 422, "label_invalid")) == ["examples", 1400, "y"]
+    assert location(refused(send(api, name, BODIES[kind](bad), kind), 422, "label_invalid")) == ["examples", 1400, "y"]
     refused(send(api, name, body[:-9], kind), 400, "body_malformed")
     if kind == "application/json":
         refused(send(api, name, body[:-1] + b',"more":[1]}', kind), 422, "example_invalid")
@@ -178,7 +178,7 @@ def test_many_inputs_are_predicted_piece_by_piece(stack: Stack, api: httpx.Clien
     assert len(made["outputs"]) == len(inputs)
     for bad in (None, [1], {"a": 1}, [1, "2"]):
         body = json.dumps({"inputs": [*inputs[:80_000], bad, *inputs[80_001:]]}, indent=4)
-        assert place(refused(api.post(path, content=body, headers=JSON), 422))[:2] == ["inputs", 80_000]
+        assert location(refused(api.post(path, content=body, headers=JSON), 422))[:2] == ["inputs", 80_000]
     refused(api.post(path, content=b'{"inputs":[' + b"[1,2]," * 10**6 + b"[1,2]]}", headers=JSON), 413)
 
 

@@ -81,9 +81,9 @@ def test_pieces_say_the_same_as_the_whole(monkeypatch: pytest.MonkeyPatch, kind:
         given = [b"}\n{".join(b" ".join(part.split()) for part in body.split(b"}, {")) for body in cut]
     expected = [said(kind, content_type, body) for body in given]
     assert sum(len(answer) == 3 for answer in expected) > 5
-    monkeypatch.setattr(json_items, "WHOLE", 0)
+    monkeypatch.setattr(json_items, "MAX_UNSPLIT_BYTES", 0)
     for size in (1, 16, 200):
-        monkeypatch.setattr(json_items, "PIECE", size)
+        monkeypatch.setattr(json_items, "CHUNK_BYTES", size)
         for body, answer in zip(given, expected, strict=True):
             assert said(kind, content_type, body) == answer, (size, body)
             for end in (len(body) // 3, len(body) - 1):

@@ -10,7 +10,7 @@ import pytest
 
 from core.database import now
 from core.tables.keys import Key
-from tests.service.expect import add, paged, place, refused, rows, soon
+from tests.service.expect import add, location, paged, refused, rows, soon
 from tests.stack import Stack
 
 
@@ -109,7 +109,7 @@ def test_a_limited_admin_rules_its_models_alone(stack: Stack, api: httpx.Client)
 def test_a_key_for_a_model_that_is_not_there_is_refused(stack: Stack, api: httpx.Client) -> None:
     given = {"name": "typo", "scopes": ["read"], "models": [stack.model(), "chrun"]}
     problem = refused(api.post("/v1/keys", json=given), 404, "model_not_found")
-    assert (place(problem), "'chrun'" in problem["detail"]) == (["models", 1], True)
+    assert (location(problem), "'chrun'" in problem["detail"]) == (["models", 1], True)
 
 
 @pytest.mark.parametrize(

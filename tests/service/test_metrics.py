@@ -135,7 +135,7 @@ def test_figures_of_several_processes_are_added_up(tmp_path: Path, monkeypatch: 
         for process in (os.getpid(), other.pid, ended.pid):
             (tmp_path / f"counter_{process}.db").touch()
             (tmp_path / f"histogram_{process}.db").touch()
-        monkeypatch.setenv(metrics.FOLDER, str(tmp_path))
+        monkeypatch.setenv(metrics.MULTIPROCESS_FOLDER, str(tmp_path))
         assert memory() > alone
         other.communicate(b"\n")
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from core.tables.ledger import Example
-from tests.service.expect import JSON, add, paged, place, refused, rows
+from tests.service.expect import JSON, add, location, paged, refused, rows
 from tests.stack import Stack
 
 VECTOR = {"kind": "vector", "dim": 2}
@@ -148,7 +148,7 @@ BAD: dict[str, tuple[dict[str, Any], list[str | int]]] = {
 def test_a_bad_spec_is_refused_with_its_place(stack: Stack, api: httpx.Client, given: Any, loc: list[Any]) -> None:
     code = "policy_invalid" if loc[:1] == ["policy"] else "request_invalid"
     problem = refused(create(api, **{"name": "never-made", **given}), 422, code)
-    assert place(problem)[: len(loc)] == loc
+    assert location(problem)[: len(loc)] == loc
     refused(api.get("/v1/models/never-made"), 404, "model_not_found")
 
 
@@ -218,7 +218,7 @@ def test_an_unknown_model_is_not_found(stack: Stack, api: httpx.Client) -> None:
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "after=" + "a" * 201])
 def test_a_bad_page_is_refused(stack: Stack, api: httpx.Client, query: str) -> None:
     problem = refused(api.get(f"/v1/models?{query}"), 422, "request_invalid")
-    assert place(problem) == ["query", query.partition("=")[0]]
+    assert location(problem) == ["query", query.partition("=")[0]]
 
 
 def test_a_cursor_with_nul_is_no_server_error(stack: Stack, api: httpx.Client) -> None:
@@ -248,7 +248,7 @@ def test_a_bad_patch_changes_nothing(stack: Stack, api: httpx.Client, change: An
     name = stack.model()
     before = api.get(f"/v1/models/{name}").json()
     problem = refused(api.patch(f"/v1/models/{name}", json={"policy": {"promote": "manual", **change}}), 422)
-    assert place(problem) == loc
+    assert location(problem) == loc
     assert api.get(f"/v1/models/{name}").json() == before
 
 

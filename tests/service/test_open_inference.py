@@ -13,8 +13,8 @@ import pytest
 from core.models import catalog
 from core.tables.versions import VersionState
 from core.versions.queries import find_version
-from service.http.json_bodies import JSON_BYTES
-from tests.service.expect import place, refused
+from service.http.json_bodies import MAX_JSON_BYTES
+from tests.service.expect import location, refused
 from tests.service.test_predictions import TARGETS, X, predict, small_model, trained
 from tests.stack import Stack
 
@@ -196,7 +196,7 @@ def test_a_bad_tensor_is_refused_with_its_place(
 ) -> None:
     problem = refused(api.post(f"/v2/models/{small_one}/infer", json=body), 422, "tensor_invalid")
     assert problem["error"] == problem["detail"]
-    assert not loc or place(problem) == loc
+    assert not loc or location(problem) == loc
 
 
 def test_an_unknown_datatype_is_told_those_that_there_are(stack: Stack, api: httpx.Client, small_one: str) -> None:
@@ -209,12 +209,12 @@ def test_an_unknown_datatype_is_told_those_that_there_are(stack: Stack, api: htt
 def test_what_is_wrong_with_a_row_is_told_with_its_number(stack: Stack, api: httpx.Client, small_one: str) -> None:
     bad = tensor([[1, 2], [3, 1e39]])
     problem = refused(api.post(f"/v2/models/{small_one}/infer", json={"inputs": [bad]}), 422, "number_too_large")
-    assert place(problem) == ["rows", 1]
+    assert location(problem) == ["rows", 1]
     none = tensor(np.empty((0, 2)))
     refused(api.post(f"/v2/models/{small_one}/infer", json={"inputs": [none]}), 422, "batch_empty")
     many = {**GOOD, "shape": [10**12, 2]}
     refused(api.post(f"/v2/models/{small_one}/infer", json={"inputs": [many]}), 413, "batch_too_large")
-    large = b'{"inputs": []}' + b" " * JSON_BYTES
+    large = b'{"inputs": []}' + b" " * MAX_JSON_BYTES
     refused(api.post(f"/v2/models/{small_one}/infer", content=large), 413, "body_too_large")
 
 
@@ -230,7 +230,7 @@ def test_a_table_wants_each_of_its_columns_once(stack: Stack, api: httpx.Client)
         ([age, {**job, "datatype": "FP64", "data": [0.5]}], ["rows", 0, "job"]),
     ]
     for inputs, loc in cases:
-        assert place(refused(api.post(f"/v2/models/{name}/infer", json={"inputs": inputs}), 422)) == loc
+        assert location(refused(api.post(f"/v2/models/{name}/infer", json={"inputs": inputs}), 422)) == loc
 
 
 @pytest.mark.parametrize(("length", "tail"), [("7", b""), ("1000", b""), ("x", b""), (None, b"12345678")])

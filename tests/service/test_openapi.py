@@ -10,15 +10,15 @@ import httpx
 import pytest
 
 from core.erasure.report import (
-    Compared,
+    ComparisonSummary,
     Deleted,
     ErasureReport,
     Familiarity,
+    KeptVersions,
     Method,
     ModelReport,
     Outcome,
-    Stay,
-    Step,
+    TrailEntry,
     VersionFates,
     report_json,
 )
@@ -69,12 +69,12 @@ def test_a_receipt_has_the_shape_that_the_document_says(document: dict[str, Any]
     answer = document["paths"]["/v1/erasures/{id}/receipt"]["get"]["responses"]["200"]
     assert answer["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/ReceiptAnswer"}
     deleted = Deleted(examples=1, files=2, versions=3)
-    fates = VersionFates([1], [Stay([2], "it never knew them")])
-    outcome = Outcome(Method.ADAPTED, "by adaptation", 3, "abc", {"kind": "bound"}, Compared(0.1), 0.01)
+    fates = VersionFates([1], [KeptVersions([2], "it never knew them")])
+    outcome = Outcome(Method.ADAPTED, "by adaptation", 3, "abc", {"kind": "bound"}, ComparisonSummary(0.1), 0.01)
     rest = {"checked": {"examples": 0}, "database": "vacuumed", "caches": "dropped", "kept_until": "2026-01-01"}
     model = ModelReport("churn", 1, outcome, Familiarity(0.9, 0.5), deleted, fates, **rest)
     times = ("2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z", False, False, "2026-01-01T00:00:01Z")
-    report = ErasureReport("token", *times, [Step("filed", "k1", times[0])], 1, "Done.", [model])
+    report = ErasureReport("token", *times, [TrailEntry("filed", "k1", times[0])], 1, "Done.", [model])
     body = {"number": 1, "erasure": "e", **report_json(report), "previous": "0", "sha256": "1"}
     shown = ReceiptAnswer.model_validate(body).model_dump(mode="json", by_alias=True)
     assert shown == body

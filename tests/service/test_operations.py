@@ -47,7 +47,7 @@ def test_readiness_names_what_is_down(stack: Stack) -> None:
 
 
 def test_readiness_does_not_wait_for_a_part_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operations, "SOON", 0.1)
+    monkeypatch.setattr(operations, "PROBE_SECONDS", 0.1)
     over = threading.Event()
     found = anyio.run(operations.check_in_time, lambda _: str(over.wait(60)), None)
     over.set()

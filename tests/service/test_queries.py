@@ -7,7 +7,7 @@ import re
 import httpx
 import pytest
 
-from tests.service.expect import JSON, add, operations, place, refused, rows
+from tests.service.expect import JSON, add, location, operations, refused, rows
 from tests.stack import Stack
 
 
@@ -18,7 +18,7 @@ def test_every_endpoint_refuses_a_query_that_it_does_not_know(stack: Stack, api:
         path = re.sub(r"{[^}]*}", "1", operation.path)
         for _ in range(2):  # the second time as somebody who is known
             answer = api.request(operation.method, path, params={"surprise": "1"})
-            assert place(refused(answer, 422, "query_invalid")) == ["query", "surprise"], operation.id
+            assert location(refused(answer, 422, "query_invalid")) == ["query", "surprise"], operation.id
 
 
 def test_the_known_parameters_are_named(stack: Stack, api: httpx.Client) -> None:
@@ -39,7 +39,7 @@ def test_every_endpoint_without_a_body_refuses_what_it_would_not_look_at(stack: 
     for operation in asked:
         path = operation.path.replace("{name}", name)
         answer = api.request(operation.method, re.sub(r"{[^}]*}", "1", path), json={"surprise": 1})
-        assert place(refused(answer, 422, "request_invalid")) == ["surprise"], operation.id
+        assert location(refused(answer, 422, "request_invalid")) == ["surprise"], operation.id
     path = f"/v1/models/{name}/hold"
     for body in (b"surprise", b'["surprise"]', b"1"):
         refused(api.post(path, content=body), 422, "request_invalid")
@@ -54,7 +54,7 @@ def test_a_field_that_is_there_twice_is_refused(stack: Stack, api: httpx.Client)
         ('{"policy": {"holdout": 0.1, "holdout": 0.5}}', "holdout"),
     ):
         problem = refused(api.patch(f"/v1/models/{name}", content=body, headers=JSON), 422, "request_invalid")
-        assert place(problem) == [field]
+        assert location(problem) == [field]
 
 
 @pytest.mark.parametrize("path", ["predictions", "examples"])

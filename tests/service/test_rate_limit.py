@@ -11,7 +11,7 @@ import pytest
 from amend import Client
 from core.errors import TooMany
 from service.http import rate_limit
-from service.http.rate_limit import BURST, RateLimit
+from service.http.rate_limit import BURST_SECONDS, RateLimit
 from tests.service.expect import refused
 from tests.stack import Stack
 
@@ -22,7 +22,7 @@ def test_a_key_is_held_to_its_rate_after_a_burst(monkeypatch: pytest.MonkeyPatch
     moment = 100.0
     monkeypatch.setattr(rate_limit.time, "monotonic", lambda: moment)
     limit = RateLimit(RATE)
-    for moment, count in ((100.0, RATE * BURST), (100.4, 0), (101.2, 2), (130.0, RATE * BURST)):  # noqa: B007
+    for moment, count in ((100.0, RATE * BURST_SECONDS), (100.4, 0), (101.2, 2), (130.0, RATE * BURST_SECONDS)):  # noqa: B007
         for _ in range(int(count)):
             limit.admit("a")
         with pytest.raises(TooMany) as refusal:
@@ -50,7 +50,7 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def exhaust(api: httpx.Client, method: str, path: str) -> httpx.Response:
-    for _ in range(int(RATE * BURST) + 20):
+    for _ in range(int(RATE * BURST_SECONDS) + 20):
         answer = api.request(method, path, json={} if method == "POST" else None)
         if answer.status_code == 429:
             return answer

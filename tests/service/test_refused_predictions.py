@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.service.conftest import SMALL_BATCH
-from tests.service.expect import JSON, add, place, refused, rows
+from tests.service.expect import JSON, add, location, refused, rows
 from tests.service.test_predictions import TABLE, TARGETS, X, predict, small_model, trained
 from tests.stack import Stack
 
@@ -36,7 +36,7 @@ def test_a_bad_input_is_refused_with_its_place(
 ) -> None:
     path = f"/v1/models/{small_model(stack, api)}/predictions"
     problem = refused(api.post(path, content=body, headers=JSON), 422, code)
-    assert not loc or place(problem) == loc
+    assert not loc or location(problem) == loc
 
 
 MALFORMED = {"": 400, "{": 400, "[" * 100_000: 422, '{"inputs": [[NaN, 1]]}': 400, '{"a": "\\ud800"}': 400}
@@ -53,7 +53,7 @@ def test_an_unknown_category_is_refused_in_a_prediction_too(stack: Stack, api: h
     strict = {**TABLE, "columns": [TABLE["columns"][0], {**TABLE["columns"][1], "other": False}]}
     name = trained(stack, api, xs, [0, 1, 0, 1], input=strict)
     answer = api.post(f"/v1/models/{name}/predictions", json={"inputs": [xs[0], {"age": 1, "job": "b"}]})
-    assert place(refused(answer, 422, "category_unknown")) == ["inputs", 1, "job"]
+    assert location(refused(answer, 422, "category_unknown")) == ["inputs", 1, "job"]
 
 
 def test_too_many_inputs_are_refused(small: Stack) -> None:

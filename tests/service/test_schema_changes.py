@@ -11,7 +11,7 @@ import pytest
 from core import ledger
 from core.models import catalog
 from core.tables.ledger import ChangeKind
-from tests.service.expect import add, listed, place, refused
+from tests.service.expect import add, listed, location, refused
 from tests.stack import Stack
 
 AGE: dict[str, Any] = {"name": "age", "type": "number"}
@@ -169,7 +169,7 @@ def test_a_change_that_old_rows_cannot_follow_is_refused(
 ) -> None:
     name = new_table(stack, api)
     problem = refused(change(api, name, input=table(*columns)), 422, "input_incompatible")
-    assert place(problem) == ["input", "columns", *where]
+    assert location(problem) == ["input", "columns", *where]
     assert says in problem["detail"]
     assert api.get(f"/v1/models/{name}").json()["head"] == 2
 
@@ -187,13 +187,13 @@ def test_classes_come_merge_and_go(stack: Stack, api: httpx.Client) -> None:
     name = new_table(stack, api)
     classes = {"kind": "classes", "values": ["no", "yes", "perhaps"]}
     problem = refused(change(api, name, target=classes), 422, "target_incompatible")
-    assert place(problem) == ["target", "values"]
+    assert location(problem) == ["target", "values"]
     change(api, name, target={**classes, "merge": {"0": "no", "1": "yes"}}).raise_for_status()
     assert api.get(f"/v1/models/{name}").json()["target"] == classes
     add(api, name, [{"id": "c", "x": {"age": 1, "plan": None}, "y": "perhaps"}])
     assert [example["y"] for example in listed(api, name)] == ["yes", "no", "perhaps"]
     less = {"kind": "classes", "values": ["no", "yes"]}
-    assert place(refused(change(api, name, target=less), 422, "class_in_use")) == ["target", "values"]
+    assert location(refused(change(api, name, target=less), 422, "class_in_use")) == ["target", "values"]
     api.post(f"/v1/models/{name}/removals", json={"ids": ["c"]}).raise_for_status()
     change(api, name, target=less).raise_for_status()
     change(api, name, target={"kind": "classes", "values": ["yes", "no"]}).raise_for_status()

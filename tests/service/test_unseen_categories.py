@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.service.bodies import BODIES
-from tests.service.expect import listed, place, refused
+from tests.service.expect import listed, location, refused
 from tests.service.test_formats import send
 from tests.service.test_predictions import predict, trained
 from tests.stack import Stack
@@ -58,7 +58,7 @@ def test_an_unseen_value_is_taken_as_other_in_every_format(
 def test_a_column_without_other_refuses_unseen_values(stack: Stack, api: httpx.Client, kind: str) -> None:
     name = stack.model(input=table("a", "b", other=False))
     answer = send(api, name, BODIES[kind](examples("a", "zebra")), kind)
-    where = place(refused(answer, 422, "category_unknown"))
+    where = location(refused(answer, 422, "category_unknown"))
     assert (where[:2], where[-1]) == (["examples", 1], "c")
     assert "zebra" not in answer.text
     assert not listed(api, name)

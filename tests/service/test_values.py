@@ -10,7 +10,7 @@ import pytest
 from core.kprior import MemoryPolicy, certify, train
 from core.kprior.data.examples import Examples
 from tests.service.bodies import BODIES, CSV
-from tests.service.expect import listed, place, refused
+from tests.service.expect import listed, location, refused
 from tests.service.test_formats import send
 from tests.stack import Stack
 
@@ -40,7 +40,7 @@ def test_numbers_that_no_model_can_carry_are_refused_and_named(
     fine = type(y)(1)
     body = BODIES[kind]([{**good, "id": "b", "y": fine}, {"id": "c", "x": bad_x, "y": type(y)(bad_y)}])
     problem = refused(send(api, name, body, kind), 422, "number_too_large")
-    where = place(problem)
+    where = location(problem)
     assert where[:2] == ["examples", 1]
     field = "y" if y != bad_y else "n" if isinstance(x, dict) else "x"
     assert where[-1] == field or (kind == CSV and str(where[-1]).startswith("f"))
@@ -103,14 +103,14 @@ def test_true_is_1_among_numbers_and_a_text_among_categories(
 def test_true_is_no_class_of_a_model_that_has_no_such_class(stack: Stack, api: httpx.Client, kind: str) -> None:
     name = stack.model(target={"kind": "classes", "values": [0, 1]})
     body = BODIES[kind]([{"id": "a", "x": [1, 2], "y": True}])
-    assert place(refused(send(api, name, body, kind), 422, "label_invalid")) == ["examples", 0, "y"]
+    assert location(refused(send(api, name, body, kind), 422, "label_invalid")) == ["examples", 0, "y"]
 
 
 @pytest.mark.parametrize("cell", ["maybe", "truee", "1x"])
 def test_csv_tells_the_row_of_what_is_no_number(stack: Stack, api: httpx.Client, cell: str) -> None:
     body = f"id,y,a,b\np,1,true,2\nq,1,FALSE,2\nr,1,{cell},2\ns,1,4,2\n"
     problem = refused(send(api, stack.model(), body, CSV), 422, "example_invalid")
-    assert place(problem) == ["examples", 2, "a"]
+    assert location(problem) == ["examples", 2, "a"]
 
 
 @pytest.mark.parametrize("kind", BODIES)

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from core.tables.webhooks import Delivery
-from tests.service.expect import add, paged, place, refused, rows
+from tests.service.expect import add, location, paged, refused, rows
 from tests.stack import Stack
 
 URL = "https://receiver.example/amend?team=a"
@@ -82,7 +82,7 @@ BAD_URLS = [
 
 @pytest.mark.parametrize("url", BAD_URLS)
 def test_an_address_that_nothing_may_be_sent_to_is_refused(stack: Stack, api: httpx.Client, url: str) -> None:
-    assert place(refused(api.post("/v1/webhooks", json={"url": url}), 422, "webhook_url_invalid")) == ["url"]
+    assert location(refused(api.post("/v1/webhooks", json={"url": url}), 422, "webhook_url_invalid")) == ["url"]
 
 
 @pytest.mark.parametrize("events", [[], ["version.demoted"], "version.promoted"])

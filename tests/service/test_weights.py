@@ -14,7 +14,7 @@ from core.models import catalog
 from core.tables.ledger import Example
 from tests.service.bodies import ARROW, BODIES, CSV, PARQUET, file, stream
 from tests.service.erasure_helpers import act, ask, somebody
-from tests.service.expect import add, listed, place, refused, rows
+from tests.service.expect import add, listed, location, refused, rows
 from tests.stack import Stack
 
 THREE = {"kind": "classes", "values": ["a", "b", 7]}
@@ -70,7 +70,7 @@ def test_a_weight_alone_can_be_corrected_and_is_kept_where_it_is_not_given(stack
     assert api.put(f"/v1/models/{name}/examples", json=body).json()["replaced"] == 2
     assert weights(api, name) == {"a": 1, "b": 1}
     bad = api.put(f"/v1/models/{name}/examples/a", json={"x": [1, 2], "y": 1, "weight": 0})
-    assert place(refused(bad, 422, "weight_invalid")) == ["weight"]
+    assert location(refused(bad, 422, "weight_invalid")) == ["weight"]
 
 
 def test_a_person_is_given_their_weights_and_restored_with_them(stack: Stack, api: httpx.Client) -> None:
@@ -92,7 +92,7 @@ def test_bad_weights_in_tables_are_named(stack: Stack, api: httpx.Client, kind: 
     name = stack.model()
     given = [one("a", weight=2.0), one("b", weight=value)]
     answer = api.post(f"/v1/models/{name}/examples", content=BODIES[kind](given), headers={"Content-Type": kind})
-    assert place(refused(answer, 422, "weight_invalid")) == ["examples", 1, "weight"]
+    assert location(refused(answer, 422, "weight_invalid")) == ["examples", 1, "weight"]
     assert listed(api, name) == []
 
 
@@ -107,7 +107,7 @@ def test_bad_weights_in_tables_are_named(stack: Stack, api: httpx.Client, kind: 
 def test_what_is_no_number_is_no_weight(stack: Stack, api: httpx.Client, kind: str, body: bytes) -> None:
     answer = api.post(f"/v1/models/{stack.model()}/examples", content=body, headers={"Content-Type": kind})
     problem = refused(answer, 422, "weight_invalid")
-    assert place(problem)[-1] == "weight"
+    assert location(problem)[-1] == "weight"
     assert "must be a number above 0 and up to 1000000" in problem["detail"]
 
 
@@ -156,7 +156,7 @@ def test_weights_of_classes_that_are_none_are_refused(
     api: httpx.Client, target: Any, given: Any, where: list[str], code: str | None
 ) -> None:
     body = {"name": "m", "input": {"kind": "vector", "dim": 2}, "target": target, "class_weight": given}
-    assert place(refused(api.post("/v1/models", json=body), 422, code)) == where
+    assert location(refused(api.post("/v1/models", json=body), 422, code)) == where
 
 
 def test_a_class_must_count_as_much_under_another_name(stack: Stack, api: httpx.Client) -> None:

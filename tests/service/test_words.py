@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service.expect import place, refused
+from tests.service.expect import location, refused
 from tests.stack import Stack
 
 pytestmark = pytest.mark.parametrize("stack", ["sqlite"], indirect=True)
@@ -45,7 +45,7 @@ def test_a_bad_model_is_refused_in_plain_words(
     stack: Stack, api: httpx.Client, body: dict[str, Any], where: list[Any], says: str
 ) -> None:
     problem = refused(api.post("/v1/models", json={"name": "any", **body}), 422, "request_invalid")
-    assert place(problem) == where
+    assert location(problem) == where
     assert problem["errors"][0]["msg"].startswith(says)
     assert all(word not in problem["detail"] for word in ("Input", "Field", "Value error", "valid ", "tag"))
 
@@ -67,7 +67,7 @@ def test_a_bad_example_is_refused_in_plain_words(
 ) -> None:
     body = {"examples": [{"id": "a", "x": [1, 2], "y": 1}, {"id": "b", **example}]}
     problem = refused(api.post(f"/v1/models/{stack.model()}/examples", json=body), 422)
-    assert (place(problem), problem["errors"][0]["msg"]) == (["examples", 1, *where], says)
+    assert (location(problem), problem["errors"][0]["msg"]) == (["examples", 1, *where], says)
 
 
 @pytest.mark.parametrize(
@@ -88,5 +88,5 @@ def test_a_bad_policy_is_told_alike_at_the_start_and_later(
     changed = api.patch(f"/v1/models/{stack.model()}", json={"policy": policy})
     for answer in (created, changed):
         problem = refused(answer, 422, "policy_invalid")
-        assert place(problem) == ["policy", *where]
+        assert location(problem) == ["policy", *where]
         assert problem["errors"][0]["msg"].startswith(says)

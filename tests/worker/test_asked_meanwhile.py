@@ -10,7 +10,7 @@ import pytest
 from core import ledger
 from core.database import Database
 from core.erasure import requests
-from core.erasure.states import Filing
+from core.erasure.states import RequestDetails
 from core.models import catalog
 from core.settings import Settings
 from core.tables.ledger import Example
@@ -45,7 +45,7 @@ def test_a_version_that_was_begun_before_the_person_asked_does_not_stand_for_hav
         made = make(*given)
         if not asked:
             with database.write() as session:
-                asked.append(requests.receive(session, Filing(PERSON), SECRET, "key").id)
+                asked.append(requests.receive(session, RequestDetails(PERSON), SECRET, "key").id)
         return made
 
     monkeypatch.setattr(adapt, "next_version", make_slowly)

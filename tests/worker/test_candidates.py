@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.jobs.leases import Cancelled
+from core.jobs.leases import JobCancelled
 from core.kprior import Cost, SolverError
 from core.kprior.certificate.network import Audit
 from core.tables.versions import VersionKind
@@ -35,7 +35,7 @@ KNOWN = Audit(
 )
 
 
-def made(method: str, visits: int = 100) -> VersionDraft:
+def make_draft(method: str, visits: int = 100) -> VersionDraft:
     kind = VersionKind.TRAINED if method == "retrain" else VersionKind.ADAPTED
     cost = Cost(backward_passes=visits)
     parts = {
@@ -57,15 +57,15 @@ class Scripted:
     audits: dict[str, Audit | Exception | None]
     predicted: dict[str, int] = field(default_factory=lambda: {"kprior": 10, "warm": 20, "retrain": 30})
     asked: list[str] = field(default_factory=list)
-    known: Any = field(default_factory=lambda: SimpleNamespace(cost=Cost(backward_passes=5), count=50, budget=40))
-    candidate = NetworkTrials.candidate
+    survey: Any = field(default_factory=lambda: SimpleNamespace(cost=Cost(backward_passes=5), count=50, budget=40))
+    describe = NetworkTrials.describe
 
     def make(self, method: str) -> tuple[VersionDraft, Audit | None]:
         self.asked.append(method)
         audit = self.audits[method]
         if isinstance(audit, Exception):
             raise audit
-        return made(method), audit
+        return make_draft(method), audit
 
 
 def chosen(monkeypatch: pytest.MonkeyPatch, scripted: Scripted) -> VersionDraft:
@@ -114,8 +114,8 @@ def test_the_cheapest_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_job_that_is_cancelled_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    scripted = Scripted({"kprior": Cancelled(), "warm": PASSES})
-    with pytest.raises(Cancelled):
+    scripted = Scripted({"kprior": JobCancelled(), "warm": PASSES})
+    with pytest.raises(JobCancelled):
         chosen(monkeypatch, scripted)
     assert scripted.asked == ["kprior"]
 
@@ -125,9 +125,9 @@ def test_what_nothing_can_be_built_on_is_trained(monkeypatch: pytest.MonkeyPatch
         raise Unadaptable("examples are purged")
 
     monkeypatch.setattr(NetworkTrials, "of", refuse)
-    monkeypatch.setattr(candidates, "train_draft", lambda *_, **more: made("retrain"))
+    monkeypatch.setattr(candidates, "train_draft", lambda *_, **more: make_draft("retrain"))
     monkeypatch.setattr(candidates, "find_units", lambda _: None)
-    task = SimpleNamespace(job_id="j", part=lambda *_: None)
+    task = SimpleNamespace(job_id="j", progress_within=lambda *_: None)
     for erasing in (False, True):
         snapshot = SimpleNamespace(erasing=erasing)
         version = next_network(task, snapshot, None)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from core.erasure.purge import drop_figures
 from core.kprior import Audit
 from core.kprior.adaptation.network import certificate_from_audit
 from core.tables.versions import Version
-from worker.versions.certificates import FEW_REMOVED, OF_REMOVED, certificate_json
+from worker.versions.certificates import MIN_REMOVED_FOR_AUDIT, REMOVED_FIGURES, certificate_json
 
 AUDIT = Audit(
     visits=8_000,
@@ -32,13 +32,13 @@ AUDIT = Audit(
 )
 
 
-@pytest.mark.parametrize("removed", [1, FEW_REMOVED - 1, FEW_REMOVED])
+@pytest.mark.parametrize("removed", [1, MIN_REMOVED_FOR_AUDIT - 1, MIN_REMOVED_FOR_AUDIT])
 def test_figures_of_few_removed_examples_are_not_told(removed: int) -> None:
     snapshot: Any = SimpleNamespace(removal=None)
     told = certificate_json(certificate_from_audit(replace(AUDIT, removed=removed)), snapshot)
     assert told is not None
-    shown = {name for name in OF_REMOVED if told["audit"][name] is not None}
-    assert shown == (set(OF_REMOVED) if removed >= FEW_REMOVED else set())
+    shown = {name for name in REMOVED_FIGURES if told["audit"][name] is not None}
+    assert shown == (set(REMOVED_FIGURES) if removed >= MIN_REMOVED_FOR_AUDIT else set())
     assert told["audit"]["unseen_loss"] == 0.31
 
 

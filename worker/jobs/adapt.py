@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from core.erasure.purge import withdraw
 from core.errors import Conflict
 from core.jobs import holds, leases
-from core.jobs.leases import Lost
+from core.jobs.leases import JobLost
 from core.tables.jobs import JobState
 from core.tables.models import Model
 from core.tables.versions import Version
@@ -29,7 +29,7 @@ def adapt(attempt: JobAttempt) -> None:
         with attempt.context.database.read() as session:
             model = session.get(Model, attempt.model_id)
             if model is None:
-                raise Lost
+                raise JobLost
             snapshot = ModelSnapshot.of(attempt.context, session, model, model.head)
             ever_trained = newest_number(session, model.id) > 0
         if snapshot.tip is not None and snapshot.tip.position == snapshot.at and not snapshot.unproven:
@@ -51,48 +51,48 @@ def adapt(attempt: JobAttempt) -> None:
 
 
 def conclude_withdrawn(attempt: JobAttempt) -> bool:
-    """No example is left that the model could stand for: it is withdrawn; False if there are some again."""
+    """Withdraw the model, since no training example is left; returns False if there are some again."""
     with attempt.write() as (session, job, model):
         if model.train_count:
             return False
         withdraw(session, model)
-        words = "no training example is left: the model is withdrawn, and trained anew when there are some"
-        leases.end(job, JobState.SUCCEEDED, words)
+        message = "no training example is left: the model is withdrawn, and trained anew when there are some"
+        leases.end(job, JobState.SUCCEEDED, message)
     return True
 
 
 def conclude_at_head(attempt: JobAttempt, number: int) -> bool:
-    """Nothing is to be made: the tip is promoted, should it have waited for that; False if it is the tip no more."""
+    """End the job without a new version, and promote the tip if it was not yet; returns False if the tip changed."""
     with attempt.write() as (session, job, model):
         if model.tip != number:
             return False
-        words = f"version {number} is at the head already"
+        message = f"version {number} is at the head already"
         if model.champion != number and history.promotes(model):
             history.promote(session, model, find_version(session, model, number), by="policy")
-            words += ", promoted"
+            message += ", promoted"
         job.version = number
-        leases.end(job, JobState.SUCCEEDED, words)
+        leases.end(job, JobState.SUCCEEDED, message)
     return True
 
 
 def settle(snapshot: ModelSnapshot, draft: VersionDraft, session: Session, model: Model, version: Version) -> str:
-    """Make the new version the tip, and promote it if the policy says so; the words for the job's message."""
+    """Make the new version the tip, and promote it if the policy says so; returns the job's message."""
     if model.tip != (snapshot.tip.number if snapshot.tip else None):
         raise Outdated
     model.tip = version.number
     imports.drop(session, model.id)
-    words = f"version {version.number}, {version.kind} for {describe_span(draft.since + 1, draft.position)}"
+    message = f"version {version.number}, {version.kind} for {describe_span(draft.since + 1, draft.position)}"
     if draft.method == "imported":
-        words += " from imported weights"
+        message += " from imported weights"
     if draft.method == "warm":
-        words += " by a warm descent on all examples"
+        message += " by a warm descent on all examples"
     if draft.since == draft.position:
-        words = f"version {version.number}, certified at position {draft.position}"
+        message = f"version {version.number}, certified at position {draft.position}"
     if draft.why:
-        words += f", because {draft.why}"
+        message += f", because {draft.why}"
     if history.promotes(model):
         history.promote(session, model, version, by="policy")
-        words += ", promoted"
+        message += ", promoted"
     elif model.held_at is not None:
-        words += f", {holds.NOT_PROMOTED}"
-    return words
+        message += f", {holds.NOT_PROMOTED}"
+    return message

@@ -1,7 +1,7 @@
-"""The job `erase`: has a model forget people, deletes what was kept of them, and looks whether it is gone.
+"""The job `erase`: makes a model forget people, deletes their data, and verifies that it is gone.
 
-One job serves all erasures that are open for the model. Each step can be repeated: a job that is killed is taken up
-again by another, and finds what is done already. Examples that were plainly removed are deleted on the way.
+One job serves all open erasures of the model. Each step can be repeated: after a crash, another attempt finds what was
+done already. Examples that were removed without an erasure are deleted on the way.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from worker.jobs.nested_job import run_nested
 
 
 def erase(attempt: JobAttempt) -> None:
-    """Bring every open erasure of the model to its end, and delete what else is due to go."""
+    """Complete every open erasure of the model, and delete what else is due."""
     advance(attempt, ErasureState.ADAPTING)
     forget(attempt)
     retrain(attempt)
@@ -54,13 +54,13 @@ def erase(attempt: JobAttempt) -> None:
 
 
 def advance(attempt: JobAttempt, state: ErasureState) -> None:
-    """Note which step the model's erasures are at."""
+    """Set the state of the model's erasures."""
     with attempt.write() as (session, _job, model):
         states.advance(session, model.id, state)
 
 
 def forget(attempt: JobAttempt) -> None:
-    """Have the model adapted to its head; or withdraw it, if no example is left that it could stand for."""
+    """Adapt the model to its head, by a nested job; or withdraw it, if no training example is left."""
     attempt.progress(0.05, "adapting the model")
     with attempt.write() as (session, _job, model):
         if not is_behind(session, model):
@@ -74,7 +74,7 @@ def forget(attempt: JobAttempt) -> None:
 
 
 def retrain(attempt: JobAttempt) -> None:
-    """Have the adapted version compared with a full retrain, where the policy asks for that."""
+    """Compare the adapted version with a full retrain, by a nested job, where the policy asks for that."""
     with attempt.write() as (session, _job, model):
         tip = tip_of(session, model)
         wanted = policy_of(model).erasure.retrain and open_parts(session, model.id)
@@ -86,19 +86,22 @@ def retrain(attempt: JobAttempt) -> None:
 
 
 def is_behind(session: Session, model: Model) -> bool:
-    """Whether the model has still to forget somebody, or to show that it has: its tip may be from before they asked."""
+    """Whether the tip has not forgotten somebody yet, or it is not proven: it may have been made before they asked."""
     tip = tip_of(session, model)
     return any(not has_forgotten(part, tip) or not is_proven(part, tip) for part, _ in open_parts(session, model.id))
 
 
 def purge(attempt: JobAttempt, verified: set[str]) -> list[str]:
-    """Delete rows, versions and files; then what MLflow has of them. What went that no erasure asked for, in words."""
+    """Delete rows, versions and files, and what MLflow has of them.
+
+    Returns phrases for the job's message about what was deleted without an erasure.
+    """
     attempt.progress(0.7, "deleting")
     with attempt.write() as (session, _job, model):
         for part, _ in still_verified(session, model, verified):
             purge_versions(session, model, part)
             noted = report.read(part)
-            so_far = noted.deleted or Deleted()  # a step that is repeated finds only what is left
+            so_far = noted.deleted or Deleted()  # a repeated step finds only what is left
             count = (so_far.examples or 0) + delete_examples(session, model.id, part.positions)
             report.write(part, replace(noted, deleted=replace(so_far, examples=count)))
         outlived = versions_to_purge(session, model.id)
@@ -111,8 +114,8 @@ def purge(attempt: JobAttempt, verified: set[str]) -> list[str]:
     files = forget_in_mlflow(attempt, bool(lost))
     with attempt.write() as (session, _job, model):
         still = set(find_strays(session, attempt.context.store, history.folder_of(model.id))) if lost else set()
-        for name in still.intersection(lost):  # after what MLflow has of them: it is the files that tell
-            orphans.note(session, name)
+        for name in still.intersection(lost):  # after MLflow: without the files nobody would know what to delete there
+            orphans.mark_orphan(session, name)
         for part, _ in still_verified(session, model, verified):
             noted = report.read(part)
             so_far = noted.deleted or Deleted()
@@ -125,7 +128,7 @@ def purge(attempt: JobAttempt, verified: set[str]) -> list[str]:
 
 
 def still_verified(session: Session, model: Model, verified: set[str]) -> list[tuple[Part, Erasure]]:
-    """Those of the verified erasures for which that is still true."""
+    """Those of the verified erasures that are still verified."""
     return [(part, erasure) for part, erasure in verified_parts(session, model) if erasure.id in verified]
 
 
@@ -138,9 +141,9 @@ def may_be_in_mlflow(version: Version) -> bool:
 
 
 def forget_in_mlflow(attempt: JobAttempt, lost: bool) -> int:
-    """Have MLflow delete the weights of purged versions; how many files. Unavailable while it does not answer.
+    """Delete the weights of purged versions in MLflow; returns how many files. Raises Unavailable if MLflow is down.
 
-    Also of `lost` versions, which were made before the database was restored from a backup.
+    `lost`: also those of versions that the database lost when it was restored from a backup.
     """
     with attempt.context.database.read() as session:
         numbers = [v.number for v in purged_versions(session, attempt.model_id) if may_be_in_mlflow(v)]
@@ -152,13 +155,13 @@ def forget_in_mlflow(attempt: JobAttempt, lost: bool) -> int:
     from core.tracking.purging import purge as purge_in_mlflow  # takes seconds to import
 
     url = attempt.context.settings.mlflow_url
-    if url:  # first the version that takes the others' place, so that there is a champion to load all the time
+    if url:  # first publish the version that replaces them, so that there always is a champion to load
         publish(attempt.context.database, attempt.context.store, url, attempt.owner, model=model.name)
     return purge_in_mlflow(attempt.context.database, url, attempt.owner, attempt.model_id, numbers, lost)["files"]
 
 
 def champion_memory(session: Session, store: Store, model: Model) -> set[int]:
-    """The positions that the champion remembers."""
+    """The positions of the examples in the champion's memory."""
     champion = champion_of(session, model)
     if champion is None:
         return set()
@@ -166,13 +169,13 @@ def champion_memory(session: Session, store: Store, model: Model) -> set[int]:
 
 
 def complete(attempt: JobAttempt, verified: set[str], done: list[str]) -> None:
-    """Look whether all is gone, and complete the erasures; the last model's job writes the receipt."""
+    """Verify that everything is gone, and complete the erasures; the last model's job writes the receipt."""
     attempt.progress(0.9, "looking whether all is gone")
     database, store = attempt.context.database, attempt.context.store
-    with database.write() as session:  # without the model's lock: it may take those of several, in their order
-        # what came meanwhile, in any model, goes the same way before the receipt says that all is gone
-        ours = [erasure for _, erasure in open_parts(session, attempt.model_id) if erasure.id in verified]
-        verified = verified - requests.take_in(session, ours)
+    with database.write() as session:  # without the model's lock: several models may be locked, in a fixed order
+        # examples about the person that came meanwhile, in any model, are erased before the receipt is written
+        erasures = [erasure for _, erasure in open_parts(session, attempt.model_id) if erasure.id in verified]
+        verified = verified - requests.include_new_examples(session, erasures)
     cleanup = vacuum_now(database)
     with attempt.write() as (session, job, model):
         receipts.require_all(session, store)
@@ -182,7 +185,7 @@ def complete(attempt: JobAttempt, verified: set[str], done: list[str]) -> None:
             found = find_traces(session, store, part, erasure.subject, remembered, lost)
             until = queries.last_purge_date(session, part)
             if attempt.context.settings.mlflow_url:
-                # `forget_in_mlflow` looked, and went no further while there was any; kept versions stay there, too
+                # `forget_in_mlflow` checked, and raised if there was any; kept versions stay there, too
                 found[(Trace.MLFLOW_PURGED if until else Trace.MLFLOW).value] = 0
             if left := [what for what, n in found.items() if n]:
                 raise Unavailable("not_gone_yet", f"Still there: {', '.join(left)}.")

@@ -1,4 +1,4 @@
-"""Showing that a model has forgotten people: the version without them is the champion, and this is how near it is."""
+"""Verifying that a model has forgotten people: the champion was made without them, and how close it is to a retrain."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from worker.versions.snapshot import ModelSnapshot
 
 
 def verify(attempt: JobAttempt) -> set[str]:
-    """Make sure that the version without the people is the champion, and note how near to a retrain it is.
+    """Promote the version without the people if necessary, and record how close to a retrain it is.
 
-    The erasures whose people it does not know; of later ones the next job takes care.
+    Returns the ids of the erasures whose people it does not know; later ones are left to the next job.
     """
     attempt.progress(0.5, "checking the certificate")
     with attempt.write() as (session, _job, model):
@@ -39,7 +39,7 @@ def verify(attempt: JobAttempt) -> set[str]:
         if parts and tip is not None:
             tip = prefer_retrained(session, model, tip)
             champion = champion_of(session, model)
-            # one that was made before any of them came never knew them, and may stay
+            # a champion from before all of them came never knew them, and may stay
             known = champion and not all(never_knew(part, champion.position) for part in parts)
             if known and model.champion != tip.number:
                 history.promote(session, model, tip, by="erasure")
@@ -53,7 +53,7 @@ def verify(attempt: JobAttempt) -> set[str]:
             if erasure.id in audits:
                 verified.add(erasure.id)
                 part.version = tip.number if tip else None
-                before = report.read(part)  # of an attempt that got further
+                before = report.read(part)  # from an earlier attempt, which may have got further
                 older = champion is not None and never_knew(part, champion.position)
                 outcome = describe_unknown(champion) if champion and older else forgot
                 report.write(part, replace(before, outcome=outcome, audit=audits[erasure.id] or before.audit))
@@ -61,7 +61,7 @@ def verify(attempt: JobAttempt) -> set[str]:
 
 
 def prefer_retrained(session: Session, model: Model, tip: Version) -> Version:
-    """The retrained version in the place of an adapted network, for which there is no bound, if there is one."""
+    """The version to serve: for an adapted network, which has no bound, its full retrain if there is one."""
     comparison = comparison_of(session, tip) if tip.kind is VersionKind.ADAPTED else None
     unbounded = (tip.certificate or {}).get("kind") != "bound"
     if comparison is None or not unbounded or not policy_of(model).erasure.retrain:
@@ -70,7 +70,7 @@ def prefer_retrained(session: Session, model: Model, tip: Version) -> Version:
 
 
 def outcome_of(session: Session, model: Model, tip: Version | None) -> Outcome:
-    """How a model forgot whom its tip does not know."""
+    """How the model forgot the people whom its tip does not know."""
     if tip is None:
         return WITHDRAWN
     tolerance = policy_of(model).tolerance.relative_bound
@@ -78,7 +78,10 @@ def outcome_of(session: Session, model: Model, tip: Version | None) -> Outcome:
 
 
 def audit(attempt: JobAttempt) -> dict[str, Familiarity | None]:
-    """How well each person's examples can be told from never-seen ones, before and after; None if nobody can say."""
+    """How well each person's examples can be told from unseen ones, before and after the erasure.
+
+    By the ids of the erasures; None where it cannot be measured.
+    """
     found: dict[str, Familiarity | None] = {}
     strangers: dict[int, tuple[State, Tensor]] = {}
     with attempt.context.database.read() as session:
@@ -92,19 +95,19 @@ def audit(attempt: JobAttempt) -> dict[str, Familiarity | None]:
             learnt = trained_positions(session, part, before.position)
             try:
                 rows = passes.read_positions(session, model.id, snapshot.spec, learnt, snapshot.at)
-            except Unreadable:  # of a class that no version since then knows
+            except Unreadable:  # their class no longer exists
                 continue
             if len(rows) == 0:
                 continue
             chances = []
             for version in (before, snapshot.tip):
                 state = snapshot.load_or_none(version)
-                if version.number not in strangers and state is not None and snapshot.reads(state):
+                if version.number not in strangers and state is not None and snapshot.has_schema_of(state):
                     seen = row_losses(state.predictor, state.w, snapshot.holdout)
                     strangers[version.number] = state, seen
                 if version.number in strangers:
                     state, seen = strangers[version.number]
-                    # no finer: of a single example, the figure tells its loss among those of the holdout
+                    # rounded: for a single example, the exact figure reveals the rank of its loss in the holdout
                     chances.append(round(auc(row_losses(state.predictor, state.w, [rows]), seen), 1))
             found[erasure.id] = Familiarity(*chances) if len(chances) == 2 else None
     return found

@@ -1,33 +1,33 @@
-"""Running one job from within another: here, or wherever it runs already."""
+"""Running one job from within another: in this process, or waiting for the worker that runs it already."""
 
 from __future__ import annotations
 
 import time
 
-from core.jobs.queries import abandoned_of_kind
+from core.jobs.queries import abandoned_jobs
 from core.tables.figures import JobError
 from core.tables.jobs import ENDED, Job, JobState
 from worker.attempt import JobAttempt
 
-LOOK = 0.5
-"""Seconds between two looks at a job that another worker runs."""
+POLL_SECONDS = 0.5
+"""Between two checks of a job that another worker runs."""
 
 
 def run_nested(attempt: JobAttempt, job_id: str, phrase: str) -> JobError | None:
-    """Have a job run to its end; its error if it failed."""
+    """Run a job, or wait for the worker that runs it; returns its error if it failed."""
     while True:
         attempt.progress(0.05, phrase)
         with attempt.context.database.read() as session:
             wanted = session.get(Job, job_id)
-            # nobody else may be there to end a job whose worker is lost, and ours cannot begin before
-            blocking = abandoned_of_kind(session, wanted) if wanted is not None else []
+            # a job whose worker was lost blocks ours, and there may be no other worker to end it
+            blocking = abandoned_jobs(session, wanted) if wanted is not None else []
         for id_ in (*blocking, job_id):
             attempt.run(attempt.context, id_)
         with attempt.context.database.read() as session:
             job = session.get(Job, job_id)
             if job is None or job.state in ENDED:
                 break
-        time.sleep(LOOK)
+        time.sleep(POLL_SECONDS)
     if job is not None and job.state is not JobState.SUCCEEDED:
         return job.error or {"code": "job_ended", "detail": f"the job was {job.state}"}
     return None

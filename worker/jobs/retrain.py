@@ -1,4 +1,4 @@
-"""The job `retrain`: from scratch at the head, next to the adapted version at the same position."""
+"""The job `retrain`: train from scratch at the head, and compare with the adapted version at the same position."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from core.errors import Conflict
 from core.jobs import holds, queue
-from core.jobs.leases import Lost
+from core.jobs.leases import JobLost
 from core.jobs.queries import last_job
 from core.kprior import State
 from core.models.policy import Policy, policy_of
@@ -32,8 +32,8 @@ from worker.versions.recording import record_version
 from worker.versions.snapshot import ModelSnapshot
 from worker.versions.units import find_units
 
-STAYS = "the retrained version is kept to compare with"
-"""What becomes of a retrained version that the adapted one is near enough to."""
+KEPT_FOR_COMPARISON = "the retrained version is kept to compare with"
+"""The outcome of a retrain that the adapted version is close enough to."""
 
 
 def retrain(attempt: JobAttempt) -> None:
@@ -51,7 +51,7 @@ def retrain_at_head(attempt: JobAttempt) -> None:
     with attempt.context.database.read() as session:
         model = session.get(Model, attempt.model_id)
         if model is None:
-            raise Lost
+            raise JobLost
         tip = tip_of(session, model)
         # the adapted version's position, if it got there: changes after that are adapted on top of either
         at = tip.position if tip is not None and is_caught_up(session, tip, attempt) else model.head
@@ -61,7 +61,7 @@ def retrain_at_head(attempt: JobAttempt) -> None:
     if snapshot.count == 0:
         raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
     current = snapshot.load_or_none(snapshot.tip)
-    draft = train_draft(attempt, snapshot, attempt.part(0.1, 0.9), encoder_of=find_units(snapshot))
+    draft = train_draft(attempt, snapshot, attempt.progress_within(0.1, 0.9), encoder_of=find_units(snapshot))
     figures = None
     there = snapshot.tip is not None and snapshot.tip.position == at and current is not None
     adapted = snapshot.tip if there else None
@@ -72,7 +72,7 @@ def retrain_at_head(attempt: JobAttempt) -> None:
 
 
 def bring_to_head(attempt: JobAttempt) -> None:
-    """Have the model adapted to the head, here or wherever that job runs already."""
+    """Run an adaptation to the head first, or wait for the one that runs already."""
     with attempt.write() as (session, job, model):
         tip = tip_of(session, model)
         if tip is None or tip.position == model.head or has_failed(session, model):
@@ -82,13 +82,13 @@ def bring_to_head(attempt: JobAttempt) -> None:
 
 
 def has_failed(session: Session, model: Model) -> bool:
-    """Whether the last adaptation failed at what is now the head: another would, too."""
+    """Whether the last adaptation failed at the present head: another one would fail, too."""
     last = last_job(session, model.id, JobKind.ADAPT)
     return last is not None and last.state is JobState.FAILED and last.to_position == model.head
 
 
 def is_caught_up(session: Session, tip: Version, attempt: JobAttempt) -> bool:
-    """Whether the adapted version stands for all that was there when the retrain was asked for."""
+    """Whether the adapted version covers all changes up to the time when the retrain was requested."""
     return tip.position >= session.get_one(Job, attempt.job_id).to_position
 
 
@@ -96,17 +96,17 @@ def compare_with(snapshot: ModelSnapshot, adapted: Version, current: State, draf
     """The figures of the adapted and the retrained version, side by side, on the same rows."""
     pair = compare(current, draft.state, snapshot.holdout)
     ours, theirs, worse = pair.one.metrics, pair.other.metrics, pair.worse
-    if not ours:  # without a holdout, training examples must tell how far they are apart
-        pair = compare(current, draft.state, snapshot.sampled)
+    if not ours:  # without a holdout, they are compared on training examples
+        pair = compare(current, draft.state, snapshot.training_sample)
     figures: ComparisonFigures = {
         "rows": pair.one.count,
         "heaviest": pair.one.heaviest,
         "disagreement": pair.disagreement,
         "disagreement_se": pair.errors.get("disagreement"),
         "weight_distance": weight_distance(current, draft.state),
-        "cost": {"adapted": adapted.cost, "retrained": history.plain_cost(draft.cost)},
+        "cost": {"adapted": adapted.cost, "retrained": history.cost_json(draft.cost)},
         "speedup": draft.cost.seconds / max(adapted.cost["seconds"], 1e-9),
-        "worse": None if worse is None else in_words(worse, ours, theirs, pair.errors),
+        "worse": None if worse is None else describe_worse(worse, ours, theirs, pair.errors),
     }
     for name in SIDES:
         if name in ours and name in theirs:
@@ -116,8 +116,8 @@ def compare_with(snapshot: ModelSnapshot, adapted: Version, current: State, draf
     return figures
 
 
-def in_words(name: str, ours: dict[str, float], theirs: dict[str, float], errors: dict[str, float]) -> str:
-    """A figure in which the retrained version is the worse one."""
+def describe_worse(name: str, ours: dict[str, float], theirs: dict[str, float], errors: dict[str, float]) -> str:
+    """Describe a metric in which the retrained version is worse."""
     if name not in theirs:
         return f"{name} beyond all numbers against {ours[name]:.4g}"
     apart = f"{abs(ours[name] - theirs[name]):.2g} +- {errors.get(name, 0):.1g}"
@@ -125,9 +125,9 @@ def in_words(name: str, ours: dict[str, float], theirs: dict[str, float], errors
 
 
 def is_within_tolerance(policy: Policy, draft: VersionDraft, adapted: Version, figures: ComparisonFigures) -> bool:
-    """Whether the adapted version is as near to the retrained one as the policy asks."""
+    """Whether the adapted version is as close to the retrained one as the policy requires."""
     if draft.dataset != adapted.dataset:
-        return False  # it stands for other data than it should
+        return False  # its data is not what the ledger says
     apart, distance = figures["disagreement"], figures["weight_distance"]
     near = distance is None or distance <= policy.tolerance.relative_bound * float(draft.state.w.norm())
     return near and (apart is None or apart <= policy.tolerance.disagreement)
@@ -142,19 +142,21 @@ def settle(
     model: Model,
     version: Version,
 ) -> str:
-    """Note how near the adapted version is, and have the retrained one take over if it is too far off; the words for
-    the job's message."""
-    words = f"version {version.number}, trained for {describe_span(1, draft.position)}"
+    """Record the comparison, and let the retrained version take over if the adapted one is outside tolerance.
+
+    Returns the job's message.
+    """
+    message = f"version {version.number}, trained for {describe_span(1, draft.position)}"
     if adapted is None:
-        words += "; " + take_over(session, model, version, snapshot.tip)
+        message += "; " + take_over(session, model, version, snapshot.tip)
     elif figures is None:
-        words += f"; version {adapted.number}, which was trained for the same examples, stays"
+        message += f"; version {adapted.number}, which was trained for the same examples, stays"
     else:
         good = is_within_tolerance(policy_of(model), draft, adapted, figures)
-        words += f"; the adapted version {adapted.number} is {'within' if good else 'outside'} tolerance of it; "
-        outcome = STAYS if good else objection(draft, adapted, figures)
+        message += f"; the adapted version {adapted.number} is {'within' if good else 'outside'} tolerance of it; "
+        outcome = KEPT_FOR_COMPARISON if good else objection(draft, adapted, figures)
         outcome = outcome or take_over(session, model, version, snapshot.tip)
-        words += outcome
+        message += outcome
         session.add(
             Comparison(
                 model_id=model.id,
@@ -168,21 +170,24 @@ def settle(
         if not good:
             pair = {"adapted": adapted.number, "retrained": version.number, "position": draft.position}
             emit(session, WebhookEvent.TOLERANCE_MISSED, model=model.name, **pair)
-    return words
+    return message
 
 
 def objection(draft: VersionDraft, adapted: Version, figures: ComparisonFigures) -> str:
     """Why the retrained version does not take over, though the adapted one is outside tolerance; "" if it does."""
     if figures["worse"] is None or draft.dataset != adapted.dataset:
-        return ""  # what stands for other data than it should must go, however good it is
-    # no figures: the message outlives the comparison, which is deleted with a person who had a share in it
+        return ""  # a version of the wrong data must go, however good it is
+    # without figures: the message outlives the comparison, which is deleted when somebody in its data is erased
     return "the retrained version is worse on the holdout and stays a candidate"
 
 
 def take_over(session: Session, model: Model, version: Version, before: Version | None) -> str:
-    """Have adaptations start from the retrained version; and serve it, unless that would undo what came after it."""
+    """Make the retrained version the tip, and promote it unless that would undo later versions.
+
+    Returns what happened, for the job's message.
+    """
     tip = tip_of(session, model)
-    if tip is None and before is not None:  # withdrawn meanwhile: what it was trained on has gone
+    if tip is None and before is not None:  # withdrawn meanwhile: its examples were removed
         if model.train_count:
             queue.enqueue(session, model, JobKind.ADAPT)
         return "the retrained version stays a candidate: its examples were removed meanwhile"

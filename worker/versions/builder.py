@@ -1,6 +1,6 @@
-"""Making a version: by adaptation from its parent, or from scratch; certified and evaluated, not yet recorded.
+"""Making drafts of versions, by adaptation or from scratch: certified and evaluated, not yet recorded.
 
-`candidates.py` says which of them becomes the version.
+`candidates.py` decides which of these functions is called.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import structlog
 import torch
 
 from core.kprior import (
-    Certificate,
     Cost,
     Result,
     SolverError,
@@ -36,9 +35,8 @@ from worker.attempt import JobAttempt, Progress
 from worker.reading import Reading
 from worker.versions.certificates import (
     certificate_json,
-    certify_version,
+    certify_if_needed,
     is_sufficient,
-    must_certify,
     refine_without_erased,
 )
 from worker.versions.changes import changes_since, spec_changes
@@ -47,23 +45,28 @@ from worker.versions.snapshot import ModelSnapshot, Unadaptable, count_rows
 
 log = structlog.get_logger("worker")
 
-NUMERICAL = (ArithmeticError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
-"""What the engine and the libraries below it raise when numbers do not allow an answer."""
+NUMERICAL_ERRORS = (ArithmeticError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
+"""What the engine and the libraries below it raise when no model can be computed from the numbers."""
 LOSS_FACTOR, LOSS_SLACK = 1.25, 0.02
-"""How much more a version without a bound may lose on the holdout than the version before it."""
+"""A version without a bound may lose this much more on the holdout than its parent: a factor, and an absolute slack."""
 
 
 def adapt_tip(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tuple[VersionDraft, str]:
-    """Adapt the tip to all changes after it, to a linear model; and why the result will not do, if it will not.
+    """Adapt the tip, a linear model, to all changes after it.
 
     Reads the changes, the memory and the holdout; the past itself only for the certificate.
+
+    Returns
+    -------
+    tuple[VersionDraft, str]
+        The draft, and why it must not become a version; "" if it may.
     """
     start = time.perf_counter()
     changes = changes_since(attempt, snapshot, tip)
     parent, memory = changes.parent, changes.memory
     if snapshot.erasing and is_wide(parent.predictor):
         raise Unadaptable("a model of so many weights knows nothing of who is erased only if it is trained anew")
-    if tip.position == snapshot.at:  # all that is wanted is a certificate
+    if tip.position == snapshot.at:  # only a certificate is missing
         result = Result(parent, memory, Cost(), True)
     else:
         asks = snapshot.policy.certify != "never"
@@ -75,31 +78,29 @@ def adapt_tip(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tup
                 training=snapshot.training,
                 policy=snapshot.memory,
                 holdout=snapshot.holdout if asks else (),
-                progress=attempt.part(0.05, 0.5),
-                watch=snapshot.watch(attempt.part(0.05, 0.5)),
+                progress=attempt.progress_within(0.05, 0.5),
+                watch=snapshot.watch(attempt.progress_within(0.05, 0.5)),
             )
         except Untransferable as error:
             raise Unadaptable(f"its loss changed: {error}") from error
-    state, cost, certificate = result.state, result.cost + changes.cost, None
     if snapshot.erasing:
-        # what the adaptation took before depends on who is erased, and is not told
-        state, cost, certificate = refine_without_erased(attempt, snapshot, result, changes.cost)
-    elif must_certify(snapshot, state, bool(count_rows(changes.removed))):
-        state, cost, certificate = certify_version(attempt, snapshot, result, cost)
-    cost = replace(cost, seconds=time.perf_counter() - start)
-    made = complete_draft(attempt, snapshot, "kprior", changes.dataset, state, cost, certificate)
-    if certificate is None and worse(snapshot, parent, made):
-        return made, "the adapted model did worse on the holdout than the version before"
-    return made, "" if is_sufficient(snapshot, certificate) else "the bound stayed above the tolerance"
+        result = refine_without_erased(attempt, snapshot, result, changes.cost)
+    else:
+        result = replace(result, cost=result.cost + changes.cost)
+        result = certify_if_needed(attempt, snapshot, result, removes=bool(count_rows(changes.removed)))
+    draft = complete_draft(attempt, snapshot, "kprior", changes.dataset, with_seconds(result, start))
+    if result.certificate is None and is_worse(snapshot, parent, draft):
+        return draft, "the adapted model did worse on the holdout than the version before"
+    return draft, "" if is_sufficient(snapshot, result.certificate) else "the bound stayed above the tolerance"
 
 
-def worse(snapshot: ModelSnapshot, parent: State, made: VersionDraft) -> bool:
-    """Whether a version without a bound lost more on the holdout than chance would have it: nothing done is better."""
-    # of a parent that followed a change of columns, classes or loss: what it says with what it does not know yet
+def is_worse(snapshot: ModelSnapshot, parent: State, draft: VersionDraft) -> bool:
+    """Whether a draft without a bound lost more on the holdout than its parent, beyond chance."""
+    # a parent from before a change of columns, classes or loss predicts without knowing what is new
     before = evaluate([parent], snapshot.holdout)[0].metrics
     if "loss" not in before:
         return False
-    return not made.metrics.get("loss", math.inf) <= LOSS_FACTOR * before["loss"] + LOSS_SLACK
+    return not draft.metrics.get("loss", math.inf) <= LOSS_FACTOR * before["loss"] + LOSS_SLACK
 
 
 def train_draft(
@@ -109,19 +110,24 @@ def train_draft(
     encoder_of: State | None = None,
     start_from: State | None = None,
 ) -> VersionDraft:
-    """Train on all examples in force. With the encoder of an earlier state both mean the same by a weight.
+    """Train on all examples in force.
 
-    From the weights of an earlier network it is a warm descent.
+    Parameters
+    ----------
+    encoder_of
+        A state whose encoder is kept, so that weights of both can be compared; None: the encoder is fitted anew.
+    start_from
+        The network that a warm descent starts from; None: the training starts from scratch.
     """
     start = time.perf_counter()
 
-    def at_first(share: float, phrase: str) -> None:
-        progress(0.05 * share, phrase)
+    def report_reading(fraction: float, phrase: str) -> None:
+        progress(0.05 * fraction, phrase)
 
-    def inside(share: float, phrase: str) -> None:
-        progress(0.05 + 0.9 * share, phrase)
+    def report_training(fraction: float, phrase: str) -> None:
+        progress(0.05 + 0.9 * fraction, phrase)
 
-    reading = Reading(attempt, snapshot.in_force(), at_first, "reading the examples")
+    reading = Reading(attempt, snapshot.in_force(), report_reading, "reading the examples")
     data = DigestedData(snapshot.secret, reading)
     try:
         result = train(
@@ -133,30 +139,27 @@ def train_draft(
             start=start_from,
             certified_removal=snapshot.removal,
             device=snapshot.context.device,
-            progress=inside,
-            watch=snapshot.watch(inside),
+            progress=report_training,
+            watch=snapshot.watch(report_training),
             solver=partial(snapshot.context.executor.train, snapshot),
         )
-    except NUMERICAL as error:
-        words = str(error) if isinstance(error, SolverError) else "no model could be computed"
-        raise SolverError(words + describe_extremes(find_extremes(snapshot.in_force()))) from error
+    except NUMERICAL_ERRORS as error:
+        message = str(error) if isinstance(error, SolverError) else "no model could be computed"
+        raise SolverError(message + describe_extremes(find_extremes(snapshot.in_force()))) from error
     assert data.digest is not None
-    state, cost, certificate = result.state, result.cost, None
-    if state.predictor.linear and must_certify(snapshot, state, False):
-        state, cost, certificate = certify_version(attempt, snapshot, result, cost)
-    cost = replace(cost, seconds=time.perf_counter() - start)
+    result = with_seconds(certify_if_needed(attempt, snapshot, result), start)
     method = "retrain" if start_from is None else "warm"
-    return complete_draft(attempt, snapshot, method, data.digest, state, cost, certificate)
+    return complete_draft(attempt, snapshot, method, data.digest, result)
 
 
 def import_draft(attempt: JobAttempt, snapshot: ModelSnapshot, imported: Imported) -> VersionDraft:
-    """The first version at weights that somebody else found: one pass measures the examples there.
+    """The first version, from imported weights: one pass measures the examples at them.
 
     Where the policy asks for a certificate and the weights are further from the optimum than it allows, they are
     refined; where that does not help, the model is trained on the examples.
     """
     start = time.perf_counter()
-    reading = Reading(attempt, snapshot.in_force(), attempt.part(0, 0.5), "measuring the imported weights")
+    reading = Reading(attempt, snapshot.in_force(), attempt.progress_within(0, 0.5), "measuring the imported weights")
     data = DigestedData(snapshot.secret, reading)
     result = adopt(
         snapshot.spec,
@@ -169,57 +172,53 @@ def import_draft(attempt: JobAttempt, snapshot: ModelSnapshot, imported: Importe
         device=snapshot.context.device,
     )
     assert data.digest is not None
-    state, cost, certificate = result.state, result.cost, None
-    if state.predictor.linear and must_certify(snapshot, state, False):
-        state, cost, certificate = certify_version(attempt, snapshot, result, cost)
-        if not is_sufficient(snapshot, certificate):
-            made = train_draft(attempt, snapshot, attempt.part(0.5, 0.9), encoder_of=result.state)
-            why = "the imported weights were too far from what these examples make of them to be refined"
-            return replace(made, cost=cost + made.cost, why=why)
-    cost = replace(cost, seconds=time.perf_counter() - start)
-    return complete_draft(attempt, snapshot, "imported", data.digest, state, cost, certificate)
+    certified = certify_if_needed(attempt, snapshot, result)
+    if not is_sufficient(snapshot, certified.certificate):
+        draft = train_draft(attempt, snapshot, attempt.progress_within(0.5, 0.9), encoder_of=result.state)
+        why = "the imported weights were too far from what these examples make of them to be refined"
+        return replace(draft, cost=certified.cost + draft.cost, why=why)
+    return complete_draft(attempt, snapshot, "imported", data.digest, with_seconds(certified, start))
 
 
 def frozen_metrics(frozen: Evaluation, ours: Evaluation) -> dict[str, float]:
-    """Figures of the first version; losses of another kind are none to put beside ours."""
+    """Metrics of the first version, without its losses if the loss function is another by now."""
     same = loss_of(frozen.state.spec) == loss_of(ours.state.spec)
     return {name: value for name, value in frozen.metrics.items() if same or not name.startswith("loss")}
 
 
+def with_seconds(result: Result, start: float) -> Result:
+    """The result with the time since `start` as its cost in seconds."""
+    return replace(result, cost=replace(result.cost, seconds=time.perf_counter() - start))
+
+
 def complete_draft(
-    attempt: JobAttempt,
-    snapshot: ModelSnapshot,
-    method: str,
-    dataset: str,
-    state: State,
-    cost: Cost,
-    certificate: Certificate | None,
+    attempt: JobAttempt, snapshot: ModelSnapshot, method: str, dataset: str, result: Result
 ) -> VersionDraft:
-    """The version with its figures on the holdout, next to those of the first version."""
+    """The draft of a version, evaluated on the holdout together with the first version."""
     attempt.progress(0.9, "evaluating on the holdout")
     with snapshot.context.database.read() as session:
         first = session.get(Version, (snapshot.model_id, FIRST))
     before = snapshot.load_or_none(first) if first and first.state is not VersionState.PURGED else None
-    if before is not None and not snapshot.reads(before):
-        before = None  # it knows nothing of the columns or classes that there are now
+    if before is not None and not snapshot.has_schema_of(before):
+        before = None  # the columns or classes are others by now
     holdout = snapshot.holdout
-    if isinstance(holdout, SampledRows):  # too many for the memory
-        holdout = Reading(attempt, holdout, attempt.part(0.9, 0.95), "evaluating on the holdout")
-    ours, *frozen = evaluate([state] if before is None else [state, before], holdout)
+    if isinstance(holdout, SampledRows):  # too large for memory
+        holdout = Reading(attempt, holdout, attempt.progress_within(0.9, 0.95), "evaluating on the holdout")
+    ours, *frozen = evaluate([result.state] if before is None else [result.state, before], holdout)
     kind = VersionKind.TRAINED if method in ("retrain", "imported") else VersionKind.ADAPTED
     parent = snapshot.tip if kind is VersionKind.ADAPTED else None
     evaluation = ours.chart_data()
     if frozen or first is None:
         evaluation["frozen"] = frozen_metrics(frozen[0], ours) if frozen else ours.metrics
     return VersionDraft(
-        state=state,
+        state=result.state,
         kind=kind,
         parent=parent.number if parent else None,
         since=parent.position if parent else 0,
         position=snapshot.at,
         dataset=dataset,
-        cost=cost,
-        certificate=certificate_json(certificate, snapshot),
+        cost=result.cost,
+        certificate=certificate_json(result.certificate, snapshot),
         metrics=ours.metrics,
         evaluation=evaluation,
         method=method,

@@ -1,4 +1,4 @@
-"""What came, went and changed after a version, in terms of the model as it is now."""
+"""What was added, removed and changed since a version, in terms of the model's present schema."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from core.kprior.model.spec import is_network, loss_of
 from core.kprior.passes.moments import encoder_fits
 from core.ledger import passes
 from core.ledger.digest import update_digest
-from core.ledger.layouts import Step, Unreadable, steps_until
+from core.ledger.layouts import LayoutChange, Unreadable, steps_until
 from core.tables.versions import Version
 from worker.attempt import JobAttempt
 from worker.reading import Reading
@@ -34,7 +34,7 @@ from worker.versions.units import measure_new_columns
 
 @dataclass(frozen=True)
 class Changes:
-    """A version, and what came and went after it."""
+    """A version, and what was added and removed after it."""
 
     parent: State
     memory: Examples
@@ -42,9 +42,9 @@ class Changes:
     added: Data
     removed: Data
     dataset: str
-    """The digest of what is in force after them."""
+    """The digest of the examples in force after the changes."""
     cost: Cost
-    """Of passes that were made to find out."""
+    """Of the passes that were needed to find them."""
 
     @property
     def tasks(self) -> list[Task]:
@@ -52,7 +52,7 @@ class Changes:
 
 
 def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> Changes:
-    """What the tip lacks; Unadaptable if that is not known any more, or nothing can be built on it."""
+    """The changes after the tip. Raises Unadaptable if they are no longer known, or the tip cannot be adapted."""
     attempt.progress(0.02, "reading what changed")
     parent = snapshot.load(tip)
     database, at, cost = snapshot.context.database, snapshot.at, Cost()
@@ -67,14 +67,14 @@ def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) ->
         raise Unadaptable("examples that the version before stands for are purged")
     memory = snapshot.load_memory(parent, tip.position)
     network = is_network(snapshot.spec["architecture"])
-    if not snapshot.reads(parent) or (network and loss_of(parent.spec) != loss_of(snapshot.spec)):
+    if not snapshot.has_schema_of(parent) or (network and loss_of(parent.spec) != loss_of(snapshot.spec)):
         with cost.timed():
             parent, memory = follow_schema(snapshot, tip, parent, memory, added)
     else:
         measure_new_columns(snapshot, tip, parent, added)
     if snapshot.erasing or (snapshot.removal and count_rows(removed)):
         cost.data_passes += bool(parent.predictor.encoder.state_dict())
-        reading = Reading(attempt, snapshot.in_force(), attempt.part(0.02, 0.05), "reading the examples")
+        reading = Reading(attempt, snapshot.in_force(), attempt.progress_within(0.02, 0.05), "reading the examples")
         if not encoder_fits(parent.predictor.encoder, reading):
             raise Unadaptable("the units of its columns are not those of the examples that are left")
     dataset = update_digest(snapshot.secret, tip.dataset, added, removed)
@@ -84,10 +84,10 @@ def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) ->
 def follow_schema(
     snapshot: ModelSnapshot, tip: Version, parent: State, memory: Examples, added: Data
 ) -> tuple[State, Examples]:
-    """The tip and its memory in terms of the columns, the classes and the loss that the model has now."""
+    """The tip and its memory, converted to the model's present columns, classes and loss."""
     with snapshot.context.database.read() as session:
         steps = steps_until(session, snapshot.model_id, snapshot.at, tip.position)
-    whole = reduce(Step.then, steps) if steps else Step(tip.position, None, None)
+    whole = reduce(LayoutChange.then, steps) if steps else LayoutChange(tip.position, None, None)
     tasks: list[Task] = [AddData(added)]
     if loss_of(parent.spec) != loss_of(snapshot.spec):
         tasks.append(ChangeLoss(loss_of(snapshot.spec)))
@@ -101,13 +101,13 @@ def follow_schema(
         parent, memory = change_schema(parent, memory, tasks)
     except Untransferable as error:
         raise Unadaptable(f"its input, target or loss changed: {error}") from error
-    if not snapshot.reads(parent):
+    if not snapshot.has_schema_of(parent):
         raise Unadaptable("its input or target is another")
     return parent, memory
 
 
 def spec_changes(snapshot: ModelSnapshot, parent: State) -> list[Task]:
-    """What became of the regularizer, the architecture and the loss."""
+    """Changes of the regularizer, the architecture and the loss, as tasks."""
     changes: list[Task] = []
     if loss_of(parent.spec) != loss_of(snapshot.spec):
         changes.append(ChangeLoss(loss_of(snapshot.spec)))

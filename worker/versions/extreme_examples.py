@@ -1,4 +1,4 @@
-"""Examples whose numbers are far larger than those of all others: what to look at where no model can be computed."""
+"""Finding examples with far larger numbers than all others: the likely cause when no model can be computed."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from torch import Tensor
 
 from core.kprior import Data
 
-FAR = 1e4
-"""How many times the usual size an example's largest number must be."""
-MOST = 3
+EXTREME_RATIO = 1e4
+"""How many times the typical magnitude an example's largest number must be."""
+MAX_EXTREMES = 3
 
 
 def find_extremes(data: Data) -> list[int]:
-    """Positions of the examples, at most three, whose largest number is far from usual; the worst first."""
+    """Positions of at most three examples whose largest number is far above the typical one; the largest first."""
     largest: list[tuple[float, int]] = []
     logarithms, count = 0.0, 0
     for chunk in data:
         sizes = torch.maximum(size_of(chunk.x), size_of(chunk.y))
         logarithms += float(sizes.clamp(min=1e-300).log().sum())
         count += len(sizes)
-        largest = heapq.nlargest(MOST, [*largest, *zip(sizes.tolist(), chunk.key.tolist(), strict=True)])
+        largest = heapq.nlargest(MAX_EXTREMES, [*largest, *zip(sizes.tolist(), chunk.key.tolist(), strict=True)])
     usual = torch.tensor(logarithms / max(1, count), dtype=torch.float64).exp().item()
-    return [position for size, position in largest if size > FAR * usual]
+    return [position for size, position in largest if size > EXTREME_RATIO * usual]
 
 
 def size_of(numbers: Tensor) -> Tensor:
-    """(n,) the largest of each row, without regard to its sign; what is missing counts as nothing."""
+    """(n,) the largest absolute value of each row; missing values count as 0."""
     return numbers.reshape(len(numbers), -1).double().nan_to_num(nan=0.0).abs().amax(1)
 
 
 def describe_extremes(positions: list[int]) -> str:
-    """What to do about them, in words; nothing if there are none."""
+    """What to do about them, as the end of an error message; "" if there are none."""
     if not positions:
         return ""
     which = f"position {positions[0]}" if len(positions) == 1 else f"positions {', '.join(map(str, positions))}"

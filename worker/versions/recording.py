@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from core.erasure.queries import open_parts
 from core.jobs import leases
-from core.jobs.leases import Lost
+from core.jobs.leases import JobLost
 from core.tables.jobs import JobState
 from core.tables.models import Model
 from core.tables.versions import Version
@@ -18,14 +18,13 @@ from core.versions.knowledge import position_knows_erased
 from worker.attempt import JobAttempt, Outdated
 
 Settle = Callable[[Session, Model, Version], str]
-"""Says what becomes of a recorded version, and does it: whether it is the new tip, whether it is promoted. Its words
-end the job's message."""
+"""Decides whether a recorded version becomes the tip and is promoted; returns the job's message."""
 
 
 def record_version(attempt: JobAttempt, draft: VersionDraft, settle: Settle) -> None:
-    """Store a draft, record it, have it settled, and end the job, in one transaction under the job's lease.
+    """Store a draft's state; then record it, settle it and end the job, in one transaction under the job's lease.
 
-    Outdated if the draft must not be recorded; then its file is deleted.
+    Raises Outdated, and deletes the file, if the draft must not be recorded.
     """
     attempt.progress(0.95, "storing")
     stored = attempt.store_state(draft.state)
@@ -33,7 +32,7 @@ def record_version(attempt: JobAttempt, draft: VersionDraft, settle: Settle) -> 
         with attempt.write() as (session, job, model):
             require_current(session, model, draft)
             if not orphans.claim(session, stored.file, attempt.owner):
-                raise Lost  # the lease had ended, and the file is gone
+                raise JobLost  # the lease had ended, and the file is gone
             version = history.record(session, model, draft, stored, job.id)
             job.version, job.from_position, job.to_position = version.number, draft.since, draft.position
             leases.end(job, JobState.SUCCEEDED, settle(session, model, version))
@@ -43,8 +42,8 @@ def record_version(attempt: JobAttempt, draft: VersionDraft, settle: Settle) -> 
 
 
 def require_current(session: Session, model: Model, draft: VersionDraft) -> None:
-    """Outdated if a draft knows a person who was erased meanwhile."""
+    """Raise Outdated if a draft knows a person who was erased meanwhile."""
     if position_knows_erased(session, model.id, draft.position) or draft.position > model.head:
-        raise Outdated  # or a crash of the database took the last changes back, which nobody had been told of
+        raise Outdated  # or a crash of the database undid the last changes, which were not acknowledged yet
     if not draft.erasing and open_parts(session, model.id):
-        raise Outdated  # whoever asked meanwhile needs a version with a certificate
+        raise Outdated  # an erasure that was requested meanwhile needs a version with a certificate

@@ -1,4 +1,4 @@
-"""The model that a job is about, as it stands when the work begins, and the ways to its data."""
+"""A model as it is when an attempt begins, and access to its data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from worker.context import Context
 
 
 class Unadaptable(Exception):
-    """A version cannot be adapted; the text says why, and a retrain is the way on."""
+    """A version cannot be adapted, for the reason in the message: the model is retrained instead."""
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,21 @@ class ModelSnapshot:
     context: Context
     model_id: int
     spec: Spec
-    """At `at`."""
+    """As of `at`."""
     at: int
-    """The position that the new version shall stand for."""
+    """The position of the version to be made."""
     policy: Policy
     memory: MemoryPolicy
     training: Training
     removal: CertifiedRemoval | None
-    """The promise of certified removal, where the model was created with one."""
+    """The promise of certified removal, if the model was created with one."""
     count: int
-    """Training examples."""
+    """How many training examples there are."""
     tip: Version | None
     erasing: bool
-    """Whether people are being erased: then a certificate is needed, whatever the policy."""
+    """Whether people are being erased: a certificate is needed then, whatever the policy says."""
     unproven: bool
-    """Whether the tip is from before they asked, and nobody looked yet whether it has forgotten them."""
+    """Whether it is not proven yet that the tip has forgotten them: it was made before they asked."""
 
     @classmethod
     def of(cls, context: Context, session: Session, model: Model, at: int) -> ModelSnapshot:
@@ -61,18 +61,18 @@ class ModelSnapshot:
         tip = tip_of(session, model)
         parts = [part for part, _ in open_parts(session, model.id)]
         return cls(
-            context,
-            model.id,
-            spec_at(session, model.id, model.spec, at),
-            at,
-            policy,
-            memory_policy(policy),
-            solver_options(training),
-            removal_promise(training),
-            model.train_count,
-            tip,
-            bool(parts),
-            tip is not None and not all(is_proven(part, tip) for part in parts),
+            context=context,
+            model_id=model.id,
+            spec=spec_at(session, model.id, model.spec, at),
+            at=at,
+            policy=policy,
+            memory=memory_policy(policy),
+            training=solver_options(training),
+            removal=removal_promise(training),
+            count=model.train_count,
+            tip=tip,
+            erasing=bool(parts),
+            unproven=tip is not None and not all(is_proven(part, tip) for part in parts),
         )
 
     @property
@@ -85,24 +85,24 @@ class ModelSnapshot:
 
     @cached_property
     def holdout(self) -> Data:
-        """The examples that versions are measured on: the same sample of the holdout for all of them."""
-        most = self.policy.evaluation.rows
-        return passes.load_if_small(sample_holdout(self.context.database, self.model_id, self.spec, self.at, most))
+        """The examples that versions are evaluated on: a sample of the holdout, the same for all versions."""
+        max_rows = self.policy.evaluation.rows
+        return passes.load_if_small(sample_holdout(self.context.database, self.model_id, self.spec, self.at, max_rows))
 
     @property
-    def sampled(self) -> Data:
-        """As many training examples."""
+    def training_sample(self) -> Data:
+        """A sample of the training examples, as large as that of the holdout."""
         return sample_training(self.context.database, self.model_id, self.spec, self.at, self.policy.evaluation.rows)
 
     def watch(self, progress: Progress) -> Watch:
-        """Tells how far a network's training is between its epochs, too; it stops when told to."""
-        most = max(1, self.count) * self.training.max_epochs
+        """A callback that reports how far a network's training is, within epochs too; raising there stops it."""
+        total = max(1, self.count) * self.training.max_epochs
 
-        def look(backward_passes: int, _w: Tensor) -> bool:
-            progress(min(1.0, backward_passes / most), f"training: {backward_passes} gradients so far")
+        def watch(backward_passes: int, _w: Tensor) -> bool:
+            progress(min(1.0, backward_passes / total), f"training: {backward_passes} gradients so far")
             return False
 
-        return look
+        return watch
 
     def load(self, version: Version) -> State:
         """A version's state, on the device of this process; Unadaptable if its file is gone or damaged."""
@@ -116,6 +116,7 @@ class ModelSnapshot:
             raise Unadaptable(f"the file of version {version.number} is damaged") from error
 
     def load_or_none(self, version: Version | None) -> State | None:
+        """A version's state; None without a version, or if its file is gone or damaged."""
         try:
             return self.load(version) if version else None
         except Unadaptable:
@@ -129,8 +130,8 @@ class ModelSnapshot:
             raise Unadaptable("examples that the version before remembers are purged")
         return found
 
-    def reads(self, state: State) -> bool:
-        """Whether a state has the input and target of this model, whose rows it can be measured on."""
+    def has_schema_of(self, state: State) -> bool:
+        """Whether input and target are those of a state, so that it can be evaluated on the model's examples."""
         return same_schema(state.spec, self.spec)
 
 

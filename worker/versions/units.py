@@ -1,7 +1,7 @@
-"""The units of number columns that came before any example had a value in them.
+"""The units (mean and scale) of number columns that were added before any example had a value in them.
 
-A change of columns is adapted to at once, as a rule before the first examples by it come. What enters a model for a
-missing value is 0, whatever the unit: so the unit can be measured when the first values are there, and all that the
+A change of columns is adapted to at once, usually before the first examples with the new columns arrive. A missing
+value is encoded as 0 whatever the unit, so the unit can be measured once the first values are there, and all that the
 model knows of its past stays true.
 """
 
@@ -21,30 +21,30 @@ from worker.versions.snapshot import ModelSnapshot
 
 
 def lacks_units(state: State) -> bool:
-    """Whether a column may have come when examples had no values in it, or a single one: nobody knew its unit."""
+    """Whether a column may have been added when no example, or a single one, had a value in it: its unit is unknown."""
     encoder = state.predictor.encoder
     return isinstance(encoder, TableEncoder) and encoder.lacks_units
 
 
 def find_units(snapshot: ModelSnapshot) -> State | None:
-    """The tip, if a training from scratch is to measure columns in its units, so that a penalty means the same; None if
-    it is to measure them anew."""
+    """The tip, if a training from scratch should keep its units, so that the penalty means the same; None if the units
+    should be measured anew."""
     current = snapshot.load_or_none(snapshot.tip)
-    if current is None or not snapshot.reads(current):
+    if current is None or not snapshot.has_schema_of(current):
         return None
     with snapshot.context.database.read() as session:
-        came = session.get_one(Model, snapshot.model_id).layout > 0
-    return None if came and lacks_units(current) else current
+        has_new_columns = session.get_one(Model, snapshot.model_id).layout > 0
+    return None if has_new_columns and lacks_units(current) else current
 
 
 def measure_new_columns(snapshot: ModelSnapshot, tip: Version, parent: State, added: Data) -> None:
-    """Give the tip's state the units of columns whose first values are among the added examples.
+    """Set the units of columns whose first values are among the added examples, in the tip's state.
 
-    Numbers that weights are drawn to are told in the units of the columns; where there are any, a retrain has to do it.
+    A prior mean (`toward`) is given in the units of the columns; where there is one, a retrain has to set them.
     """
     encoder = parent.predictor.encoder
-    drawn = any("toward" in spec["regularizer"] for spec in (parent.spec, snapshot.spec))
-    if drawn or not isinstance(encoder, TableEncoder) or not encoder.lacks_units:
+    has_prior_mean = any("toward" in spec["regularizer"] for spec in (parent.spec, snapshot.spec))
+    if has_prior_mean or not isinstance(encoder, TableEncoder) or not encoder.lacks_units:
         return
     new = columns_without_past(snapshot, tip, encoder)
     if not new:
@@ -52,7 +52,7 @@ def measure_new_columns(snapshot: ModelSnapshot, tip: Version, parent: State, ad
     seen = Moments(encoder.numbers)
     for chunk in chunks_of([added]):
         seen.add(chunk)
-    measured = [place for place in new if seen.count[place] > 0]
+    measured = [i for i in new if seen.count[i] > 0]
     mean, scale = encoder.mean.clone(), encoder.scale.clone()
     encoder.set_units(seen.mean, seen.deviation)
     mean[measured], scale[measured] = encoder.mean[measured], encoder.scale[measured]
@@ -61,18 +61,18 @@ def measure_new_columns(snapshot: ModelSnapshot, tip: Version, parent: State, ad
 
 
 def columns_without_past(snapshot: ModelSnapshot, tip: Version, encoder: TableEncoder) -> list[int]:
-    """Which of the encoder's numbers no example has a value of that the tip stands for."""
+    """Indices of the encoder's numbers that have no value in any example of the tip."""
     database, spec = snapshot.context.database, snapshot.spec
     with database.read() as session:
         layout = Layout.at(session, snapshot.model_id, spec, tip.position)
-    if not layout.steps or (came := layout.steps[0].input) is None:
+    if not layout.steps or (conversion := layout.steps[0].input) is None:
         return []
-    # those from before the first change have what a change said of them, or what they always had
-    found = [came.columns[j] for j in encoder.numbers]
-    new = [place for place, source in enumerate(found) if source.index is None and math.isnan(source.constant)]
+    # in examples from before the first change, a new column has the constant that the change gave, if any
+    sources = [conversion.columns[j] for j in encoder.numbers]
+    new = [i for i, source in enumerate(sources) if source.index is None and math.isnan(source.constant)]
     for chunk in passes.read_added(database, snapshot.model_id, spec, int(layout.positions[0]), tip.position):
         missing = chunk.x[:, encoder.numbers].isnan().all(0)
-        new = [place for place in new if missing[place]]
+        new = [i for i in new if missing[i]]
         if not new:
             break
     return new

@@ -36,12 +36,12 @@ from core.kprior.result import Result
 from core.kprior.solvers import Progress, Training, Watch, solve
 from core.kprior.state import State, align
 
-ROWS_EACH = 20
-"""Rows of a memory for each weight, at least, to fit it anew by another loss."""
-MULTIPLES = tuple(2 ** (k / 2) for k in range(-8, 3))
-"""Of the weights of a logistic regression: where those of a support vector machine may be."""
-HOPELESS = 1e3
-"""A bound of so many times the weights says that outputs have moved very far."""
+MIN_ROWS_PER_WEIGHT = 20
+"""Rows of a memory for each weight, to fit the model anew by another loss."""
+SVM_SCALES = tuple(2 ** (k / 2) for k in range(-8, 3))
+"""Multiples of a logistic regression's weights at which those of a support vector machine may be."""
+MAX_RELATIVE_BOUND = 1e3
+"""A larger bound, relative to the weights, says that outputs have moved very far."""
 
 
 def adapt(
@@ -128,15 +128,15 @@ def adapt(
     with cost.timed():
         carries_on = method == OURS and state.anchor.exact and keeps_model(state, change)
         if carries_on and is_dense(state):
-            here = change_sums(state, memory, change, policy, training, cost)
-            w = here.solve(state.w, training, cost)
-            bound = here.bound(w)
-            if not bound.distance <= HOPELESS * float(w.norm()):
-                w = here.solve_by_secants(w, training, cost)
-                bound = here.bound(w)
-            new_state = here.state(w, change.regularizer or state.regularizer_spec)
-            certificate = certificate_of(here, bound, w, 0, holdout)
-            return Result(new_state, here.rows, cost, True, certificate)
+            anchored = change_sums(state, memory, change, policy, training, cost)
+            w = anchored.solve(state.w, training, cost)
+            bound = anchored.bound(w)
+            if not bound.distance <= MAX_RELATIVE_BOUND * float(w.norm()):
+                w = anchored.solve_by_secants(w, training, cost)
+                bound = anchored.bound(w)
+            new_state = anchored.state(w, change.regularizer or state.regularizer_spec)
+            certificate = certificate_of(anchored, bound, w, 0, holdout)
+            return Result(new_state, anchored.rows, cost, True, certificate)
         if carries_on and is_wide(state.predictor):
             new_state, rows = adapt_wide(state, memory, change, policy, training, cost)
             return Result(new_state, rows, cost, True)
@@ -145,7 +145,7 @@ def adapt(
         if any(isinstance(task, ChangeLoss) for task in tasks) and knows_little(state):
             # an optimum of so few rows by another loss would be further off than the weights; but a margin has a scale
             objective, start, family = problem.objective, problem.start, problem.predictor.family
-            times = MULTIPLES if family.kinked and family.classifies else (1.0,)
+            times = SVM_SCALES if family.kinked and family.classifies else (1.0,)
             best = min(times, key=lambda each: objective.evaluate(each * start, cost)[0])
             new_state, rows = next_state(state, problem, best * start, method, policy, training.seed, cost)
             return Result(new_state, rows, cost, False)
@@ -168,7 +168,7 @@ def teach(state: State, memory: Examples, tasks: Sequence[Task], method: Method)
 
 def knows_little(state: State) -> bool:
     """Whether a memory is too small for an optimum of its own to mean anything."""
-    return len(state.memory) < min(state.count, ROWS_EACH * state.predictor.size)
+    return len(state.memory) < min(state.count, MIN_ROWS_PER_WEIGHT * state.predictor.size)
 
 
 def becomes_network(state: State, change: Change) -> bool:

@@ -38,14 +38,14 @@ from core.kprior.solvers import Training, solve
 from core.kprior.solvers.newton import newton
 from core.kprior.state import State, align, move_anchor
 
-BOUND_SIZE = 500
-"""Weights up to which a bound that is not small is looked at more closely."""
-SMALL = 1e-3
-"""A bound of so little, relative to the weights, is."""
+MAX_WEIGHTS_FOR_CLOSER_BOUND = 500
+"""Up to this size, a bound that is not small is computed more closely."""
+SMALL_BOUND = 1e-3
+"""A bound below this, relative to the weights, is small."""
 
 
 @dataclass(frozen=True)
-class Past:
+class PastSums:
     """The sums before a change, if all that came with it is at hand: its reach speaks of all other examples."""
 
     anchor: Anchor
@@ -78,7 +78,7 @@ class AnchoredModel:
     """Those that the memory refers to."""
     count: int
     surrogate: Surrogate | None
-    past: Past | None = None
+    past: PastSums | None = None
 
     @classmethod
     def of(cls, state: State, memory: Examples) -> AnchoredModel:
@@ -125,7 +125,11 @@ class AnchoredModel:
         if self.predictor.family.kinked:
             return kinked_bound(*given, self.factor, limit)
         plain = anchored_bound(*given, self.factor, limit)
-        if plain.distance <= SMALL * float(w.norm()) or self.predictor.size > BOUND_SIZE or not self.anchor.exact:
+        if (
+            plain.distance <= SMALL_BOUND * float(w.norm())
+            or self.predictor.size > MAX_WEIGHTS_FOR_CLOSER_BOUND
+            or not self.anchor.exact
+        ):
             return plain
         close = closer_bound(*given, self.factor, limit)
         return close if close is not None and close.distance < plain.distance else plain
@@ -197,10 +201,10 @@ def recentre(state: State, memory: Examples) -> State:
     predictor, anchor = state.predictor, state.anchor
     if not isinstance(anchor.curvature, Full):
         return recentre_roughly(state, memory)
-    here = AnchoredModel.of(state, memory)
-    gradient = known_gradient(predictor, anchor, state.regularizer, here.exact, state.w)
+    anchored = AnchoredModel.of(state, memory)
+    gradient = known_gradient(predictor, anchor, state.regularizer, anchored.exact, state.w)
     G = anchor.curvature.matrix.clone()
-    for rows in here.exact:
+    for rows in anchored.exact:
         G += rows.hessian(predictor.family, rows.outputs(state.w))
         G -= rows.hessian(predictor.family, rows.f0)
     curvature = Full(G)
@@ -209,7 +213,7 @@ def recentre(state: State, memory: Examples) -> State:
     moved = Anchor(
         state.w, gradient - state.regularizer.gradient(state.w), curvature, value=value, turnover=anchor.turnover
     )
-    return move_anchor(state, moved, here.rows)
+    return move_anchor(state, moved, anchored.rows)
 
 
 def recentre_roughly(state: State, memory: Examples) -> State:

@@ -37,10 +37,10 @@ the optimum; where rounding blurs more (many examples, a weak penalty), only a c
 NEAR_PASSES = 3
 """To the optimum, as near as rounding allows: as many whoever is erased, and more for those alone who weighed so much
 that three will not do."""
-SLACK = 4.0
-"""How much more than rounding may be left of the way."""
-CHANCE = 2.0**-10
-"""That a coordinate is so near to the middle between two grid points that the way there decides."""
+ROUNDING_SLACK = 4.0
+"""How many times the rounding error may be left of the path to the optimum."""
+TIE_PROBABILITY = 2.0**-10
+"""That a coordinate is so close to the middle between two grid points that the path decides which one it gets."""
 
 
 def refine_for_erasure(
@@ -125,12 +125,16 @@ def refine_for_erasure(
 
 def rounding_of(found: Measurement) -> float:
     """How far, relative to |w|, rounding alone can have kept weights from the optimum: the retained examples' own."""
-    here, w = AnchoredModel.of(found.state, found.memory), found.state.w
-    error = 4 * EPSILON * (2 * here.anchor.rounding + float(here.regularizer.magnitude(w).sum()))
-    family = here.predictor.family
+    anchored, w = AnchoredModel.of(found.state, found.memory), found.state.w
+    error = 4 * EPSILON * (2 * anchored.anchor.rounding + float(anchored.regularizer.magnitude(w).sum()))
+    family = anchored.predictor.family
     if family.kinked:  # between the kinks it is a quadratic
-        return error / here.anchor.smallest / float(w.norm()) if here.anchor.smallest > 0 and w.any() else math.inf
-    bound = bound_from(here.anchor, here.regularizer, family, here.factor, torch.zeros_like(w), 0.0, error=error)
+        return (
+            error / anchored.anchor.smallest / float(w.norm()) if anchored.anchor.smallest > 0 and w.any() else math.inf
+        )
+    bound = bound_from(
+        anchored.anchor, anchored.regularizer, family, anchored.factor, torch.zeros_like(w), 0.0, error=error
+    )
     return bound.distance / float(w.norm()) if bound.distance > 0 else 0.0
 
 
@@ -142,16 +146,16 @@ def choose_grid(rounding: float, size: int) -> float | None:
     >>> choose_grid(1e-13, 10) == FINEST, choose_grid(1e-8, 25) == 2**-7, choose_grid(1e-3, 10)
     (True, True, None)
     """
-    grid = SLACK * rounding / hidden_rest(1.0, size)
+    grid = ROUNDING_SLACK * rounding / hidden_rest(1.0, size)
     if not grid <= COARSEST:
         return None
     return max(FINEST, 2.0 ** math.ceil(math.log2(grid))) if grid > 0 else FINEST
 
 
 def hidden_rest(grid: float, size: int) -> float:
-    """The rest, relative to |w|, that a grid hides but for a chance of CHANCE."""
+    """The rest, relative to |w|, that a grid hides with a probability of 1 - TIE_PROBABILITY."""
     # with a spacing of at least grid |w| / (2 sqrt(P)), 2 sqrt(P) b / q is at most 4 P b / (grid |w|)
-    return CHANCE * grid / (4 * size)
+    return TIE_PROBABILITY * grid / (4 * size)
 
 
 def round_to_grid(w: Tensor, grid: float) -> Tensor:

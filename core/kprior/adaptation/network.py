@@ -36,14 +36,14 @@ from core.kprior.state import State, align
 
 STAGES, NEW_BODY_STAGES = (0.6, 1.0), (1.0,)
 """Of the budget, after which the network is audited; a new architecture needs all of it."""
-SLOWER, TRIAL = 4, 0.05
-"""A new architecture may need a learning rate so many times smaller: each is tried with such a share of the budget."""
-SOFT, TEMPERATURE = 0.2, 4.0
+RATE_DIVISOR, TRIAL_FRACTION = 4, 0.05
+"""A new architecture may need a smaller learning rate: both are tried, each with this fraction of the budget."""
+SOFT_LABEL_WEIGHT, TEMPERATURE = 0.2, 4.0
 """The weight of the old network's soft labels, and their temperature. They hold weights where they were: a new
 architecture, which begins elsewhere, learns from true labels alone."""
-PUSH, PUSHED = 0.5, 32
-"""The weight of a removed row against a retained one, and how many there are in a minibatch at the most."""
-LAST_ROWS = 4_000
+REMOVED_ROW_WEIGHT, MAX_REMOVED_PER_BATCH = 0.5, 32
+"""The weight of a removed row relative to a retained one, and how many of them a minibatch has at most."""
+LAST_LAYER_ROWS = 4_000
 """Rows that the curvature of a last layer is estimated from."""
 
 
@@ -98,7 +98,7 @@ def next_network(survey: Survey, memory: Examples, policy: MemoryPolicy, w: Tens
     anchor = Anchor(w, -regularizer.gradient(w), None)
     spec = survey.change.regularizer or state.regularizer_spec
     # sums over the past are not carried: a few rows of what stays tell how sure the last layer is
-    drawn = survey.draw(LAST_ROWS, survey.seed) if has_last_layer(predictor) else None
+    drawn = survey.draw(LAST_LAYER_ROWS, survey.seed) if has_last_layer(predictor) else None
     last_layer = estimate_last_layer(predictor, w, [(drawn, survey.retained_count), (survey.added, survey.added_count)])
     state = State(predictor, regularizer, spec, w, anchor, remembered, survey.count, last_layer=last_layer)
     return state, rows
@@ -116,14 +116,14 @@ def descend_in_stages(
     spent, last = cost.backward_passes, survey.yardstick.before
     whole = max(size, survey.budget - spent)
 
-    def report(share: float) -> None:
+    def report(fraction: float) -> None:
         if progress is not None:
             visits = cost.backward_passes
             progress(min(1.0, (visits - spent) / whole), f"adapting: {visits} of at most {survey.budget} examples seen")
 
     begun, rate, left = 0.0, survey.rate, whole
     if new_body:
-        rate = choose_rate(survey, w, step_loss, max(1, int(TRIAL * whole / size)), cost, watch)
+        rate = choose_rate(survey, w, step_loss, max(1, int(TRIAL_FRACTION * whole / size)), cost, watch)
         left = max(size, survey.budget - cost.backward_passes)
     for stage in NEW_BODY_STAGES if new_body else STAGES:
         steps = max(1, int((stage - begun) * left / size))
@@ -164,7 +164,7 @@ def choose_rate(
     """
     regularizer, count, unseen = survey.regularizer, survey.count, survey.yardstick.unseen
     losses = {}
-    for rate in (survey.rate, survey.rate / SLOWER):
+    for rate in (survey.rate, survey.rate / RATE_DIVISOR):
         try:
             tried = descend(w, step_loss, steps, cost, rate=rate, regularizer=regularizer, count=count, watch=watch).w
         except SolverError:
@@ -192,7 +192,7 @@ def step_loss_of(survey: Survey, cost: Cost) -> tuple[Callable[[Tensor], tuple[T
     if survey.removed is not None and judgement is not None:
         short = (judgement.level - audit_rows(state.predictor, state.w, survey.removed).losses).clamp(min=0)
         cost.forward_passes += len(survey.removed)
-        pushed = min(PUSHED, size // 2, int((short > 0.1 * judgement.level.mean()).sum()))
+        pushed = min(MAX_REMOVED_PER_BATCH, size // 2, int((short > 0.1 * judgement.level.mean()).sum()))
         z_removed = predictor.encode(survey.removed.x)
         y_removed, level = survey.removed.y.to(z_removed), judgement.level.to(z_removed)
     tilt = 0.0 if survey.tilt is None else survey.tilt.to(rows.weight)
@@ -209,10 +209,12 @@ def step_loss_of(survey: Survey, cost: Cost) -> tuple[Callable[[Tensor], tuple[T
                 taught = state.predictor.outputs_of_encoded(state.w, z[:kept].to(state.w)).to(z)
                 soft = family.mean((taught + tilt) / TEMPERATURE)
             drift = family.loss(soft, f[:kept] / TEMPERATURE)
-            loss = loss + SOFT * TEMPERATURE**2 * (weight[:kept] * drift).sum() / size
+            loss = loss + SOFT_LABEL_WEIGHT * TEMPERATURE**2 * (weight[:kept] * drift).sum() / size
             cost.forward_passes += kept
         if pushed and y_removed is not None and level is not None:
-            loss = loss + PUSH * push_away(family, y_removed[chosen], f[size:], level[chosen]).sum() / size
+            loss = (
+                loss + REMOVED_ROW_WEIGHT * push_away(family, y_removed[chosen], f[size:], level[chosen]).sum() / size
+            )
         return loss, len(z)
 
     return step_loss, size + pushed

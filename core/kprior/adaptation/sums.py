@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from core.kprior.adaptation.dense import AnchoredModel, Past, exact_rows, hessian_of
+from core.kprior.adaptation.dense import AnchoredModel, PastSums, exact_rows, hessian_of
 from core.kprior.anchor import Anchor
 from core.kprior.certificate.anchored_bound import ExactRows
 from core.kprior.cost import Cost
@@ -90,7 +90,7 @@ def change_sums(
     moved = replace(moved, reach=round_up(reach), peak=round_up(peak), smallest=smallest)
     surrogate = change_surrogate(state.surrogate, predictor, anchor.w, removed.examples(), added.examples())
     at_hand = added.phi is not None or len(added.keys) == 0
-    past = Past(anchor, state.regularizer) if at_hand else None
+    past = PastSums(anchor, state.regularizer) if at_hand else None
     return AnchoredModel(predictor, regularizer, moved, factor, tuple(exact), kept, rows, count, surrogate, past)
 
 
@@ -156,9 +156,9 @@ def check_removed(state: State, removed: RowSums) -> None:
     """Removed examples that are remembered must be those that are remembered: others would spoil all sums."""
     if removed.phi is None or len(removed.keys) == 0:
         return
-    here = torch.nonzero(torch.isin(removed.keys, state.memory.key))[:, 0]
-    place = torch.searchsorted(state.memory.key, removed.keys[here])  # keys of a memory are in order
-    f = removed.phi[here] @ state.anchor.w.view(state.predictor.family.outputs, -1).T
+    remembered = torch.nonzero(torch.isin(removed.keys, state.memory.key))[:, 0]
+    place = torch.searchsorted(state.memory.key, removed.keys[remembered])  # keys of a memory are in order
+    f = removed.phi[remembered] @ state.anchor.w.view(state.predictor.family.outputs, -1).T
     soft = state.memory.soft[place].to(f)
     if not torch.allclose(state.predictor.family.mean(f), soft, rtol=1e-3, atol=1e-4):
         raise ValueError("a removed example is not the one that the state remembers under its key")

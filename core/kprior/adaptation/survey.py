@@ -26,24 +26,26 @@ from core.kprior.objective.transfer import new_predictor, new_regularizer
 from core.kprior.passes.moments import begin_network
 from core.kprior.passes.row_losses import audit_rows
 from core.kprior.solvers import Training, Watch
-from core.kprior.solvers.budget import BATCH, descend
+from core.kprior.solvers.budget import BATCH_SIZE, descend
 from core.kprior.state import State, count_after
 
-PER_ADDED, LEAST, EPOCHS = 3, 8_000, 8
-"""Visits more for each added row; never fewer than so many in all; but for that no more than so many epochs."""
-RATE = 3e-3
-NEW_BODY = 2
-"""A changed architecture has so many times the budget, and the rate."""
-ADDED_SHARE = 0.25
-"""Of a minibatch, at least."""
-SMALL = 3_000
-"""Fewer rows come in smaller minibatches, with twice the rate: to get anywhere takes steps, and the budget has few."""
-JUDGE, JUDGE_AGAIN = 4_000, 3
-"""Visits of the judge, and how often it may go on while it knows little."""
-UNSEEN, FEWEST, RESERVED = 4_000, 20, 1_000
-"""Unseen rows that figures are measured on; a holdout of fewer is none, and retained rows are set aside."""
-CHUNKS = 4
-"""Of added and removed rows so many chunks are held at the most; of more, a random sample."""
+VISITS_PER_ADDED_ROW, MIN_VISITS, MAX_EPOCHS = 3, 8_000, 8
+"""The budget: so many visits for each added row, so many at least, and no more than so many epochs beyond that."""
+LEARNING_RATE = 3e-3
+NEW_ARCHITECTURE_FACTOR = 2
+"""By which budget and learning rate are multiplied when the architecture changes."""
+MIN_ADDED_FRACTION = 0.25
+"""Of a minibatch."""
+SMALL_DATA_ROWS = 3_000
+"""Fewer rows are trained on in smaller minibatches with twice the rate: progress takes steps, and the budget has
+few."""
+JUDGE_VISITS, JUDGE_ROUNDS = 4_000, 3
+"""Visits of one round of the judge's training, and rounds at most while it knows little."""
+UNSEEN_ROWS, MIN_HOLDOUT_ROWS, RESERVED_ROWS = 4_000, 20, 1_000
+"""Unseen rows that figures are measured on; a holdout with fewer than the second is ignored, and retained rows are set
+aside instead."""
+MAX_CHUNKS = 4
+"""Chunks of added and of removed rows that are held; of more, a random sample is taken."""
 
 
 @dataclass(frozen=True)
@@ -91,14 +93,14 @@ class Survey:
         """The rows that the new network stands for, as a predictor reads them, in an order of their own."""
         kept = RowStream(predictor, self.draw, self.seed, order, self.reserved)
         fresh = None if self.added is None else RowStream(predictor, draw_from(self.added), self.seed, order)
-        size = BATCH if self.count >= SMALL else BATCH // 4
-        return Minibatches(kept, self.retained_count, fresh, self.added_count, size, ADDED_SHARE)
+        size = BATCH_SIZE if self.count >= SMALL_DATA_ROWS else BATCH_SIZE // 4
+        return Minibatches(kept, self.retained_count, fresh, self.added_count, size, MIN_ADDED_FRACTION)
 
 
 def budget_of(training: Training, count: int, added: int, body: bool) -> int:
     """Rows that may be differentiated; `body` says whether the architecture is new."""
-    visits = min(training.budget + PER_ADDED * added, max(LEAST, EPOCHS * count))
-    return visits * (NEW_BODY if body else 1)
+    visits = min(training.budget + VISITS_PER_ADDED_ROW * added, max(MIN_VISITS, MAX_EPOCHS * count))
+    return visits * (NEW_ARCHITECTURE_FACTOR if body else 1)
 
 
 def survey_change(
@@ -145,21 +147,21 @@ def survey_change(
     predictor = old if change.architecture is None else new_predictor(old, change.architecture, training.seed)
     body, size, seed = predictor is not old, RowStream.chunk_size(predictor), 1_000_003 * (training.seed + 1)
     with cost.timed():
-        added, removed = (sample_rows(some, CHUNKS * size, seed) for some in (change.added, change.removed))
+        added, removed = (sample_rows(some, MAX_CHUNKS * size, seed) for some in (change.added, change.removed))
         for rows in (added, removed):
             if rows is not None:
                 predictor.check(rows)
         first = draw(size, seed)
         kept, came = class_counts(old, first), class_counts(old, added)
-        unseen = sample_rows([holdout], UNSEEN, seed)
+        unseen = sample_rows([holdout], UNSEEN_ROWS, seed)
         if unseen is not None and kept is not None and came is not None:
             # rows of a class that has no row left must not count against forgetting it
             unseen = unseen.take((kept + came > 0)[classes_of(unseen.y).cpu()])
-        reserved, has_holdout = None, unseen is not None and len(unseen) >= FEWEST
+        reserved, has_holdout = None, unseen is not None and len(unseen) >= MIN_HOLDOUT_ROWS
         if unseen is None or not has_holdout:
-            unseen = first.take(torch.arange(min(RESERVED, len(first) // 5)))
+            unseen = first.take(torch.arange(min(RESERVED_ROWS, len(first) // 5)))
             reserved = unseen.key.cpu()
-        some = first.take(torch.arange(min(RESERVED, len(first))))
+        some = first.take(torch.arange(min(RESERVED_ROWS, len(first))))
         before, kept_before = audit_rows(old, state.w, unseen).losses, audit_rows(old, state.w, some).losses
         cost.forward_passes += len(unseen) + len(some)
         if kept is not None and len(first):
@@ -173,7 +175,7 @@ def survey_change(
             retained,
             new,
             budget_of(training, retained + new, new, body),
-            RATE * (NEW_BODY if body else 1) * (1 if retained + new >= SMALL else 2),
+            LEARNING_RATE * (NEW_ARCHITECTURE_FACTOR if body else 1) * (1 if retained + new >= SMALL_DATA_ROWS else 2),
             added,
             removed,
             Yardstick(
@@ -213,12 +215,14 @@ def add_judgement(survey: Survey, lost: Tensor | None, training: Training, watch
         return (weight * judge.family.loss(y, f)).mean(), len(z)
 
     assert survey.removed is not None
-    steps, w = max(1, min(JUDGE, survey.budget // 4) // len(rows)), survey.begin(judge)
+    steps, w = max(1, min(JUDGE_VISITS, survey.budget // 4) // len(rows)), survey.begin(judge)
     unseen, before = yardstick.unseen, yardstick.before if yardstick.holdout else None
-    rate = training.learning_rate * (1 if survey.count >= SMALL else 2)  # as a training from scratch, but in a hurry
+    rate = training.learning_rate * (
+        1 if survey.count >= SMALL_DATA_ROWS else 2
+    )  # as a training from scratch, but in a hurry
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(training.seed)  # dropout draws from the global generator
-        for _ in range(JUDGE_AGAIN):
+        for _ in range(JUDGE_ROUNDS):
             w = descend(w, step_loss, steps, cost, rate=rate, cooling=0.5, watch=watch).w
             cost.forward_passes += len(unseen) + len(survey.removed)
             judgement = Judgement.of(judge, w, survey.removed, unseen, before, lost)

@@ -27,7 +27,7 @@ from core.kprior.passes.rounding_error import feature_blur
 from core.kprior.solvers import SolverError, Training
 from core.kprior.state import State, align, count_after
 
-FURTHEST = 4.0
+MAX_OUTPUT_CHANGE = 4.0
 """How far outputs may move in a step that no pass checks."""
 
 
@@ -66,8 +66,8 @@ def adapt_wide(
         assert isinstance(curvature, Kronecker | Diagonal)
         curvature = type(curvature).zeros(predictor)
         if len(rows):
-            own, share = predictor.weigh(rows), count / len(rows)
-            weight = share if own is None else own * share
+            own, scale = predictor.weigh(rows), count / len(rows)
+            weight = scale if own is None else own * scale
             curvature.add_features(predictor, anchor.w, predictor.features(rows.x), weight)
     w = anchor.w
     if curvature is not None and anchor.exact:
@@ -90,7 +90,7 @@ def step_length(predictor: Predictor, step: Tensor, at_hand: list[Examples]) -> 
     for chunk in (c for c in at_hand if len(c)):
         change = predictor.features(chunk.x) @ step.view(K, -1).T
         widest = max(widest, predictor.family.self_concordance * float(predictor.family.spread(change).max()))
-    return min(1.0, FURTHEST / widest) if widest > 0 else 1.0
+    return min(1.0, MAX_OUTPUT_CHANGE / widest) if widest > 0 else 1.0
 
 
 def renew_sample(

@@ -172,9 +172,9 @@ def anchored_bound(
 
     `factor` is the Cholesky factor of H, gauge included; `limit` what else is known of the spread S.
     """
-    here = Movement.of(predictor, anchor, regularizer, exact, w, limit)
-    family, spread = predictor.family, max(here.spread, here.widest)
-    return bound_from(anchor, regularizer, family, factor, here.k, spread, bent=here.bent, error=here.error)
+    movement = Movement.of(predictor, anchor, regularizer, exact, w, limit)
+    family, spread = predictor.family, max(movement.spread, movement.widest)
+    return bound_from(anchor, regularizer, family, factor, movement.k, spread, bent=movement.bent, error=movement.error)
 
 
 def closer_bound(
@@ -192,8 +192,8 @@ def closer_bound(
     None where nothing is gained.
     """
     assert isinstance(anchor.curvature, Full)
-    here, family = Movement.of(predictor, anchor, regularizer, exact, w, limit), predictor.family
-    if not here.spread < here.widest:
+    movement, family = Movement.of(predictor, anchor, regularizer, exact, w, limit), predictor.family
+    if not movement.spread < movement.widest:
         return None
     G, mass = anchor.curvature.matrix.clone(), anchor.mass
     for rows in exact:
@@ -209,7 +209,9 @@ def closer_bound(
     ratio = largest_ratio(factor @ factor.T, torch.linalg.solve_triangular(close, eye, upper=False))
     moved = replace(anchor, curvature=Full(G), mass=mass, peak=anchor.peak * ratio * (1 + 1e-6))
     moved = replace(moved, smallest=smallest_eigenvalue(H, InformedSpace.of(moved, regularizer.delta, family.outputs)))
-    return bound_from(moved, regularizer, family, close, here.k, here.spread, bent=here.bent, error=here.error)
+    return bound_from(
+        moved, regularizer, family, close, movement.k, movement.spread, bent=movement.bent, error=movement.error
+    )
 
 
 def bound_from(

@@ -26,9 +26,9 @@ from core.kprior.passes.sampled_hessian import SampledHessian
 from core.kprior.solvers import Training
 from core.kprior.state import State
 
-SPREAD = 0.7
-SAMPLE, SAMPLE_ROWS = 0.1, 20
-"""The share of rows whose curvature a step is taken by, and how many for each weight at least."""
+MAX_SPREAD = 0.7
+SAMPLE_FRACTION, SAMPLE_ROWS_PER_WEIGHT = 0.1, 20
+"""The fraction of rows whose curvature a step is computed from, and how many for each weight at least."""
 
 
 def is_dense(state: State) -> bool:
@@ -38,17 +38,17 @@ def is_dense(state: State) -> bool:
 
 def certify_anchored(state: State, memory: Examples, holdout: Data = ()) -> Certificate:
     """The certificate of a dense GLM without a pass: its relative bound is infinite where none can be given."""
-    here = AnchoredModel.of(state, memory)
-    return certificate_of(here, here.bound(state.w), state.w, 0, holdout)
+    anchored = AnchoredModel.of(state, memory)
+    return certificate_of(anchored, anchored.bound(state.w), state.w, 0, holdout)
 
 
 def certificate_of(
-    here: AnchoredModel, bound: AnchoredBound, w: Tensor, passes: int, holdout: Data = ()
+    anchored: AnchoredModel, bound: AnchoredBound, w: Tensor, passes: int, holdout: Data = ()
 ) -> Certificate:
     """A dense GLM's bound in all the ways that people ask for it."""
     prediction = None
     if math.isfinite(bound.radius):
-        prediction = prediction_bound(here.predictor, w, bound.step, bound.radius, bound.factor, holdout)
+        prediction = prediction_bound(anchored.predictor, w, bound.step, bound.radius, bound.factor, holdout)
     size = float(w.norm())
     relative = bound.distance / size if size > 0 else (0.0 if bound.distance == 0 else math.inf)
     return Certificate("bound", bound.gradient_norm, passes, bound.distance, relative, prediction)
@@ -60,16 +60,16 @@ def certify_by_gradients(
     """Passes that gather the gradient alone, and steps by the anchor's Hessian, which stays where it is.
 
     For a model of many weights such a pass costs a small part of one that gathers curvature. It knows, too, how far the
-    outputs have moved from the anchor: beyond SPREAD the anchor has little to say, and it is given up.
+    outputs have moved from the anchor: beyond MAX_SPREAD the anchor has little to say, and it is given up.
     """
     cost, predictor = Cost(), state.predictor
     with cost.timed():
-        here = AnchoredModel.of(state, memory)
-        regularizer, anchor, family = here.regularizer, here.anchor, predictor.family
+        anchored = AnchoredModel.of(state, memory)
+        regularizer, anchor, family = anchored.regularizer, anchored.anchor, predictor.family
         c = family.self_concordance
         w, certificate = state.w, Certificate("bound", math.inf, 0, math.inf, math.inf)
         # where examples at hand have moved further, so have others; and curvature that jumps needs more than a spread
-        near = here.spread(w) <= SPREAD and not family.kinked
+        near = anchored.spread(w) <= MAX_SPREAD and not family.kinked
         while near and cost.data_passes < rounds:
             seen = accumulate(data, Loss(predictor, w, careful=True, origin=anchor.w))
             check_count(state, seen.count)
@@ -77,12 +77,12 @@ def certify_by_gradients(
             cost.data_passes += 1
             k = seen.gradient + regularizer.gradient(w)
             error = 4 * EPSILON * (seen.rounding + float(regularizer.magnitude(w).sum()))
-            bound = bound_from(anchor, regularizer, family, here.factor, k, c * seen.spread, error=error)
-            certificate = certificate_of(here, bound, w, cost.data_passes, holdout)
-            if certificate.meets(tolerance) or not seen.spread <= SPREAD:
+            bound = bound_from(anchor, regularizer, family, anchored.factor, k, c * seen.spread, error=error)
+            certificate = certificate_of(anchored, bound, w, cost.data_passes, holdout)
+            if certificate.meets(tolerance) or not seen.spread <= MAX_SPREAD:
                 break
             # after the step the gradient is what curvature changed on the way: no pass is needed to bound that
-            size = float((here.factor.T @ bound.step).norm())
+            size = float((anchored.factor.T @ bound.step).norm())
             spread = c * (seen.spread + math.sqrt(anchor.peak) * size)
             w = without_shift(w + bound.step, shift_directions(predictor, regularizer.delta))
             blur = hessian_blur(anchor, regularizer)
@@ -92,9 +92,9 @@ def certify_by_gradients(
             scale = anchor.mass + float(regularizer.delta.sum())
             error = 2 * error + matrix_rounding(scale, predictor.size) * float(bound.step.norm())
             bound = bound_from(
-                anchor, regularizer, predictor.family, here.factor, 0 * k, spread, rest=rest, error=error
+                anchor, regularizer, predictor.family, anchored.factor, 0 * k, spread, rest=rest, error=error
             )
-            certificate = certificate_of(here, bound, w, cost.data_passes, holdout)
+            certificate = certificate_of(anchored, bound, w, cost.data_passes, holdout)
             if certificate.meets(tolerance):
                 break
     return Measurement(certificate, replace(state, w=w), memory, None, None, cost)
@@ -106,22 +106,22 @@ def approach(state: State, data: Data, rounds: int, seed: int) -> tuple[State, C
     The gradient is that of all rows, the Hessian that of a sample: such a pass costs a part of one that certifies.
     """
     cost, predictor, regularizer = Cost(), state.predictor, state.regularizer
-    share = max(SAMPLE, SAMPLE_ROWS * predictor.size / state.count)
+    fraction = max(SAMPLE_FRACTION, SAMPLE_ROWS_PER_WEIGHT * predictor.size / state.count)
     shifts = shift_directions(predictor, regularizer.delta)
     w, before, value = state.w, state.w, math.inf
     with cost.timed():
-        while share <= 0.5 and cost.data_passes < rounds:
-            loss, sample = Loss(predictor, w), SampledHessian(predictor, w, share, seed)
+        while fraction <= 0.5 and cost.data_passes < rounds:
+            loss, sample = Loss(predictor, w), SampledHessian(predictor, w, fraction, seed)
             accumulate(data, Combined(loss, sample))
             check_count(state, loss.count)
             cost.backward_passes += loss.count
             cost.data_passes += 1
-            here = loss.value + float(regularizer.value(w))
-            if not here <= value:
+            new_value = loss.value + float(regularizer.value(w))
+            if not new_value <= value:
                 return replace(state, w=before), cost
             H = fill_gauge(sample.hessian + torch.diag(regularizer.delta), shifts)
             step = torch.cholesky_solve((loss.gradient + regularizer.gradient(w))[:, None], cholesky(H))[:, 0]
-            w, before, value = without_shift(w - step, shifts), w, here
+            w, before, value = without_shift(w - step, shifts), w, new_value
     return replace(state, w=w), cost
 
 
@@ -165,12 +165,12 @@ def certify_dense(
     if measured.anchor.smallest == 0:
         certificate = replace(unknown, gradient_norm=float(exact.gradient.norm()))
         return Measurement(certificate, exact, measured.rows, None, None, cost, value)
-    here = AnchoredModel.of(exact, measured.rows)
-    bound = here.bound(w)
-    certificate = certificate_of(here, bound, w, passes, holdout)
+    anchored = AnchoredModel.of(exact, measured.rows)
+    bound = anchored.bound(w)
+    certificate = certificate_of(anchored, bound, w, passes, holdout)
     try:
-        there = here.solve(w, Training(), Cost())
+        there = anchored.solve(w, Training(), Cost())
     except ArithmeticError:
         there = w + 0.01 * bound.step  # a direction of descent: the next pass will tell
-    refined = certificate_of(here, here.bound(there), there, passes, holdout)
+    refined = certificate_of(anchored, anchored.bound(there), there, passes, holdout)
     return Measurement(certificate, exact, measured.rows, replace(exact, w=there), refined, cost, value)

@@ -48,9 +48,9 @@ from core.kprior.model.regularizers import L2
 from core.kprior.passes.leverage import largest_ratio
 from core.kprior.passes.rounding_error import EPSILON, matrix_rounding
 
-TRIES = 6
-SLACK = 1 + 1e-6
-"""For what rounding does to a leverage."""
+MAX_TRIES = 6
+ROUNDING_SLACK = 1 + 1e-6
+"""Allows for the rounding of a leverage."""
 
 
 def kinked_bound(
@@ -74,7 +74,7 @@ def kinked_bound(
     unknown = AnchoredBound(math.inf, math.inf, nothing, math.inf, factor)
     if not anchor.exact or not bool(k.isfinite().all()) or not math.isfinite(error):
         return unknown
-    spread = min(limit, math.sqrt(anchor.reach) * float((factor.T @ d).norm()) * SLACK) if moved else 0.0
+    spread = min(limit, math.sqrt(anchor.reach) * float((factor.T @ d).norm()) * ROUNDING_SLACK) if moved else 0.0
     ridge = float(regularizer.delta.min())
     far = ball_around(anchor, regularizer, ridge, d) if ridge > 0 else math.inf
     if not spread < 1:  # a row that is not at hand may have passed a kink: not even the gradient is known
@@ -83,12 +83,12 @@ def kinked_bound(
     plain = AnchoredBound(min(norm / ridge, far) if ridge > 0 else math.inf, norm, nothing, math.inf, factor)
     if not hessian_blur(anchor, regularizer) < 0.5:
         return plain
-    room = (1 - spread) / (math.sqrt(anchor.reach) * SLACK) if anchor.reach > 0 else math.inf
+    room = (1 - spread) / (math.sqrt(anchor.reach) * ROUNDING_SLACK) if anchor.reach > 0 else math.inf
     within = HeldCurvature(predictor, anchor, regularizer, exact, w, factor)
     radius = 4 * math.sqrt(float(k @ torch.cholesky_solve(k[:, None], factor)[:, 0])) + 4 * error / math.sqrt(
         anchor.smallest
     )
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES):
         radius = min(radius, room)
         found = within.bound(k, error, radius)
         if found is None:
@@ -131,11 +131,11 @@ class HeldCurvature:
                 continue
             f = rows.outputs(w)
             before, now = family.curvature(rows.y, rows.f0)[:, 0], family.curvature(rows.y, f)[:, 0]
-            length = torch.linalg.solve_triangular(factor, rows.phi.T, upper=False).norm(dim=0) * SLACK
+            length = torch.linalg.solve_triangular(factor, rows.phi.T, upper=False).norm(dim=0) * ROUNDING_SLACK
             lost = (rows.phi.shape[1] + 3) * EPSILON * rows.phi.norm(dim=1) * w.norm()
             self.rows.append((rows, before, now, family.slack(rows.y, f)[:, 0] - lost, length))
 
-    def bound(self, k: Tensor, error: float, radius: float) -> Held | None:
+    def bound(self, k: Tensor, error: float, radius: float) -> GuaranteedCurvature | None:
         """What follows while nothing moves by more than the radius; None where nothing holds the weights."""
         A, steady = self.hessian.clone(), True
         changed = False
@@ -163,10 +163,12 @@ class HeldCurvature:
         step = -torch.cholesky_solve(k[:, None], factor)[:, 0]
         grown = 1 + margin / smallest
         size = math.sqrt(max(0.0, -float(k @ step))) * grown + error / math.sqrt(smallest)
-        return Held(size, math.sqrt(max(1.0, ratio)) * size, smallest, step, factor, steady, error, margin)
+        return GuaranteedCurvature(
+            size, math.sqrt(max(1.0, ratio)) * size, smallest, step, factor, steady, error, margin
+        )
 
 
-class Held:
+class GuaranteedCurvature:
     """What the curvature that is sure to be there makes of a gradient."""
 
     def __init__(

@@ -17,19 +17,19 @@ from core.kprior.data.examples import Examples
 from core.kprior.model.families import classes_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.objective.forgetting import forgetting_levels, percentiles, uninformed_loss
-from core.kprior.passes.row_losses import audit_rows, share_of
+from core.kprior.passes.row_losses import audit_rows, fraction_true
 
-FAMILIAR = 0.1
-"""By how much the chance to tell removed rows from unseen ones may differ from that of one who never saw them."""
-LIKE_OTHERS = 0.4
-"""Removed rows of whom a judge says more than that are like any others."""
-UNLIKELY = 3.0
-"""The loss that a row of a class without any row left must have at least: the class is given 5 %."""
-NAMED = 0.05
-"""By how much more of the removed rows may be named as they were labelled."""
-WORSE, WORSE_ALTERED = 0.05, 0.25
-"""By how much more the network may lose on unseen rows; where regularizer or architecture changed, doing nothing is no
-alternative, and a simpler model may cost something."""
+MAX_AUC_GAP = 0.1
+"""How far the AUC of telling removed rows from unseen ones may be from that of a model that never saw them."""
+TYPICAL_AUC = 0.4
+"""Removed rows for which the judge's AUC is above this are like any others."""
+MIN_GONE_CLASS_LOSS = 3.0
+"""The least loss of a row whose class has no row left: the class is given 5 %."""
+MAX_STILL_NAMED_EXCESS = 0.05
+"""How many more of the removed rows than expected may still be given their label, as a fraction."""
+MAX_LOSS_INCREASE, MAX_LOSS_INCREASE_ALTERED = 0.05, 0.25
+"""The relative increase of the loss on unseen rows that is accepted; more where the regularizer or the architecture
+changed: keeping the old network is no alternative there, and a simpler model may cost something."""
 
 
 @dataclass(frozen=True)
@@ -95,21 +95,25 @@ class Audit:
         if not self.fit:
             return "nothing that is cheaper than a retrain can tell how a network without the removed examples would be"
         if self.membership_auc is not None and self.expected_auc is not None:
-            gap, slack = self.membership_auc - self.expected_auc, FAMILIAR + 2 * (self.auc_error or 0.0)
+            gap, slack = self.membership_auc - self.expected_auc, MAX_AUC_GAP + 2 * (self.auc_error or 0.0)
             if gap > slack:
                 return "removed examples are still known"
             # what surprises a small network surprises a better one more: only rows like any others can stand out
-            if gap < -slack and self.expected_auc > LIKE_OTHERS:
+            if gap < -slack and self.expected_auc > TYPICAL_AUC:
                 return "removed examples stand out"
         if self.still_named is not None and self.expected_named is not None:
             chance = 2 * math.sqrt(self.expected_named * (1 - self.expected_named) / max(1, self.removed))
-            if self.still_named > self.expected_named + NAMED + chance:
+            if self.still_named > self.expected_named + MAX_STILL_NAMED_EXCESS + chance:
                 return "too many of the removed examples are still predicted as they were labelled"
         if self.unseen_loss is None or self.unseen_loss_before is None:
             return ""
         before, slack = self.unseen_loss_before, 2 * (self.unseen_error or 0.0)
-        most = self.shrunk * (1 + (WORSE_ALTERED if self.altered else WORSE)) if self.holdout else 2.0
-        if not self.unseen_loss <= most * before + slack:
+        max_ratio = (
+            self.shrunk * (1 + (MAX_LOSS_INCREASE_ALTERED if self.altered else MAX_LOSS_INCREASE))
+            if self.holdout
+            else 2.0
+        )
+        if not self.unseen_loss <= max_ratio * before + slack:
             what = "the holdout" if self.holdout else "retained examples"
             return f"it lost more on {what} than the version before"
         return ""
@@ -154,9 +158,9 @@ class Judgement:
             without = lost[classes_of(removed.y).cpu()]
             percentile = torch.where(without, torch.ones_like(percentile), percentile)
             rest = gone.right[~without]
-            hits = share_of(rest) * len(rest) / len(removed)
+            hits = fraction_true(rest) * len(rest) / len(removed)
         level = forgetting_levels(percentile, mine if known is None else known)
-        level = torch.where(without, level.clamp(min=UNLIKELY), level)
+        level = torch.where(without, level.clamp(min=MIN_GONE_CLASS_LOSS), level)
         uninformed = uninformed_loss(predictor.family, unseen.y)
         return cls(percentile, hits, fresh.accuracy, level, float(mine.mean()), uninformed)
 

@@ -14,14 +14,14 @@ from core.kprior.data.examples import Data, Examples
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.state import State
 
-GRADIENT_SIZE = 200
-"""Weights from which on a pass for the gradient alone is tried first."""
-APPROACH = 2
-"""Passes that come near first, where the sums of a state are estimates."""
-GRADIENT_PASSES = 2
-"""Such passes at most between two that gather curvature."""
-WIDE_PASSES = 60
-"""Passes that a wide model's refinement may take: each costs a small part of one that gathers curvature."""
+MIN_WEIGHTS_FOR_GRADIENT_PASS = 200
+"""From this size on, a pass for the gradient alone is tried first."""
+APPROACH_PASSES = 2
+"""Passes to get close first, where the sums of a state are estimates."""
+MAX_GRADIENT_PASSES = 2
+"""Between two passes that gather curvature."""
+MAX_WIDE_PASSES = 60
+"""Of a wide model's refinement: each costs a small fraction of a pass that gathers curvature."""
 
 
 def certify(
@@ -156,21 +156,27 @@ def refine(
     cost, best, sure = Cost(), None, None
     if is_wide(state.predictor):
         with cost.timed():
-            most = max(rounds, WIDE_PASSES)
-            return certify_wide(state, memory, data, holdout, cost, tolerance=tolerance, rounds=most)
+            max_passes = max(rounds, MAX_WIDE_PASSES)
+            return certify_wide(state, memory, data, holdout, cost, tolerance=tolerance, rounds=max_passes)
     if is_dense(state) and not forced:
         with cost.timed():
             free = certify_anchored(state, memory, holdout)
         if free.meets(tolerance):
             return Measurement(free, state, memory, None, None, cost)
     spent = 0
-    if is_dense(state) and state.anchor.exact and not forced and state.predictor.size >= GRADIENT_SIZE and rounds > 1:
+    if (
+        is_dense(state)
+        and state.anchor.exact
+        and not forced
+        and state.predictor.size >= MIN_WEIGHTS_FOR_GRADIENT_PASS
+        and rounds > 1
+    ):
         nearer = certify_by_gradients(state, memory, data, tolerance, rounds - 1, holdout)
         cost, spent, state = cost + nearer.cost, nearer.cost.data_passes, nearer.state
         if nearer.certificate.meets(tolerance):
             return replace(nearer, cost=cost)
-    if is_dense(state) and not state.anchor.exact and not (forced or afresh) and rounds > APPROACH + 2:
-        state, approached = approach(state, data, APPROACH, seed)
+    if is_dense(state) and not state.anchor.exact and not (forced or afresh) and rounds > APPROACH_PASSES + 2:
+        state, approached = approach(state, data, APPROACH_PASSES, seed)
         cost, spent = cost + approached, approached.data_passes
     passes = spent
     while passes < rounds:
@@ -183,15 +189,15 @@ def refine(
             # the step went too far: most of the way back
             state, memory = replace(best.state, w=best.state.w + (state.w - best.state.w) / 8), best.memory
             continue
-        best, sure = measured, closest(measured, sure)
+        best, sure = measured, smaller_bound(measured, sure)
         refined, there = measured.refined, measured.refined_certificate
         if refined is None or there is None:
             return ended(sure, passes, cost)
         if there.meets(tolerance) or passes == rounds:
             last = Measurement(there, refined, measured.memory, None, None, cost)
-            return last if there.meets(tolerance) else ended(closest(last, sure), passes, cost)
+            return last if there.meets(tolerance) else ended(smaller_bound(last, sure), passes, cost)
         state, memory = refined, measured.memory
-        few = min(GRADIENT_PASSES, rounds - passes - 1)
+        few = min(MAX_GRADIENT_PASSES, rounds - passes - 1)
         if few > 0 and not forced:
             # the anchor is near now: a pass for the gradient alone may do
             nearer = certify_by_gradients(state, memory, data, tolerance, few, holdout)
@@ -203,7 +209,7 @@ def refine(
     return ended(sure, passes, cost)
 
 
-def closest(last: Measurement, before: Measurement | None) -> Measurement:
+def smaller_bound(last: Measurement, before: Measurement | None) -> Measurement:
     """That of the smaller bound, which a lower objective need not have far from the retrain; the last, if none has."""
     found = [last] if before is None else [last, before]
     return min(found, key=lambda each: math.inf if each.certificate.bound is None else each.certificate.bound)

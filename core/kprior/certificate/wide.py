@@ -19,8 +19,8 @@ from core.kprior.objective.wide import WideObjective, WideSolution, descent_repo
 from core.kprior.solvers import Progress
 from core.kprior.state import State, align, move_anchor
 
-STAGE = 20
-"""Passes after which a refinement that has not come near enough estimates curvature anew."""
+PASSES_PER_STAGE = 20
+"""After which a refinement that is not close enough estimates curvature anew."""
 
 
 def refine_wide(
@@ -45,16 +45,18 @@ def refine_wide(
     start = anchor.gradient + regularizer.gradient(anchor.w) if anchor.exact else None
     w = anchor.w if anchor.exact else state.w
     report = None if progress is None else descent_reporter(progress)
-    first = min(rounds, STAGE)
+    first = min(rounds, PASSES_PER_STAGE)
     inverse = curvature.inverse(regularizer.delta)
-    descent = objective.minimise(w, inverse, tolerance, start=start, most=first, report=report)
+    descent = objective.minimise(w, inverse, tolerance, start=start, max_passes=first, report=report)
     while not descent.stopped and descent.passes < rounds:
         # slow going: the curvature of here, in place of that of where it began
         some = encoded.sample(sample_fraction(predictor, state.count), 0)
         curvature = estimate_curvature(predictor, descent.w, some, state.count, 0)
         inverse, left = curvature.inverse(regularizer.delta), rounds - descent.passes
         known = descent.evaluation.gradient if descent.evaluation.careful else None
-        more = objective.minimise(descent.w, inverse, tolerance, start=known, most=min(left, STAGE), report=report)
+        more = objective.minimise(
+            descent.w, inverse, tolerance, start=known, max_passes=min(left, PASSES_PER_STAGE), report=report
+        )
         stuck = torch.equal(more.w, descent.w)
         descent = replace(more, passes=descent.passes + more.passes)
         if stuck:

@@ -36,11 +36,11 @@ from torch import Tensor
 
 from core.kprior.model.families import Categorical
 from core.kprior.model.regularizers import L2
-from core.kprior.passes.gradient import UNIT, Gradient
+from core.kprior.passes.gradient import UNIT_ROUNDOFF, Gradient
 
 SLICES = 64
-TRUST = 1e-10
-"""What rounding can do to an eigenvalue of B, as a share of the largest."""
+EIGENVALUE_ERROR = 1e-10
+"""What rounding can do to an eigenvalue of B, as a fraction of the largest."""
 
 
 def has_free_bias(regularizer: L2, outputs: int) -> bool | None:
@@ -53,7 +53,7 @@ def has_free_bias(regularizer: L2, outputs: int) -> bool | None:
 
 def gradient_error(regularizer: L2, seen: Gradient, gradient: Tensor) -> float:
     """How far the computed gradient of the objective can be from the true one."""
-    return seen.rounding + 4 * UNIT * (float(regularizer.magnitude(seen.w).norm()) + float(gradient.norm()))
+    return seen.rounding + 4 * UNIT_ROUNDOFF * (float(regularizer.magnitude(seen.w).norm()) + float(gradient.norm()))
 
 
 def distance_bound(regularizer: L2, seen: Gradient) -> float:
@@ -80,7 +80,7 @@ def distance_bound(regularizer: L2, seen: Gradient) -> float:
         B = B - B.mean(0) - B.mean(1)[:, None] + B.mean()
         B = B + B.diagonal().mean() / K * torch.ones_like(B)  # along the constant, any positive figure
     values, vectors = torch.linalg.eigh((B + B.T) / 2)
-    trust = TRUST * float(values[-1])
+    trust = EIGENVALUE_ERROR * float(values[-1])
     smallest = float(values[0]) - trust
     if not smallest > trust:
         return math.inf

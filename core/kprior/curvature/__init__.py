@@ -35,11 +35,11 @@ __all__ = [
     "row_chunks",
 ]
 
-FULL_LIMIT = 1_000
+MAX_FULL_SIZE = 1_000
 """Parameters up to which the whole matrix is kept: beyond, gathering it takes longer than a fit without it."""
-BLOCK_NUMBERS = 2**27
-"""Numbers of all blocks of a wide GLM (half a gigabyte); beyond, a Kronecker product stands for them."""
-KRONECKER_SIDE = 8_192
+MAX_BLOCK_NUMBERS = 2**27
+"""In all blocks of a wide GLM together (half a gigabyte); beyond, a Kronecker product stands for them."""
+MAX_KRONECKER_INPUTS = 8_192
 """Inputs of a layer up to which a Kronecker factor is kept; beyond, the diagonal."""
 
 BACKENDS: dict[str, type[Curvature]] = {c.kind: c for c in (Full, Blocks, Kronecker, Diagonal)}
@@ -62,19 +62,19 @@ def curvature_for(predictor: Predictor, kind: str = "auto") -> Curvature:
 
 def is_wide(predictor: Predictor) -> bool:
     """Whether a GLM has too many weights for its whole Hessian: its gradient alone is descended along."""
-    return predictor.linear and predictor.size > FULL_LIMIT
+    return predictor.linear and predictor.size > MAX_FULL_SIZE
 
 
 def kind_for(predictor: Predictor) -> str:
     """The backend that suits a model."""
-    if predictor.size <= FULL_LIMIT:
+    if predictor.size <= MAX_FULL_SIZE:
         return "full"
     if not predictor.linear:
         return "kronecker" if Kronecker.supports(predictor) else "diagonal"
     D = predictor.size // predictor.family.outputs
-    if predictor.size * D <= BLOCK_NUMBERS:
+    if predictor.size * D <= MAX_BLOCK_NUMBERS:
         return "blocks"
-    return "kronecker" if max(D, predictor.family.outputs) <= KRONECKER_SIDE else "diagonal"
+    return "kronecker" if max(D, predictor.family.outputs) <= MAX_KRONECKER_INPUTS else "diagonal"
 
 
 def backend_for(predictor: Predictor, curvature: str | None) -> str | None:

@@ -13,8 +13,8 @@ from core.kprior.curvature.base import Curvature
 from core.kprior.data.examples import Examples
 from core.kprior.model.predictor import Predictor
 
-LEARNT = 1_000
-"""Added rows, at most, that a block takes in at a time."""
+MAX_ADDED_ROWS = 1_000
+"""Added rows that a block takes in at a time."""
 
 
 class Blocks(Curvature):
@@ -47,12 +47,18 @@ class Blocks(Curvature):
 
     @classmethod
     def estimate(
-        cls, predictor: Predictor, w: Tensor, sample: Examples, count: float, most: int, generator: torch.Generator
+        cls,
+        predictor: Predictor,
+        w: Tensor,
+        sample: Examples,
+        count: float,
+        rows_per_output: int,
+        generator: torch.Generator,
     ) -> Self:
         """The blocks of `count` rows from a random sample of them: x features (n, D) float32, weight what each counts.
 
-        For each output `most` rows are drawn by how unsure it is of them, at even distances along their sum: each
-        stands for the same share of it, and where rows are few none is missed.
+        For each output, `rows_per_output` rows are drawn in proportion to its variance there, at even distances along
+        the sum of the variances: each row stands for the same fraction of it, and where rows are few none is missed.
         """
         blocks = cls.zeros(predictor)
         K, D = blocks.matrices.shape[:2]
@@ -61,7 +67,10 @@ class Blocks(Curvature):
         if sample.weight is not None:
             variance = variance * sample.weight.to(variance)[:, None]
         scale = count / max(1, len(sample))
-        blocks.drawn, blocks.weight = torch.full((K, most), -1), torch.zeros(K, most).to(blocks.matrices)
+        blocks.drawn, blocks.weight = (
+            torch.full((K, rows_per_output), -1),
+            torch.zeros(K, rows_per_output).to(blocks.matrices),
+        )
         blocks.count = torch.tensor(float(count), dtype=torch.float64)
         first = torch.rand(K, generator=generator, dtype=torch.float64)
         for k in range(K):
@@ -69,11 +78,11 @@ class Blocks(Curvature):
             total = float(summed[-1]) if len(summed) else 0.0
             if not 0 < total < math.inf:
                 continue
-            u = ((torch.arange(most, dtype=torch.float64) + first[k]) / most * total).to(summed)
+            u = ((torch.arange(rows_per_output, dtype=torch.float64) + first[k]) / rows_per_output * total).to(summed)
             chosen = torch.searchsorted(summed, u).clamp(max=len(summed) - 1)
             index, times = chosen.unique(return_counts=True)
-            blocks.weight[k] = scale * total / most
-            rows = sample.x[index] * (times * (scale * total / most)).sqrt().to(sample.x)[:, None]
+            blocks.weight[k] = scale * total / rows_per_output
+            rows = sample.x[index] * (times * (scale * total / rows_per_output)).sqrt().to(sample.x)[:, None]
             blocks.matrices[k] = rows.T @ rows
             blocks.drawn[k] = sample.key[chosen.cpu()]
         return blocks
@@ -88,12 +97,12 @@ class Blocks(Curvature):
         known, rows = key.cpu()[order], phi[order.to(phi.device)].to(self.matrices)
         self.count -= len(key)
         for k in range(len(self.matrices)):
-            here = torch.nonzero(torch.isin(self.drawn[k], known))[:, 0]
-            if len(here):
-                taken = rows[torch.searchsorted(known, self.drawn[k][here]).to(rows.device)]
-                self.matrices[k] -= (taken * self.weight[k][here.to(self.weight.device)][:, None]).T @ taken
-                self.drawn[k][here] = -1
-                self.weight[k][here.to(self.weight.device)] = 0
+            known_rows = torch.nonzero(torch.isin(self.drawn[k], known))[:, 0]
+            if len(known_rows):
+                taken = rows[torch.searchsorted(known, self.drawn[k][known_rows]).to(rows.device)]
+                self.matrices[k] -= (taken * self.weight[k][known_rows.to(self.weight.device)][:, None]).T @ taken
+                self.drawn[k][known_rows] = -1
+                self.weight[k][known_rows.to(self.weight.device)] = 0
 
     def learn(self, predictor: Predictor, w: Tensor, key: Tensor, phi: Tensor, weight: Tensor | None = None) -> None:
         """Add examples that have come, in place: those of many that have most to say."""
@@ -102,7 +111,7 @@ class Blocks(Curvature):
         variance = predictor.family.variance(phi @ w.view(K, -1).T).to(self.matrices)
         if weight is not None:
             variance = variance * weight.to(variance)[:, None]
-        chosen = (variance.sum(1) * (phi**2).sum(1).to(variance)).topk(min(len(key), LEARNT)).indices
+        chosen = (variance.sum(1) * (phi**2).sum(1).to(variance)).topk(min(len(key), MAX_ADDED_ROWS)).indices
         rows, variance = phi[chosen].to(self.matrices), variance[chosen]
         for k in range(K):
             self.matrices[k] += (rows * variance[:, k, None]).T @ rows

@@ -31,7 +31,7 @@ def estimate_curvature(
         return Blocks.estimate(predictor, w, rows, count, max(1_000, 2 * D), generator)
     curvature = Kronecker.zeros(predictor) if kind == "kronecker" else Diagonal.zeros(predictor)
     taken = rows.take(torch.arange(min(len(rows), max(2_000, 2 * D) if kind == "kronecker" else 2_000)))
-    share = count / max(1, len(taken))
-    weight = share if taken.weight is None else taken.weight.to(predictor.dtype) * share
+    scale = count / max(1, len(taken))
+    weight = scale if taken.weight is None else taken.weight.to(predictor.dtype) * scale
     curvature.add_features(predictor, w, taken.x.to(predictor.dtype), weight)
     return curvature

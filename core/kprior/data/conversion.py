@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from core.kprior.model.categories import UNSEEN
 from core.kprior.model.spec import Column, Input, Spec, TableInput, Target, values_of
 
-Place = tuple[str | int, ...]
+Location = tuple[str | int, ...]
 
 
 class Inconvertible(ValueError):
     """A change that old rows cannot follow: where it is wrong, and why."""
 
-    def __init__(self, place: Place, message: str) -> None:
+    def __init__(self, location: Location, message: str) -> None:
         super().__init__(message)
-        self.place = place
+        self.location = location
 
 
 @dataclass(frozen=True)
@@ -112,66 +112,66 @@ def input_conversion(old: Input, new: Input) -> Conversion | None:
     there = {column["name"]: i for i, column in enumerate(old["columns"])}
     sources, used = [], set[int]()
     for j, column in enumerate(new["columns"]):
-        place: Place = ("columns", j)
+        location: Location = ("columns", j)
         was = column.get("was", column["name"])
         if "was" in column and was not in there:
-            raise Inconvertible((*place, "was"), f"there was no column {was!r}")
+            raise Inconvertible((*location, "was"), f"there was no column {was!r}")
         index = there.get(was)
         if index is None:
-            sources.append(Source(None, default_of(column, place)))
+            sources.append(Source(None, default_of(column, location)))
             continue
         if index in used:
-            raise Inconvertible((*place, "was"), f"another column is {was!r} already")
+            raise Inconvertible((*location, "was"), f"another column is {was!r} already")
         if column.get("default") is not None:
-            raise Inconvertible((*place, "default"), "the column is not new: rows have values of their own")
+            raise Inconvertible((*location, "default"), "the column is not new: rows have values of their own")
         used.add(index)
-        sources.append(kept_column(old["columns"][index], column, index, place))
+        sources.append(kept_column(old["columns"][index], column, index, location))
     made = Conversion(tuple(sources))
     same = len(sources) == len(there) and all(s == Source(i) for i, s in enumerate(sources))
     return None if same else made
 
 
-def kept_column(before: Column, after: Column, index: int, place: Place) -> Source:
+def kept_column(before: Column, after: Column, index: int, location: Location) -> Source:
     """A column that stays, under whatever name."""
     if before["type"] != after["type"]:
         message = f"was a {before['type']}; drop the column, and add one of another name"
-        raise Inconvertible((*place, "type"), message)
+        raise Inconvertible((*location, "type"), message)
     if before["type"] != "category" or after["type"] != "category":
         return Source(index)
     merge = after.get("merge", {})
-    codes = recoding(before["values"], after["values"], merge, place)
+    codes = recoding(before["values"], after["values"], merge, location)
     if gone := [v for v, code in zip(before["values"], codes, strict=True) if math.isnan(code)]:
         message = f"the value {gone[0]!r} is gone: say in `merge` which one stands for it"
-        raise Inconvertible((*place, "values"), message)
+        raise Inconvertible((*location, "values"), message)
     unchanged = codes == [float(i) for i in range(len(before["values"]))] and len(codes) == len(after["values"])
     return Source(index, codes=None if unchanged else tuple(codes))
 
 
-def default_of(column: Column, place: Place) -> float:
+def default_of(column: Column, location: Location) -> float:
     """What rows from before have in a new column."""
     if column.get("merge"):
-        raise Inconvertible((*place, "merge"), "the column is new: it has no values to merge")
+        raise Inconvertible((*location, "merge"), "the column is new: it has no values to merge")
     value = column.get("default")
     if value is None:
         return math.nan
     if column["type"] != "category":
         return float(np.float32(cast(float, value)))
     if value not in column["values"]:
-        raise Inconvertible((*place, "default"), "must be one of the column's values")
+        raise Inconvertible((*location, "default"), "must be one of the column's values")
     return float(column["values"].index(cast(int | str, value)))
 
 
 def recoding(
-    before: Sequence[int | str], after: Sequence[int | str], merge: dict[str, Any], place: Place
+    before: Sequence[int | str], after: Sequence[int | str], merge: dict[str, Any], location: Location
 ) -> list[float]:
     """The new code of each old value; NaN for one that is gone."""
     where = {value: float(code) for code, value in enumerate(after)}
     names = {str(value) for value in before}
     for old, new in merge.items():
         if old not in names or old in map(str, after):
-            raise Inconvertible((*place, "merge", old), "must be a value that there was and is not any more")
+            raise Inconvertible((*location, "merge", old), "must be a value that there was and is not any more")
         if new not in where:
-            raise Inconvertible((*place, "merge", old), f"{new!r} is none of the values")
+            raise Inconvertible((*location, "merge", old), f"{new!r} is none of the values")
     return [where.get(value, where.get(merge.get(str(value), ""), math.nan)) for value in before]
 
 

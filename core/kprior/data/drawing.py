@@ -53,8 +53,8 @@ def draw_from(examples: Examples) -> Draw:
     return draw
 
 
-def sample_rows(data: Sequence[Data], most: int, seed: int) -> Examples | None:
-    """`most` rows of some data, or all if they are fewer: those of the smallest hashes; None if there are none.
+def sample_rows(data: Sequence[Data], limit: int, seed: int) -> Examples | None:
+    """`limit` rows of some data, or all if they are fewer: those of the smallest hashes; None if there are none.
 
     Memory holds twice as many at the most.
     """
@@ -62,18 +62,18 @@ def sample_rows(data: Sequence[Data], most: int, seed: int) -> Examples | None:
     for chunk in (chunk for some in data for chunk in some if len(chunk)):
         held.append(chunk)
         size += len(chunk)
-        if size > 2 * most:
-            held = [keep_smallest(held, most, seed)]
-            size = most
-    return keep_smallest(held, most, seed) if held else None
+        if size > 2 * limit:
+            held = [keep_smallest(held, limit, seed)]
+            size = limit
+    return keep_smallest(held, limit, seed) if held else None
 
 
-def keep_smallest(chunks: Sequence[Examples], most: int, seed: int) -> Examples:
+def keep_smallest(chunks: Sequence[Examples], limit: int, seed: int) -> Examples:
     """The rows whose keys have the smallest hashes, in their order."""
     rows = concatenate(chunks)
-    if len(rows) <= most:
+    if len(rows) <= limit:
         return rows
-    return rows.take(torch.argsort(uniform(rows.key.cpu(), seed))[:most].sort().values)
+    return rows.take(torch.argsort(uniform(rows.key.cpu(), seed))[:limit].sort().values)
 
 
 class RowStream:
@@ -140,11 +140,13 @@ class Minibatches:
     old ones would else come up too late to be learnt within a budget.
     """
 
-    def __init__(self, kept: RowStream, left: int, added: RowStream | None, new: int, size: int, share: float) -> None:
+    def __init__(
+        self, kept: RowStream, left: int, added: RowStream | None, new: int, size: int, min_added: float
+    ) -> None:
         """`left` rows are retained, `new` ones added."""
         self._kept, self._added = kept, added if new else None
         natural = new / max(1, left + new)
-        fresh = 0 if self._added is None else min(len(self._added), round(size * max(natural, share)))
+        fresh = 0 if self._added is None else min(len(self._added), round(size * max(natural, min_added)))
         self.kept = max(1, size - fresh) if len(kept) else 0
         """The first so many of each are retained rows."""
         self.added = fresh if self.kept else size

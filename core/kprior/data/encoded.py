@@ -16,8 +16,8 @@ from core.kprior.passes.accumulator import A, add_shards
 from core.kprior.passes.gradient import CHUNK_NUMBERS
 from core.kprior.passes.row_count import Count
 
-KEPT_BYTES = 2**30
-"""Rows beyond this are read, and encoded, anew in every pass."""
+MAX_CACHED_BYTES = 2**30
+"""Rows beyond this are read, and encoded, again in every pass."""
 
 
 class EncodedData(PartitionedData):
@@ -76,9 +76,9 @@ class EncodedData(PartitionedData):
         """A random fraction of the rows as features, the same whoever asks; one chunk at least."""
         chosen = []
         for chunk in self.encoded_chunks():
-            here = torch.nonzero(uniform(chunk.key, seed) <= fraction)[:, 0]
-            if len(here):
-                chosen.append(chunk.take(here))
+            chosen_rows = torch.nonzero(uniform(chunk.key, seed) <= fraction)[:, 0]
+            if len(chosen_rows):
+                chosen.append(chunk.take(chosen_rows))
         return chosen or list(islice(self.encoded_chunks(), 1))
 
     def _keep(self) -> None:
@@ -92,7 +92,7 @@ class EncodedData(PartitionedData):
                     continue
                 self.count += len(chunk)
                 size += len(chunk) * self._width * 4
-                if size > KEPT_BYTES:
+                if size > MAX_CACHED_BYTES:
                     self.count = 0
                     return
                 for some in chunk.chunks(self._rows):

@@ -19,7 +19,7 @@ from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import Accumulator, model_config, model_of
 from core.kprior.passes.leverage import leverage_roots, leverages, whitener
 
-TOP = -1
+HIGHEST_LEVERAGE = -1
 """The label of the sampler that keeps rows of the highest leverage; classes count from 0."""
 
 
@@ -63,25 +63,27 @@ class MemorySelection(Accumulator):
         if self._roots is not None:
             phi = self.predictor.features(examples.x)
             leverage = leverages(self.predictor, self.w, phi, examples.y, self._roots).cpu()
-            self._sampler(TOP).offer(kept, leverage)
+            self._sampler(HIGHEST_LEVERAGE).offer(kept, leverage)
         score = self._score(examples)
         if not self.balance:
             self._sampler(0).offer(kept, score, weight)
             return
         label = classes_of(examples.y)
         for c in label.unique().tolist():
-            here = label == c
-            self._sampler(c).offer(kept.take(here), score[here.cpu()], None if weight is None else weight[here])
+            of_class = label == c
+            self._sampler(c).offer(
+                kept.take(of_class), score[of_class.cpu()], None if weight is None else weight[of_class]
+            )
 
     @property
     def reach(self) -> float:
         """The highest leverage of any example that is not among the top ones; zero if there is none."""
-        return self._sampler(TOP).threshold
+        return self._sampler(HIGHEST_LEVERAGE).threshold
 
     @property
     def peak(self) -> float:
         """The highest leverage of all."""
-        return self._sampler(TOP).highest
+        return self._sampler(HIGHEST_LEVERAGE).highest
 
     def empty(self) -> Self:
         other = copy.copy(self)
@@ -110,7 +112,7 @@ class MemorySelection(Accumulator):
 
     def _sampler(self, label: int) -> PrioritySampler:
         if label not in self._samplers:
-            if label == TOP:
+            if label == HIGHEST_LEVERAGE:
                 self._samplers[label] = PrioritySampler(self._top, False, self.seed)
                 return self._samplers[label]
             size = self.size  # of those beside the top ones some may be among them, and leave
@@ -135,8 +137,12 @@ class MemorySelection(Accumulator):
 
         `rows_of` finds rows that were not kept by their keys.
         """
-        top = self._samplers[TOP].take() if self._top and TOP in self._samplers else None
-        taken = [t for label, s in sorted(self._samplers.items()) if label != TOP and (t := s.take()) is not None]
+        top = self._samplers[HIGHEST_LEVERAGE].take() if self._top and HIGHEST_LEVERAGE in self._samplers else None
+        taken = [
+            t
+            for label, s in sorted(self._samplers.items())
+            if label != HIGHEST_LEVERAGE and (t := s.take()) is not None
+        ]
         if not taken:
             raise ValueError("there is nothing to remember: no examples")
         if top is not None:

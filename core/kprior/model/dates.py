@@ -13,14 +13,14 @@ from datetime import UTC, date, datetime, timedelta
 from .categories import spell, spellings_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-FIRST, LAST = -719162.0, 2932896.75
+FIRST_DAY, LAST_DAY = -719162.0, 2932896.75
 """The days that have a date, from the year 1 to 9999; the last as 32 bits can hold it."""
 ISO = re.compile(
     r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(\.\d+)? ?(Z|[+-]\d\d(?::?\d\d)?)?)?", re.ASCII | re.IGNORECASE
 )
 UNITS = [timedelta(seconds=seconds) for seconds in (3600, 1800, 900, 300, 60, 1)]
-NO_DATE = "expected a date of the years 1 to 9999, such as 2024-03-05 or 2024-03-05T14:30:00Z"
-NO_BOOLEAN = "expected true or false"
+EXPECTED_DATE = "expected a date of the years 1 to 9999, such as 2024-03-05 or 2024-03-05T14:30:00Z"
+EXPECTED_BOOLEAN = "expected true or false"
 BOOLEANS = {"": math.nan, **spellings_of(["false", "true"]), "0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0}
 """What means 1 and 0, as text; an empty text is a missing value, as in CSV."""
 
@@ -36,16 +36,16 @@ def days_of(value: object) -> float:
     if text == "":
         return math.nan
     if found is None:
-        raise ValueError(NO_DATE)
+        raise ValueError(EXPECTED_DATE)
     day, time, fraction, zone = found.groups()
     try:
         moment = datetime.fromisoformat(f"{day}T{time or '00:00'}{(fraction or '')[:7]}{(zone or 'Z').upper()}")
         days = (moment - EPOCH) / timedelta(days=1)
     except (ValueError, OverflowError):
-        raise ValueError(NO_DATE) from None
-    if days < FIRST:
-        raise ValueError(NO_DATE)
-    return min(days, LAST)
+        raise ValueError(EXPECTED_DATE) from None
+    if days < FIRST_DAY:
+        raise ValueError(EXPECTED_DATE)
+    return min(days, LAST_DAY)
 
 
 def format_days(days: float, same: Callable[[float], bool]) -> str:
@@ -74,4 +74,4 @@ def truth_of(value: object) -> float:
     try:
         return BOOLEANS[spell(value)]
     except (KeyError, ValueError):
-        raise ValueError(NO_BOOLEAN) from None
+        raise ValueError(EXPECTED_BOOLEAN) from None

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from .families import Family
 
-BAND = 1e-9
-"""What is so near to a kink, relative to where that is, has no slack: rounding may have it on either side."""
+KINK_TOLERANCE = 1e-9
+"""An output this close to a kink, relative to where that is, has no slack: rounding may put it on either side."""
 
 
 class Kinked(Family):
@@ -46,7 +46,7 @@ class SquaredHinge(Kinked):
         return -2 * s * (1 - s * f).clamp(min=0)
 
     def curvature(self, y: Tensor, f: Tensor) -> Tensor:
-        return 2.0 * (sign(y) * f < 1 - BAND).to(f)
+        return 2.0 * (sign(y) * f < 1 - KINK_TOLERANCE).to(f)
 
     def slack(self, y: Tensor, f: Tensor) -> Tensor:
         return outside(sign(y) * f, 1.0)
@@ -82,7 +82,7 @@ class Huber(Kinked):
         return (f - y).clamp(-self.threshold, self.threshold)
 
     def curvature(self, y: Tensor, f: Tensor) -> Tensor:
-        return ((f - y).abs() < self.threshold * (1 - BAND)).to(f)
+        return ((f - y).abs() < self.threshold * (1 - KINK_TOLERANCE)).to(f)
 
     def slack(self, y: Tensor, f: Tensor) -> Tensor:
         return outside((f - y).abs(), self.threshold)
@@ -98,4 +98,4 @@ def sign(y: Tensor) -> Tensor:
 
 def outside(value: Tensor, kink: float) -> Tensor:
     """How far values are from the band below a kink."""
-    return torch.maximum(value - kink, kink * (1 - BAND) - value).clamp(min=0)
+    return torch.maximum(value - kink, kink * (1 - KINK_TOLERANCE) - value).clamp(min=0)

@@ -20,17 +20,17 @@ Array = NDArray[Any]
 
 LEVEL = 0.95
 """The share of the posterior that an interval holds."""
-WIDTH = 1.959963984540054
-"""Deviations to either side that hold it, of a Gaussian."""
-SLAB = 256
+Z_SCORE = 1.959963984540054
+"""Standard deviations to either side of a Gaussian's mean that hold it."""
+ROWS_PER_STEP = 256
 """Rows of the root that are multiplied at once: beside its diagonal, half of it is zero and is left out."""
-MANY, SKETCH = 640, 320
+MIN_FEATURES_FOR_SKETCH, SKETCH_SIZE = 640, 320
 """Features of one output above which lengths are taken of a projection to so many numbers: a deviation is then off by
 a thirtieth, as a rule, and a prediction takes half the time."""
 ROW_NUMBERS = 2**22
 """Numbers at a time of what several outputs are made of on the way."""
 NODES = np.linspace(-8, 8, 97)
-SHARES = np.exp(-(NODES**2) / 2) / np.exp(-(NODES**2) / 2).sum()
+NODE_WEIGHTS = np.exp(-(NODES**2) / 2) / np.exp(-(NODES**2) / 2).sum()
 """Deviations, and what each counts in a mean over a Gaussian. At even distances: where log-odds deviate by 20 this is
 off by a hundredth, and a Gauss-Hermite rule, for what is no polynomial at all, by a twentieth."""
 
@@ -50,22 +50,22 @@ class Posterior:
     """N(w, R'R) of the weights of K outputs on D features, and the variance of numbers beside their mean."""
 
     root: Array
-    """(K D, K D): R, lower triangular; of many features (SKETCH, D), a random projection of it. It is float32, but
+    """(K D, K D): R, lower triangular; of many features (SKETCH_SIZE, D), a random projection of it. It is float32, but
     where outputs are compared: what they have in common may be far more than their difference."""
     outputs: int
     noise: float = 0.0
     freedom: float = math.inf
     """Degrees of freedom that the noise was found from: numbers have Student's t."""
-    width: float = WIDTH
+    width: float = Z_SCORE
     """Deviations to either side that hold LEVEL of it."""
 
     @classmethod
     def of(
-        cls, root: Tensor, outputs: int, noise: float = 0.0, freedom: float = math.inf, width: float = WIDTH
+        cls, root: Tensor, outputs: int, noise: float = 0.0, freedom: float = math.inf, width: float = Z_SCORE
     ) -> Posterior:
         """From R: the inverse of the precision's Cholesky factor."""
         root = root.cpu()
-        if outputs == 1 and len(root) > MANY:
+        if outputs == 1 and len(root) > MIN_FEATURES_FOR_SKETCH:
             root = projection(len(root)) @ root.double()
         root = root.float() if outputs == 1 else root.double()
         return cls(np.ascontiguousarray(root.numpy()), outputs, noise, freedom, width)
@@ -88,7 +88,9 @@ class Posterior:
         if len(self.root) < phi.shape[1]:
             slabs = [(slice(None), slice(None))]
         else:
-            slabs = [(slice(i, i + SLAB), slice(i + SLAB)) for i in range(0, len(self.root), SLAB)]
+            slabs = [
+                (slice(i, i + ROWS_PER_STEP), slice(i + ROWS_PER_STEP)) for i in range(0, len(self.root), ROWS_PER_STEP)
+            ]
         total: Array = np.zeros(len(phi))
         for rows, columns in slabs:
             spread = phi[:, columns] @ self.root[rows, columns].T
@@ -105,16 +107,16 @@ class Posterior:
             return Uncertainty(std, f - self.width * std, f + self.width * std)
         with np.errstate(over="ignore"):
             if family == "poisson":  # of a log-normal
-                low, high = np.exp(f - WIDTH * spread), np.exp(f + WIDTH * spread)
+                low, high = np.exp(f - Z_SCORE * spread), np.exp(f + Z_SCORE * spread)
                 return Uncertainty(np.exp(f + spread**2 / 2) * np.sqrt(np.expm1(spread**2)), low, high)
         return assess_logits(f, spread)
 
 
 def projection(size: int) -> Tensor:
-    """(SKETCH, size) random directions, orthogonal, that keep lengths in the mean."""
-    drawn = torch.from_numpy(np.random.RandomState(0).standard_normal((size, SKETCH)))
+    """(SKETCH_SIZE, size) random directions, orthogonal, that keep lengths in the mean."""
+    drawn = torch.from_numpy(np.random.RandomState(0).standard_normal((size, SKETCH_SIZE)))
     directions: Tensor = torch.linalg.qr(drawn)[0].T
-    return directions * math.sqrt(size / SKETCH)
+    return directions * math.sqrt(size / SKETCH_SIZE)
 
 
 def assess_classes(f: Array, covariance: Array) -> Uncertainty:
@@ -146,14 +148,14 @@ def assess_classes(f: Array, covariance: Array) -> Uncertainty:
 def assess_logits(f: Array, spread: Array) -> Uncertainty:
     """Of probabilities whose log-odds are f with a deviation: (n, K) both."""
     with np.errstate(over="ignore"):
-        low, high = sigmoid(f - WIDTH * spread), sigmoid(f + WIDTH * spread)
+        low, high = sigmoid(f - Z_SCORE * spread), sigmoid(f + Z_SCORE * spread)
         std, step = np.empty(f.shape), max(1, ROW_NUMBERS // (f.shape[1] * len(NODES)))
         for start in range(0, len(f), step):
             some = slice(start, start + step)
             # the one of both answers that is less likely: it has more digits, and varies as much
             each = sigmoid(-np.abs(f[some, :, None]) + spread[some, :, None] * NODES)
-            mean = each @ SHARES
-            std[some] = np.sqrt((each - mean[:, :, None]) ** 2 @ SHARES)
+            mean = each @ NODE_WEIGHTS
+            std[some] = np.sqrt((each - mean[:, :, None]) ** 2 @ NODE_WEIGHTS)
     return Uncertainty(std, low, high)
 
 

@@ -2,8 +2,8 @@
 
 **Change into a linear model.** For new weights theta the past contributes, to second order,
 sum_i s_i/2 |phi_i' theta - f*_i|^2 with s_i a slope of h between f*_i and what the new model will say. That is unknown,
-but a smaller class explains less: its outputs shrink. s_i is the mean slope of h from f*_i to SHRINK f*_i; the tangent
-h'(f*_i) would be nearly zero for every example the old model was sure of.
+but a smaller class explains less: its outputs shrink. s_i is the mean slope of h from f*_i to SHRINKAGE f*_i; the
+tangent h'(f*_i) would be nearly zero for every example the old model was sure of.
 
 **Mixed inputs.** x = a u_i + (1 - a) u_j with a uniform has 2/3 of the inputs' covariance. Noise with a third of it
 puts back what mixing takes away, and reaches directions that no memory input has; the second moments give it.
@@ -25,8 +25,8 @@ from core.kprior.model.architectures import Linear
 from core.kprior.model.encoders import size_of
 from core.kprior.model.predictor import Predictor
 
-SHRINK = 1 / 3
-LIMIT = 2_000
+SHRINKAGE = 1 / 3
+MAX_INPUTS = 2_000
 """Inputs up to which the sums are kept."""
 
 
@@ -46,7 +46,7 @@ class Surrogate:
         """None where it would be of no use: a model that is linear already, or too many inputs."""
         size = size_of(predictor.encoder.shape) + 1
         plain = isinstance(predictor.body, Linear) and predictor.body.degree == 1
-        if plain or size > LIMIT:
+        if plain or size > MAX_INPUTS:
             return None
         square = torch.zeros(size, size, dtype=torch.float64, device=predictor.device)
         return cls(square, square.new_zeros(size, predictor.family.outputs), square.clone())
@@ -64,7 +64,7 @@ class Surrogate:
         z = z.flatten(1).double()
         phi = torch.cat([z, torch.ones_like(z[:, :1])], 1)
         v = torch.ones_like(phi[:, 0]) if weight is None else weight.double()
-        scaled = phi * (predictor.family.secant(f, SHRINK) * v)[:, None]
+        scaled = phi * (predictor.family.secant(f, SHRINKAGE) * v)[:, None]
         self.gram += scaled.T @ phi
         self.cross += scaled.T @ f
         self.moment += (phi * v[:, None]).T @ phi

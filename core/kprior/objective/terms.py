@@ -87,10 +87,10 @@ class Term:
                 if self.count is None:
                     self.predictor.check(chunk)
                 z = self.predictor.features(chunk.x) if self.predictor.linear else self.predictor.encode(chunk.x)
-                here = slice(start, start + len(chunk))
-                targets = chunk.y if self._targets is None else self._targets[here]
+                span = slice(start, start + len(chunk))
+                targets = chunk.y if self._targets is None else self._targets[span]
                 weight = row_weights(
-                    None if self._weight is None else self._weight[here].to(z), self.predictor.weigh(chunk)
+                    None if self._weight is None else self._weight[span].to(z), self.predictor.weigh(chunk)
                 )
                 start += len(chunk)
                 rows = EncodedExamples(chunk.key, z, targets.to(z), weight)

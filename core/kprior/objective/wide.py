@@ -97,7 +97,7 @@ class WideObjective:
         *,
         start: Tensor | None = None,
         certified: bool = True,
-        most: int = 300,
+        max_passes: int = 300,
         report: Callable[[int, float], None] | None = None,
     ) -> Descent:
         """Descend until the bound is within the tolerance of the weights; without `certified`, until it seems so."""
@@ -109,13 +109,13 @@ class WideObjective:
             target = tolerance * float(at.norm())
             return ratio * float(gradient.norm()) / ridge / target if target > 0 else math.inf
 
-        def enough(at: Tensor, here: ValueAndGradient) -> bool:
+        def enough(at: Tensor, evaluation: ValueAndGradient) -> bool:
             nonlocal ratio
             assert self.seen is not None
             bound = distance_bound(self.regularizer, self.seen)
             if bound <= tolerance * float(at.norm()):
                 return True
-            found = bound * ridge / max(float(here.gradient.norm()), 1e-300)
+            found = bound * ridge / max(float(evaluation.gradient.norm()), 1e-300)
             ratio = max(2 * ratio, 4.0) if math.isinf(bound) else max(ratio, 1.1 * found)
             return False
 
@@ -128,7 +128,7 @@ class WideObjective:
             near=near,
             enough=enough if certified else None,
             start=None if start is None else start - self.regularizer.delta * (w - project(w)),
-            most=most,
+            max_passes=max_passes,
             report=report,
             saturated=self.saturated,
         )
@@ -142,13 +142,13 @@ class WideObjective:
 
     def measure(self, descent: Descent) -> WideSolution:
         """What can be said of where a descent ended; one more careful pass if its last was none."""
-        here, passes = descent.evaluation, descent.passes
-        if not here.careful or self.seen is None or not torch.equal(self.seen.w, descent.w):
-            here, passes = self.evaluate(descent.w, True), passes + 1
+        evaluation, passes = descent.evaluation, descent.passes
+        if not evaluation.careful or self.seen is None or not torch.equal(self.seen.w, descent.w):
+            evaluation, passes = self.evaluate(descent.w, True), passes + 1
         assert self.seen is not None
-        norm = float(here.gradient.norm()) + gradient_error(self.regularizer, self.seen, here.gradient)
+        norm = float(evaluation.gradient.norm()) + gradient_error(self.regularizer, self.seen, evaluation.gradient)
         bound = distance_bound(self.regularizer, self.seen)
-        return WideSolution(descent.w, self.seen, here.gradient, bound, norm, passes)
+        return WideSolution(descent.w, self.seen, evaluation.gradient, bound, norm, passes)
 
 
 def descent_reporter(progress: Progress) -> Callable[[int, float], None]:
@@ -159,7 +159,7 @@ def descent_reporter(progress: Progress) -> Callable[[int, float], None]:
         nonlocal furthest
         if math.isfinite(distance) and distance > 0:
             furthest = max(furthest, distance)
-            share = 1 - math.log(max(distance, 1.0) + 1e-9) / max(math.log(furthest), 1e-9) if furthest > 1 else 0.5
-            progress(min(0.95, max(0.0, share)), f"pass {passes} over all examples")
+            fraction = 1 - math.log(max(distance, 1.0) + 1e-9) / max(math.log(furthest), 1e-9) if furthest > 1 else 0.5
+            progress(min(0.95, max(0.0, fraction)), f"pass {passes} over all examples")
 
     return report

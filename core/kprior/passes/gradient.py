@@ -17,13 +17,13 @@ from core.kprior.model.families import Categorical, Family, Gaussian, Poisson
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import ModelAccumulator
 
-UNIT = torch.finfo(torch.float64).eps / 2
+UNIT_ROUNDOFF = torch.finfo(torch.float64).eps / 2
 CHUNK_NUMBERS = 2**20
 """Numbers in a chunk: what stays in the processor's cache between the two products of a pass."""
 WINDOWS = 12
 """Halvings of a loss's width for which it is added up what curvature is sure to stay (kinked losses)."""
-COUPLED = 24
-"""Softmaxes of up to so many classes gather how their biases answer to weights: the work of K / 4 passes."""
+MAX_COUPLED_CLASSES = 24
+"""Softmaxes of up to so many classes gather how their biases respond to weights: the work of K / 4 passes."""
 
 
 class Gradient(ModelAccumulator):
@@ -54,7 +54,7 @@ class Gradient(ModelAccumulator):
         self.held = torch.zeros(WINDOWS if predictor.family.kinked else 0, dtype=torch.float64, device=w.device)
         """Of `bias`, what rows have that keep their curvature while outputs move by no more than each of `windows`."""
         softmax, kinked = isinstance(predictor.family, Categorical), predictor.family.kinked
-        couples = centre is not None and not kinked and (not softmax or K <= COUPLED)
+        couples = centre is not None and not kinked and (not softmax or K <= MAX_COUPLED_CLASSES)
         pairs = K * (K - 1) // 2 if softmax else K
         self.coupled = torch.zeros(pairs if couples else 0, D - 1, dtype=torch.float64, device=w.device)
         """sum_i h'_kl (x_i - c): how biases answer to weights, for each pair k < l (one output each: for each)."""
@@ -98,7 +98,7 @@ class Gradient(ModelAccumulator):
             self.bias += torch.diag(variance.sum(0))
         self.scatter += far @ variance
         if family.kinked:
-            lost = (phi.shape[1] + 3) * UNIT * square.sqrt() * self.w.norm()
+            lost = (phi.shape[1] + 3) * UNIT_ROUNDOFF * square.sqrt() * self.w.norm()
             slack = family.slack(y, f)[:, 0] - lost
             self.held += (variance[:, 0] * (slack > self.windows[:, None])).sum(1)
         self.reach = max(self.reach, float(far.max()))
@@ -158,13 +158,13 @@ def pass_rounding(family: Family, mean: Tensor, residual: Tensor, square: Tensor
     and a sum of products by as many units as it has terms, each times |phi_i|.
     """
     norm, K = square.sqrt(), mean.shape[1]
-    outputs = (size + 3) * UNIT * norm * length
+    outputs = (size + 3) * UNIT_ROUNDOFF * norm * length
     steep = mean.abs().amax(1) * 1.01 if isinstance(family, Poisson) else torch.full_like(norm, family.steepness)
     left = residual.norm(dim=1)
     scale = mean.norm(dim=1) + 1 + left if not isinstance(family, Gaussian) else 2 * mean.norm(dim=1) + 1 + left
     if family.kinked:  # a prediction, and what is left of it: of a target no more is known
         scale = 4 * (mean.norm(dim=1) + 1 + left)
-    means = steep * outputs + (K + 16) * UNIT * scale
-    summed = (2 * len(norm) + 4096) * UNIT * left
+    means = steep * outputs + (K + 16) * UNIT_ROUNDOFF * scale
+    summed = (2 * len(norm) + 4096) * UNIT_ROUNDOFF * left
     each: Tensor = norm * (means + summed)
     return each

@@ -15,7 +15,7 @@ from core.kprior.model.architectures import layers_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import ModelAccumulator
 
-LAST_LIMIT = 2_000
+MAX_LAST_LAYER_SIZE = 2_000
 """Weights of a last layer whose curvature is kept."""
 
 
@@ -63,9 +63,9 @@ class LastLayerSum(ModelAccumulator):
         self.curvature += sums["curvature"].to(self.curvature)
         self.value += sums["value"].to(self.value)
 
-    def take(self, share: float = 1.0) -> LastLayer:
+    def take(self, scale: float = 1.0) -> LastLayer:
         """What was added up, times so much."""
-        return LastLayer((share * self.curvature).float().cpu(), (share * self.value).cpu())
+        return LastLayer((scale * self.curvature).float().cpu(), (scale * self.value).cpu())
 
 
 def last_size(predictor: Predictor) -> int:
@@ -79,7 +79,7 @@ def last_size(predictor: Predictor) -> int:
 
 def has_last_layer(predictor: Predictor) -> bool:
     """Whether a model is a network whose last layer's curvature can be kept."""
-    return not predictor.linear and 0 < last_size(predictor) <= LAST_LIMIT
+    return not predictor.linear and 0 < last_size(predictor) <= MAX_LAST_LAYER_SIZE
 
 
 def estimate_last_layer(
@@ -92,7 +92,7 @@ def estimate_last_layer(
     for rows, count in groups:
         if rows is None or len(rows) == 0:
             continue
-        own, share = predictor.weigh(rows), count / len(rows)
-        weight = torch.full((len(rows),), share, dtype=torch.float64, device=w.device)
+        own, scale = predictor.weigh(rows), count / len(rows)
+        weight = torch.full((len(rows),), scale, dtype=torch.float64, device=w.device)
         total.add_weighted(rows, weight if own is None else weight * own)
     return total.take()

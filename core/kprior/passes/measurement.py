@@ -30,8 +30,8 @@ from core.kprior.passes.rounding_error import matrix_rounding
 from core.kprior.passes.row_count import Count
 from core.kprior.passes.second_order import CurvatureSum, SurrogateSum
 
-SLACK = 1 + 1e-6
-"""For what rounding does to a leverage."""
+ROUNDING_SLACK = 1 + 1e-6
+"""Allows for the rounding of a leverage."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ def measure(
         ratio = 1.0 if selected.hessian is None or near is None else largest_ratio(near, whitener(H))
         anchor = replace(
             anchor,
-            reach=SLACK * ratio * selected.reach,
-            peak=SLACK * ratio * selected.peak,
+            reach=ROUNDING_SLACK * ratio * selected.reach,
+            peak=ROUNDING_SLACK * ratio * selected.peak,
             smallest=smallest,
             mass=float(loss.hessian.diagonal().sum()),
         )

@@ -15,8 +15,8 @@ from core.kprior.model.encoders import Encoder, TableEncoder
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import Accumulator
 
-LEAST = 1e-300
-"""In the place of no rows, which nothing is divided by."""
+MIN_COUNT = 1e-300
+"""Takes the place of a count of zero, so that nothing is divided by it."""
 
 
 class Moments(Accumulator):
@@ -36,7 +36,7 @@ class Moments(Accumulator):
         there = ~x.isnan()
         v = there.double() if chunk.weight is None else there * chunk.weight.double().cpu()[:, None]
         n = v.sum(0)
-        m = torch.where(there, x * v, 0.0).sum(0) / n.clamp(min=LEAST)
+        m = torch.where(there, x * v, 0.0).sum(0) / n.clamp(min=MIN_COUNT)
         self.merge({"count": n, "mean": m, "square": torch.where(there, (x - m) ** 2 * v, 0.0).sum(0)})
 
     def sums(self) -> Tensors:
@@ -45,7 +45,7 @@ class Moments(Accumulator):
     def merge(self, sums: Tensors) -> None:
         # Chan's pairwise update: a plain sum of squares loses all digits of a column like 1e9 + noise
         n, m = sums["count"], sums["mean"]
-        total = (self.count + n).clamp(min=LEAST)
+        total = (self.count + n).clamp(min=MIN_COUNT)
         self.square = self.square + sums["square"] + (m - self.mean) ** 2 * self.count * n / total
         self.mean = self.mean + (m - self.mean) * n / total
         self.count = self.count + n
@@ -53,7 +53,7 @@ class Moments(Accumulator):
     @property
     def deviation(self) -> Tensor:
         """The standard deviations."""
-        found: Tensor = (self.square / self.count.clamp(min=LEAST)).sqrt()
+        found: Tensor = (self.square / self.count.clamp(min=MIN_COUNT)).sqrt()
         return found
 
     def to_config(self) -> tuple[dict[str, Any], Tensors]:

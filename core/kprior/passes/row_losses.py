@@ -43,7 +43,7 @@ class RowLosses(ModelAccumulator):
     @property
     def accuracy(self) -> float:
         """The share of rows whose label is predicted; zero for numbers, and of no rows."""
-        return share_of(self.right)
+        return fraction_true(self.right)
 
     @torch.no_grad()
     def add(self, chunk: Examples) -> None:
@@ -63,7 +63,7 @@ class RowLosses(ModelAccumulator):
         self._right.append(sums["right"])
 
 
-def share_of(right: Tensor) -> float:
+def fraction_true(right: Tensor) -> float:
     """How many of (n,) are true, as a share; zero of none."""
     return int(right.sum()) / len(right) if len(right) else 0.0
 

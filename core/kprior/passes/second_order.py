@@ -33,8 +33,8 @@ class CurvatureSum(ModelAccumulator):
         return self.curvature.tensors()
 
     def merge(self, sums: Tensors) -> None:
-        here = {name: tensor.to(self.w.device) for name, tensor in sums.items()}
-        self.curvature.merge(self.curvature.from_tensors(here, self.predictor))
+        on_device = {name: tensor.to(self.w.device) for name, tensor in sums.items()}
+        self.curvature.merge(self.curvature.from_tensors(on_device, self.predictor))
 
 
 class SurrogateSum(ModelAccumulator):

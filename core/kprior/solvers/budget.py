@@ -14,10 +14,10 @@ from core.kprior.objective.terms import Batch
 from core.kprior.solvers.adam import require_finite
 from core.kprior.solvers.base import Progress, Solution, Training, Watch
 
-RATE = 2e-3
-BATCH = 64
-COOLING = 0.7
-"""The share of the steps, the last ones, in which the learning rate falls to zero."""
+LEARNING_RATE = 2e-3
+BATCH_SIZE = 64
+COOLING_FRACTION = 0.7
+"""The fraction of the steps, the last ones, in which the learning rate falls to zero."""
 WARM_VISITS, WARM_EPOCHS = 48_000, 8
 """What a warm descent needed on 54 000 images; and no more than so many epochs of few rows."""
 
@@ -31,8 +31,8 @@ def descend(
     steps: int,
     cost: Cost,
     *,
-    rate: float = RATE,
-    cooling: float = COOLING,
+    rate: float = LEARNING_RATE,
+    cooling: float = COOLING_FRACTION,
     regularizer: L2 | None = None,
     count: int = 1,
     progress: Callable[[float], None] | None = None,
@@ -101,12 +101,12 @@ def descend_warm(
 ) -> Solution:
     """Go on from weights that are nearly right, on all rows: a solver of networks."""
     [term], count = objective.terms, objective.terms[0].rows()
-    steps = max(1, warm_visits(count) // BATCH)
+    steps = max(1, warm_visits(count) // BATCH_SIZE)
     generator = torch.Generator().manual_seed(training.seed)
 
     def batches() -> Iterator[Batch]:
         while True:
-            for batch, _ in term.minibatches(max(1, round(count / BATCH)), BATCH, generator):
+            for batch, _ in term.minibatches(max(1, round(count / BATCH_SIZE)), BATCH_SIZE, generator):
                 yield batch
             cost.data_passes += term.past
 
@@ -117,9 +117,9 @@ def descend_warm(
         loss = objective.predictor.family.loss(targets, objective.predictor.outputs_of_encoded(w, z, training=True))
         return (loss if weight is None else loss * weight).mean(), len(z)
 
-    def report(share: float) -> None:
+    def report(fraction: float) -> None:
         if progress is not None:
-            progress(share, f"warm descent: {share:.0%} of {steps * BATCH} examples")
+            progress(fraction, f"warm descent: {fraction:.0%} of {steps * BATCH_SIZE} examples")
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(training.seed)  # dropout draws from the global generator

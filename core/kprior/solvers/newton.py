@@ -13,10 +13,11 @@ from core.kprior.model.gauge import shift_directions, without_shift
 from core.kprior.objective.objective import Objective
 from core.kprior.solvers.base import Progress, Solution, SolverError, Training
 
-STEPS, KINKED_STEPS = 100, 400
-"""Most that are taken; where curvature jumps, each may find a few of the jumps only."""
-LEVEL = 0.1
-"""The share of the slope at its start at which a step is long enough, where curvature jumps."""
+MAX_STEPS, MAX_KINKED_STEPS = 100, 400
+"""Where curvature jumps, a step may find only a few of the jumps, and more steps are allowed."""
+SLOPE_FRACTION = 0.1
+"""Where curvature jumps, a step is long enough once the slope has fallen to this fraction of what it was at its
+start."""
 
 
 def newton(
@@ -24,7 +25,7 @@ def newton(
 ) -> Solution:
     """Newton's method; one pass over the terms per step, and more where that has to be shortened."""
     kinked = objective.predictor.family.kinked
-    steps = KINKED_STEPS if kinked else STEPS
+    steps = MAX_KINKED_STEPS if kinked else MAX_STEPS
     shifts = shift_directions(objective.predictor, objective.delta)
     w = without_shift(start, shifts)
     value, gradient, H = objective.evaluate(w, cost, hessian=True)
@@ -73,7 +74,7 @@ def find_level(objective: Objective, w: Tensor, step: Tensor, fall: float, rise:
     Its slope along the step, -`fall` at the start and `rise` at the end, is made of straight lines and never decreases:
     between two points on either side of zero a secant leads nearer; the side that stays is halved (Illinois).
     """
-    low, high, enough, before = 0.0, 1.0, LEVEL * fall, 0
+    low, high, enough, before = 0.0, 1.0, SLOPE_FRACTION * fall, 0
     for _ in range(60):
         t = low + (high - low) * fall / (fall + rise)
         slope = float(objective.evaluate(w + t * step, cost)[1] @ step)

@@ -14,14 +14,14 @@ from torch import Tensor
 
 Inverse = Callable[[Tensor], Tensor]
 """About the inverse of a Hessian, as a function of a vector."""
-PAIRS = 20
-STEEP = 0.3
-"""A step is too long if the objective rises there by this share of how it fell at its start."""
+MAX_PAIRS = 20
+MAX_RISE = 0.3
+"""A step is too long if the objective rises at its end by this fraction of how it fell at its start."""
 CONTRACTION = 0.3
 """What a preconditioned step usually leaves of a gradient."""
-TRIES = 20
-CHECK = 8
-"""Passes before the first check whether float32 is what holds a descent up; each next one waits twice as long."""
+MAX_TRIES = 20
+FIRST_PRECISION_CHECK = 8
+"""Passes before the first check whether float32 limits the progress; each further one waits twice as long."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Pairs:
         if float(s @ y) > max(1e-10 * float(s.norm()) * float(y.norm()), 1e-30):
             self.steps.append(s)
             self.changes.append(y)
-            del self.steps[:-PAIRS], self.changes[:-PAIRS]
+            del self.steps[:-MAX_PAIRS], self.changes[:-MAX_PAIRS]
 
     def direction(self, gradient: Tensor, inverse: Inverse) -> Tensor:
         """Minus the inverse Hessian, as the pairs know it, times the gradient."""
@@ -90,7 +90,7 @@ def preconditioned_lbfgs(
     near: Callable[[Tensor, Tensor], float],
     enough: Callable[[Tensor, ValueAndGradient], bool] | None,
     start: Tensor | None = None,
-    most: int = 300,
+    max_passes: int = 300,
     report: Callable[[int, float], None] | None = None,
     saturated: Callable[[Tensor, Tensor], bool] = lambda w, gradient: False,
 ) -> Descent:
@@ -122,42 +122,44 @@ def preconditioned_lbfgs(
         go it by.
     """
     pairs, careful, passes, checked = Pairs(), False, 0, 0
-    here = ValueAndGradient(math.inf, start) if start is not None else None
-    if here is None:
-        here, passes = evaluate(w, False), 1
+    current = ValueAndGradient(math.inf, start) if start is not None else None
+    if current is None:
+        current, passes = evaluate(w, False), 1
     unseen = start is not None
     while True:
-        distance = near(w, here.gradient)
+        distance = near(w, current.gradient)
         if report:
             report(passes, distance)
         if distance <= 1 and not unseen:
             if enough is None:
-                return Descent(w, here, passes, True)
-            if not here.careful and passes < most:
-                rough, here, passes = here, evaluate(w, True), passes + 1
-                careful = careful or near(w, rough.gradient - here.gradient) > 0.25  # float32 is too rough for this
-            if here.careful and enough(w, here):
-                return Descent(w, here, passes, True)
-        if passes >= most:
-            return Descent(w, here, passes, False)
+                return Descent(w, current, passes, True)
+            if not current.careful and passes < max_passes:
+                rough, current, passes = current, evaluate(w, True), passes + 1
+                careful = careful or near(w, rough.gradient - current.gradient) > 0.25  # float32 is too rough for this
+            if current.careful and enough(w, current):
+                return Descent(w, current, passes, True)
+        if passes >= max_passes:
+            return Descent(w, current, passes, False)
         # where one step should do, its pass is the careful one
         closer = careful or (enough is not None and unseen and distance * CONTRACTION <= 1)
-        step, found, tries = line_search(evaluate, w, here, pairs, inverse, project, closer, most - passes, saturated)
+        step, found, tries = line_search(
+            evaluate, w, current, pairs, inverse, project, closer, max_passes - passes, saturated
+        )
         passes += tries
         if found is None:
-            if careful or passes >= most:
-                return Descent(w, here, passes, False)
+            if careful or passes >= max_passes:
+                return Descent(w, current, passes, False)
             # float32 sees no way down: evaluate carefully
             careful, pairs, unseen = True, Pairs(), False
-            here, passes = evaluate(w, True), passes + 1
+            current, passes = evaluate(w, True), passes + 1
             continue
-        stalls = not found.careful and float(found.gradient.norm()) > 0.7 * float(here.gradient.norm())
-        w, here, unseen = w + step, found, False
-        if stalls and enough is not None and passes >= CHECK + 2 * checked and passes < most:
+        stalls = not found.careful and float(found.gradient.norm()) > 0.7 * float(current.gradient.norm())
+        w, current, unseen = w + step, found, False
+        if stalls and enough is not None and passes >= FIRST_PRECISION_CHECK + 2 * checked and passes < max_passes:
             # slow going may be the problem's fault, or that of float32: whose, a careful pass tells
-            rough, here, passes = here, evaluate(w, True), passes + 1
+            rough, current, passes = current, evaluate(w, True), passes + 1
             careful, checked = (
-                float((rough.gradient - here.gradient).norm()) > 0.25 * float(here.gradient.norm()),
+                float((rough.gradient - current.gradient).norm()) > 0.25 * float(current.gradient.norm()),
                 passes,
             )
             if careful:
@@ -167,12 +169,12 @@ def preconditioned_lbfgs(
 def line_search(
     evaluate: Evaluate,
     w: Tensor,
-    here: ValueAndGradient,
+    current: ValueAndGradient,
     pairs: Pairs,
     inverse: Inverse,
     project: Callable[[Tensor], Tensor],
     careful: bool,
-    most: int,
+    max_passes: int,
     saturated: Callable[[Tensor, Tensor], bool],
 ) -> tuple[Tensor, ValueAndGradient | None, int]:
     """One step, value and gradient there, and the passes it took.
@@ -180,26 +182,26 @@ def line_search(
     The whole step is taken if the slope there is not steeply up (the objective is convex: then it went down) and the
     value, where one is known, not higher; else the secant says where to try next.
     """
-    d = project(pairs.direction(here.gradient, inverse))
-    if not float(here.gradient @ d) < 0 and pairs.steps:
+    d = project(pairs.direction(current.gradient, inverse))
+    if not float(current.gradient @ d) < 0 and pairs.steps:
         pairs.steps.clear()
         pairs.changes.clear()
-        d = project(pairs.direction(here.gradient, inverse))
-    before, t = float(here.gradient @ d), 1.0
+        d = project(pairs.direction(current.gradient, inverse))
+    before, t = float(current.gradient @ d), 1.0
     if not before < 0:
         return d, None, 0
-    for tries in range(1, min(TRIES, most) + 1):
+    for tries in range(1, min(MAX_TRIES, max_passes) + 1):
         found = evaluate(w + t * d, careful)
         after = float(found.gradient @ d)
         fine = math.isfinite(found.value) and math.isfinite(after)
         if fine and after > 0 and tries <= 6 and saturated(w + t * d, found.gradient):
             t *= 0.3
             continue
-        if fine and after <= -STEEP * before and found.value <= here.value + 1e-6 * abs(here.value):
-            pairs.add(t * d, found.gradient - here.gradient)
+        if fine and after <= -MAX_RISE * before and found.value <= current.value + 1e-6 * abs(current.value):
+            pairs.add(t * d, found.gradient - current.gradient)
             return t * d, found, tries
         t *= min(0.7, max(0.05, before / (before - after))) if fine else 0.3
-    return d, None, min(TRIES, most)
+    return d, None, min(MAX_TRIES, max_passes)
 
 
 def no_projection(v: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from core.kprior.result import Result
 from core.kprior.solvers import Progress, Solve, Training, Watch, solve
 from core.kprior.solvers.budget import descend_warm
 from core.kprior.state import State
-from core.kprior.training.wide import NEWTON_WORK, descends_by_gradients, train_by_gradients
+from core.kprior.training.wide import MAX_NEWTON_WORK, descends_by_gradients, train_by_gradients
 
 
 def train(
@@ -114,7 +114,7 @@ def train(
             regularizer = replace(regularizer, linear=before if same else certified_removal.draw_noise(predictor))
         if descends_by_gradients(predictor, regularizer, curvature):
             encoded = EncodedData(predictor, data)
-            if is_wide(predictor) or encoded.count_rows() * predictor.size**2 > NEWTON_WORK:
+            if is_wide(predictor) or encoded.count_rows() * predictor.size**2 > MAX_NEWTON_WORK:
                 parts = (spec, predictor, regularizer, encoded, training, policy, cost, progress)
                 try:
                     result = train_by_gradients(*parts)

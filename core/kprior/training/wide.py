@@ -26,21 +26,21 @@ from core.kprior.result import Result
 from core.kprior.solvers import Progress, SolverError, Training
 from core.kprior.state import State
 
-NEWTON_LIMIT, NEWTON_WORK = 200, 4e9
-"""Weights, or else multiplications a pass, up to which training gathers a Hessian in every step."""
+MAX_NEWTON_WEIGHTS, MAX_NEWTON_WORK = 200, 4e9
+"""Weights, or multiplications of one pass, up to which training gathers a Hessian in every step."""
 TOLERANCE = 0.005
 """The relative bound that training by gradients ends with."""
-FIRST_ROWS = 4_000
-"""Rows of the first sample of a training, at least."""
-GROWTH = 4
-LOOSE = 2.0
+MIN_SAMPLE_ROWS = 4_000
+"""Of the first sample of a training."""
+SAMPLE_GROWTH = 4
+SAMPLE_TOLERANCE = 2.0
 """How many times the sample's own uncertainty its optimum may be off."""
 
 
 def descends_by_gradients(predictor: Predictor, regularizer: L2, curvature: str | None) -> bool:
     """Whether a GLM has so many weights that its gradient alone is descended along."""
     penalised = bool((regularizer.delta > 0).any())
-    large = is_wide(predictor) or predictor.size > NEWTON_LIMIT
+    large = is_wide(predictor) or predictor.size > MAX_NEWTON_WEIGHTS
     return predictor.linear and large and curvature == "auto" and penalised
 
 
@@ -78,12 +78,12 @@ def train_by_gradients(
     state = State(predictor, regularizer, regularizer_spec, found.w, *parts)
     if measured.anchor.smallest == 0:
         return Result(state, measured.rows, cost, False)
-    here = AnchoredModel.of(state, measured.rows)
+    anchored = AnchoredModel.of(state, measured.rows)
     try:
-        w = here.solve(found.w, training, cost)
+        w = anchored.solve(found.w, training, cost)
     except ArithmeticError:
         return Result(state, measured.rows, cost, False)
-    certificate = certificate_of(here, here.bound(w), w, 0)
+    certificate = certificate_of(anchored, anchored.bound(w), w, 0)
     near_enough = certificate.meets(TOLERANCE)
     return Result(replace(state, w=w), measured.rows, cost, near_enough, certificate)
 
@@ -102,7 +102,7 @@ def train_wide(
         raise SolverError("a wide model needs a penalty: nothing else holds its weights")
     D = predictor.size // predictor.family.outputs
     w = torch.zeros(predictor.size, dtype=predictor.dtype, device=predictor.device)
-    count, size = data.count_rows(), max(FIRST_ROWS, 2 * D)
+    count, size = data.count_rows(), max(MIN_SAMPLE_ROWS, 2 * D)
     if count == 0:
         raise ValueError("there is nothing to train on: no examples")
     report = None if progress is None else descent_reporter(progress)
@@ -110,16 +110,16 @@ def train_wide(
         some = data.sample(size / count, training.seed)
         sampled = WideObjective(predictor, regularizer, EncodedData(predictor, some), cost)
         sampled.scale = count / max(1, sum(len(chunk) for chunk in some))
-        loose = LOOSE * tolerance * math.sqrt(count / size)
-        for most in (20, 60) if not bool(w.any()) else (60,):  # the curvature at zero is soon out of date
+        loose = SAMPLE_TOLERANCE * tolerance * math.sqrt(count / size)
+        for max_passes in (20, 60) if not bool(w.any()) else (60,):  # the curvature at zero is soon out of date
             inverse = estimate_curvature(predictor, w, some, count, training.seed).inverse(regularizer.delta)
-            w = sampled.minimise(w, inverse, loose, certified=False, most=most).w
-        size *= GROWTH
+            w = sampled.minimise(w, inverse, loose, certified=False, max_passes=max_passes).w
+        size *= SAMPLE_GROWTH
     objective = WideObjective(predictor, regularizer, data, cost)
     some = data.sample(sample_fraction(predictor, count), training.seed)
     if not bool(w.any()):  # few rows: the same in two goes
         inverse = estimate_curvature(predictor, w, some, count, training.seed).inverse(regularizer.delta)
-        w = objective.minimise(w, inverse, 10 * tolerance, certified=False, most=20, report=report).w
+        w = objective.minimise(w, inverse, 10 * tolerance, certified=False, max_passes=20, report=report).w
     curvature = estimate_curvature(predictor, w, some, count, training.seed)
     descent = objective.minimise(w, curvature.inverse(regularizer.delta), tolerance, report=report)
     measured = objective.measure(descent)

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from core.errors import Invalid, Place
+from core.errors import Invalid, Location
 from service.parsing import columns
 
 Matrix = NDArray[Any]
 T = TypeVar("T")
-LARGEST = float(np.finfo(np.float32).max)
-MEASURED, SCALED = 2.0**26, 2.0**63
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
+MAX_UNSCALED, MAX_SCALED = 2.0**26, 2.0**63
 """What the solver can carry of an example. Features enter as they are, and their squares into sums of 64 bits: that of
 2**26 still leaves a bit of another's 1 (measured: beyond it there is no bound). A table's columns are scaled: what
 32 bits can hold the square of will do, which is any whole number of 64 bits."""
@@ -35,20 +35,20 @@ class Inputs(ABC):
     dtype: str = "float32"
     reads_raw = False
     """Whether inputs can be read from their JSON text, without a Python object for each number."""
-    largest = MEASURED
+    largest = MAX_UNSCALED
     """Of the numbers of an example."""
 
     @property
-    def most_commas(self) -> int:
+    def max_commas(self) -> int:
         """In the JSON of one example."""
         return self.width + EXTRA_COMMAS
 
-    def from_raw(self, texts: list[Any], where: str, bare: bool = False) -> Matrix | None:
+    def from_raw(self, texts: list[Any], field: str, bare: bool = False) -> Matrix | None:
         """JSON texts of inputs (bare: without brackets) -> (n, width); None if anything is not as it should be."""
         return None
 
     def read(
-        self, decode: Callable[[Any], list[T]], of: Callable[[T], Any], where: str, few: bool = False
+        self, decode: Callable[[Any], list[T]], of: Callable[[T], Any], field: str, few: bool = False
     ) -> tuple[list[T], Matrix]:
         """Objects that hold inputs, and the inputs. `decode` takes what an input shall be decoded to.
 
@@ -56,56 +56,58 @@ class Inputs(ABC):
         """
         if self.reads_raw and not few:
             found = decode(msgspec.Raw)
-            x = self.from_raw([of(one) for one in found], where)
+            x = self.from_raw([of(one) for one in found], field)
             if x is not None:
                 return found, x
         # with care: this tells what is wrong, and where
         found = decode(self.json_type)
-        return found, self.from_json([of(one) for one in found], where)
+        return found, self.from_json([of(one) for one in found], field)
 
     @abstractmethod
-    def from_json(self, xs: list[Any], where: str) -> Matrix:
+    def from_json(self, xs: list[Any], field: str) -> Matrix:
         """Decoded inputs -> (n, width)."""
 
     @abstractmethod
     def feature_columns(self, names: list[str]) -> dict[str, pa.DataType]:
         """The columns that hold features, with the type to read them as from CSV."""
 
-    def check_columns(self, names: list[str], where: str) -> None:
+    def check_columns(self, names: list[str], field: str) -> None:
         """Whether there is a column for each feature, or `x`."""
         features = self.feature_columns(names)
         if "x" in names:
             if features:
-                raise Invalid.at((where,), "example_invalid", "give x or a column for each feature, not both")
+                raise Invalid.at((field,), "example_invalid", "give x or a column for each feature, not both")
         elif len(features) != self.width:
-            raise shape_error((where,), f"{len(features)} feature columns; this model has {self.width}")
+            raise shape_error((field,), f"{len(features)} feature columns; this model has {self.width}")
 
-    def from_columns(self, table: pa.Table, where: str) -> Matrix:
+    def from_columns(self, table: pa.Table, field: str) -> Matrix:
         """Columns (`x` as a list, or one for each feature) -> (n, width)."""
         if "x" in table.column_names:
-            return self.to_stored(columns.lists(table.column("x"), self.width, where), where)
+            return self.to_stored(columns.lists(table.column("x"), self.width, field), field)
         made = np.empty((table.num_rows, self.width), self.dtype)
         for i, name in enumerate(self.feature_columns(table.column_names)):
-            made[:, i] = self.to_stored(columns.numbers(table.column(name), where, name), where, name)
+            made[:, i] = self.to_stored(columns.numbers(table.column(name), field, name), field, name)
         return made
 
-    def to_stored(self, x: Matrix, where: str, name: str | None = None) -> Matrix:
-        """The stored type, if all numbers are finite in it, and those of examples (`where`) no burden to a solver."""
+    def to_stored(self, x: Matrix, field: str, name: str | None = None) -> Matrix:
+        """The stored type, if all numbers are finite in it, and those of examples (`field`) no burden to a solver."""
 
-        def at(bad: NDArray[np.bool_]) -> Place:
-            return self.place_of(bad, where) if name is None else (where, first(bad), name)
+        def at(bad: NDArray[np.bool_]) -> Location:
+            return self.locate(bad, field) if name is None else (field, first(bad), name)
 
         if self.dtype == "uint8":
             bad = (x < 0) | (x > 255) | (x != np.floor(x))
             if bad.any():
                 raise Invalid.at(at(bad), "pixel_invalid", "pixels are whole numbers from 0 to 255")
             return np.ascontiguousarray(x, np.uint8)
-        largest = self.largest if where == "examples" else LARGEST
+        largest = self.largest if field == "examples" else MAX_FLOAT32
         # of NaN neither is true
         if x.size and not (x.max() <= largest and x.min() >= -largest):
             if (bad := ~np.isfinite(x)).any():
                 raise Invalid.at(at(bad), "number_not_finite", "a number is not finite")
-            hint = "" if self.largest == SCALED else "; scale it, or make the input a table, which is scaled by itself"
+            hint = (
+                "" if self.largest == MAX_SCALED else "; scale it, or make the input a table, which is scaled by itself"
+            )
             message = f"a number is beyond {largest:.15g}, more than a model can carry{hint}"
             raise Invalid.at(at(np.abs(x) > largest), "number_too_large", message)
         # a negative zero becomes the zero that it equals: the same content is the same bytes
@@ -113,9 +115,9 @@ class Inputs(ABC):
         made += np.float32(0)
         return made
 
-    def place_of(self, bad: NDArray[np.bool_], where: str) -> Place:
+    def locate(self, bad: NDArray[np.bool_], field: str) -> Location:
         """Where the first bad number is."""
-        return place(where, first(bad))
+        return location_of(field, first(bad))
 
     def count_other(self, x: Matrix) -> int:
         """How many values of stored inputs were taken as `other`."""
@@ -131,9 +133,9 @@ class Inputs(ABC):
         return {"x": pa.FixedSizeListArray.from_arrays(flat, self.width)}
 
 
-def place(where: str, i: int) -> Place:
+def location_of(field: str, i: int) -> Location:
     """Where the i-th input stands: in the `x` of an example, or by itself."""
-    return (where, i, "x") if where == "examples" else (where, i)
+    return (field, i, "x") if field == "examples" else (field, i)
 
 
 def first(bad: NDArray[np.bool_]) -> int:
@@ -149,8 +151,8 @@ def shape_of(x: Any) -> tuple[int, ...] | None:
         return None
 
 
-def shape_error(place: Place, message: str) -> Exception:
-    return Invalid.at(place, "example_shape_mismatch", message)
+def shape_error(location: Location, message: str) -> Exception:
+    return Invalid.at(location, "example_shape_mismatch", message)
 
 
 def to_shortest(v: np.float32) -> float:

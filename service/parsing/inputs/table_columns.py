@@ -17,22 +17,31 @@ from numpy.typing import NDArray
 
 from core.errors import Invalid
 from core.kprior.model.categories import OTHER, UNSEEN, spell, spellings_of, unseen_code
-from core.kprior.model.dates import BOOLEANS, FIRST, LAST, NO_BOOLEAN, NO_DATE, days_of, format_days, truth_of
+from core.kprior.model.dates import (
+    BOOLEANS,
+    EXPECTED_BOOLEAN,
+    EXPECTED_DATE,
+    FIRST_DAY,
+    LAST_DAY,
+    days_of,
+    format_days,
+    truth_of,
+)
 from core.kprior.model.spec import CategoryColumn, Column
 from service.parsing import columns
-from service.parsing.inputs.base import first, place, to_shortest
+from service.parsing.inputs.base import first, location_of, to_shortest
 
-NAMED = 10
-"""Values of a column that an answer names."""
-EXPECTED = "expected text or a whole number"
-REFUSED = -2.0
+MAX_NAMED_VALUES = 10
+"""Values of a column that an error message lists."""
+EXPECTED_CATEGORY = "expected text or a whole number"
+INVALID_CODE = -2.0
 """No code of any category."""
 
 
-MICROSECONDS = 86_400_000_000
+MICROSECONDS_PER_DAY = 86_400_000_000
 """Of a day."""
 
-ANY = str | int | float | bool | None
+JSON_SCALAR = str | int | float | bool | None
 
 
 class TableColumn(ABC):
@@ -47,11 +56,11 @@ class TableColumn(ABC):
         self.name = name
 
     @abstractmethod
-    def from_json(self, values: Sequence[Any], where: str) -> Sequence[float]:
+    def from_json(self, values: Sequence[Any], field: str) -> Sequence[float]:
         """Decoded values -> numbers."""
 
     @abstractmethod
-    def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
+    def from_column(self, column: pa.ChunkedArray, field: str) -> NDArray[np.float64]:
         """The same of an Arrow column."""
 
     @abstractmethod
@@ -63,15 +72,15 @@ class TableColumn(ABC):
         return pa.array(stored, mask=np.isnan(stored))
 
     def read_each(
-        self, read: Callable[[Any], float], values: Sequence[Any], where: str, code: str, message: str
+        self, read: Callable[[Any], float], values: Sequence[Any], field: str, code: str, message: str
     ) -> Sequence[float]:
         try:
             return [math.nan if v is None else read(v) for v in values]
         except ValueError:
-            raise self.refuse(where, find_bad(read, values), code, message) from None
+            raise self.refuse(field, find_bad(read, values), code, message) from None
 
-    def refuse(self, where: str, i: int, code: str, message: str) -> Invalid:
-        return Invalid.at((*place(where, i), self.name), code, message)
+    def refuse(self, field: str, i: int, code: str, message: str) -> Invalid:
+        return Invalid.at((*location_of(field, i), self.name), code, message)
 
 
 class Number(TableColumn):
@@ -80,14 +89,14 @@ class Number(TableColumn):
     json_type = float | bool | None
     csv_type = pa.float64()
 
-    def from_json(self, values: Sequence[Any], where: str) -> Sequence[float]:
+    def from_json(self, values: Sequence[Any], field: str) -> Sequence[float]:
         if any(isinstance(v, str) for v in values):
             i = next(i for i, v in enumerate(values) if isinstance(v, str))
-            raise self.refuse(where, i, "example_invalid", "expected a number")
+            raise self.refuse(field, i, "example_invalid", "expected a number")
         return [math.nan if v is None else v for v in values]
 
-    def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
-        return columns.numbers(column, where, self.name, missing=True)
+    def from_column(self, column: pa.ChunkedArray, field: str) -> NDArray[np.float64]:
+        return columns.numbers(column, field, self.name, missing=True)
 
     def to_json(self, v: np.float32) -> Any:
         return to_shortest(v)
@@ -96,38 +105,38 @@ class Number(TableColumn):
 class Category(TableColumn):
     """Texts and whole numbers, by their code. True and false are texts. An empty text is a missing value, as in CSV."""
 
-    json_type = ANY
+    json_type = JSON_SCALAR
 
     def __init__(self, described: CategoryColumn) -> None:
         super().__init__(described["name"])
         self.values = described["values"]
         self.codes = {"": math.nan, **spellings_of(self.values)}
         unseen = unseen_code(described)
-        self.unseen = REFUSED if unseen is None else unseen
+        self.unseen = INVALID_CODE if unseen is None else unseen
         self.other = unseen
 
-    def from_json(self, values: Sequence[Any], where: str) -> Sequence[float]:
+    def from_json(self, values: Sequence[Any], field: str) -> Sequence[float]:
         get, unseen = self.codes.get, self.unseen
         try:
             made = [math.nan if v is None else get(v if type(v) is str else spell(v), unseen) for v in values]
         except ValueError:  # a fraction, or a number of thousands of digits
-            raise self.refuse(where, find_bad(spell, values), "example_invalid", EXPECTED) from None
-        if REFUSED in made:
-            raise self.refuse_value(made.index(REFUSED), where)
+            raise self.refuse(field, find_bad(spell, values), "example_invalid", EXPECTED_CATEGORY) from None
+        if INVALID_CODE in made:
+            raise self.refuse_value(made.index(INVALID_CODE), field)
         return made
 
-    def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
-        made = columns.find(column, self.codes, self.unseen, where, self.name)
-        if (bad := made == REFUSED).any():
-            raise self.refuse_value(first(bad), where)
+    def from_column(self, column: pa.ChunkedArray, field: str) -> NDArray[np.float64]:
+        made = columns.find(column, self.codes, self.unseen, field, self.name)
+        if (bad := made == INVALID_CODE).any():
+            raise self.refuse_value(first(bad), field)
         return made
 
-    def refuse_value(self, i: int, where: str) -> Invalid:
+    def refuse_value(self, i: int, field: str) -> Invalid:
         # the caller's own value is not repeated: it may be personal data
         values = [json.dumps(value, ensure_ascii=False) for value in self.values]
-        more = f" or {len(values) - NAMED} more" if len(values) > NAMED else ""
-        message = f"is not among the values of this column: {', '.join(values[:NAMED])}{more}"
-        return self.refuse(where, i, "category_unknown", message)
+        more = f" or {len(values) - MAX_NAMED_VALUES} more" if len(values) > MAX_NAMED_VALUES else ""
+        message = f"is not among the values of this column: {', '.join(values[:MAX_NAMED_VALUES])}{more}"
+        return self.refuse(field, i, "category_unknown", message)
 
     def to_json(self, v: np.float32) -> Any:
         # sent again, it is taken as other again: a value that is called so is what unseen ones are taken as
@@ -144,20 +153,20 @@ class Category(TableColumn):
 class Boolean(TableColumn):
     """True and false, also as 1 and 0."""
 
-    json_type = ANY
+    json_type = JSON_SCALAR
 
-    def from_json(self, values: Sequence[Any], where: str) -> Sequence[float]:
-        return self.read_each(truth_of, values, where, "boolean_invalid", NO_BOOLEAN)
+    def from_json(self, values: Sequence[Any], field: str) -> Sequence[float]:
+        return self.read_each(truth_of, values, field, "boolean_invalid", EXPECTED_BOOLEAN)
 
-    def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
+    def from_column(self, column: pa.ChunkedArray, field: str) -> NDArray[np.float64]:
         if columns.is_number(column.type):
-            made = columns.numbers(column, where, self.name, missing=True)
+            made = columns.numbers(column, field, self.name, missing=True)
             bad = ~(np.isnan(made) | (made == 0) | (made == 1))
         else:
-            made = columns.find(column, BOOLEANS, REFUSED, where, self.name)
-            bad = made == REFUSED
+            made = columns.find(column, BOOLEANS, INVALID_CODE, field, self.name)
+            bad = made == INVALID_CODE
         if bad.any():
-            raise self.refuse(where, first(bad), "boolean_invalid", NO_BOOLEAN)
+            raise self.refuse(field, first(bad), "boolean_invalid", EXPECTED_BOOLEAN)
         return made
 
     def to_json(self, v: np.float32) -> Any:
@@ -170,22 +179,22 @@ class Boolean(TableColumn):
 class Date(TableColumn):
     """Dates and moments, as days since 1970."""
 
-    json_type = ANY
+    json_type = JSON_SCALAR
 
-    def from_json(self, values: Sequence[Any], where: str) -> Sequence[float]:
-        return self.read_each(days_of, values, where, "date_invalid", NO_DATE)
+    def from_json(self, values: Sequence[Any], field: str) -> Sequence[float]:
+        return self.read_each(days_of, values, field, "date_invalid", EXPECTED_DATE)
 
-    def from_column(self, column: pa.ChunkedArray, where: str) -> NDArray[np.float64]:
+    def from_column(self, column: pa.ChunkedArray, field: str) -> NDArray[np.float64]:
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if columns.is_date(kind):
-            made = columns.days(column, where, self.name)
-            bad = (made < FIRST) | (made >= LAST + 0.25)
+            made = columns.days(column, field, self.name)
+            bad = (made < FIRST_DAY) | (made >= LAST_DAY + 0.25)
             if bad.any():
-                raise self.refuse(where, first(bad), "date_invalid", NO_DATE)
-            return np.where(made > LAST, LAST, made)
+                raise self.refuse(field, first(bad), "date_invalid", EXPECTED_DATE)
+            return np.where(made > LAST_DAY, LAST_DAY, made)
         if columns.is_number(kind):
-            raise self.refuse(where, 0, "date_invalid", NO_DATE)
-        return np.array(self.from_json(columns.texts(column, where, self.name), where), np.float64)
+            raise self.refuse(field, 0, "date_invalid", EXPECTED_DATE)
+        return np.array(self.from_json(columns.texts(column, field, self.name), field), np.float64)
 
     def to_json(self, v: np.float32) -> Any:
         return format_days(float(v), lambda days: np.float32(days) == v)
@@ -194,7 +203,7 @@ class Date(TableColumn):
         missing = np.isnan(stored)
         days, places = np.unique(np.where(missing, np.float32(0), stored), return_inverse=True)
         # the round moments that the texts have
-        moments = np.array([round(days_of(self.to_json(day)) * MICROSECONDS) for day in days], np.int64)
+        moments = np.array([round(days_of(self.to_json(day)) * MICROSECONDS_PER_DAY) for day in days], np.int64)
         return pa.array(moments[places], pa.timestamp("us", "UTC"), mask=missing)
 
 

@@ -12,19 +12,19 @@ import pyarrow as pa
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
-from core.errors import Invalid, Place
+from core.errors import Invalid, Location
 from core.kprior.model.spec import Column
-from service.parsing.inputs.base import SCALED, Inputs, Matrix, first, place, shape_error
+from service.parsing.inputs.base import MAX_SCALED, Inputs, Matrix, first, location_of, shape_error
 from service.parsing.inputs.table_columns import Category, column_of
 
-WIDE = 100
-"""Columns from which on a field is looked up by its hash: msgspec looks at one after the other."""
+MIN_COLUMNS_FOR_LOOKUP = 100
+"""From this many columns on, a field is looked up by its hash: msgspec tries one name after the other."""
 
 
 class TableInputs(Inputs):
     """Objects with a field for each column; null is missing. Categories are stored as their number."""
 
-    largest = SCALED
+    largest = MAX_SCALED
 
     def __init__(self, described: list[Column]) -> None:
         self.columns = [column_of(column) for column in described]
@@ -33,7 +33,7 @@ class TableInputs(Inputs):
         others = {j: c.other for j, c in enumerate(self.columns) if isinstance(c, Category) and c.other is not None}
         self.others = list(others), np.array(list(others.values()), np.float32)
         # msgspec has no fields with such names
-        self.by_name = self.width > WIDE or any('"' in name or "\\" in name for name in self.names)
+        self.by_name = self.width > MIN_COLUMNS_FOR_LOOKUP or any('"' in name or "\\" in name for name in self.names)
         if self.by_name:
             self.json_type = dict[str, str | int | float | bool | None]
             return
@@ -43,58 +43,58 @@ class TableInputs(Inputs):
         self.json_type = msgspec.defstruct("Row", fields, rename=rename, forbid_unknown_fields=True)
 
     @property
-    def most_commas(self) -> int:
+    def max_commas(self) -> int:
         return 2**62  # names and categories may have any; fields that no column has are refused at once
 
-    def from_json(self, xs: list[Any], where: str) -> Matrix:
-        rows = (self.values_of(x, where, i) for i, x in enumerate(xs)) if self.by_name else map(astuple, xs)
-        return self.from_values(zip(*rows, strict=True), len(xs), where)
+    def from_json(self, xs: list[Any], field: str) -> Matrix:
+        rows = (self.values_of(x, field, i) for i, x in enumerate(xs)) if self.by_name else map(astuple, xs)
+        return self.from_values(zip(*rows, strict=True), len(xs), field)
 
-    def from_values(self, columns: Iterable[Sequence[Any]], count: int, where: str) -> Matrix:
+    def from_values(self, columns: Iterable[Sequence[Any]], count: int, field: str) -> Matrix:
         """The decoded values of `count` rows, column by column -> (n, width)."""
         made = np.empty((count, self.width), np.float64)
         for j, values in enumerate(columns):
-            made[:, j] = self.columns[j].from_json(values, where)
-        return self.to_stored_or_missing(made, where)
+            made[:, j] = self.columns[j].from_json(values, field)
+        return self.to_stored_or_missing(made, field)
 
-    def values_of(self, row: dict[str, str | int | float | bool | None], where: str, i: int) -> list[Any]:
+    def values_of(self, row: dict[str, str | int | float | bool | None], field: str, i: int) -> list[Any]:
         """The values of a row in the order of the columns."""
         try:
             values = [row[name] for name in self.names]
         except KeyError as missing:
             message = f"Object missing required field `{missing.args[0]}`"
-            raise Invalid.at(place(where, i), "example_invalid", message) from None
+            raise Invalid.at(location_of(field, i), "example_invalid", message) from None
         if len(row) > self.width:
             strange = min(row.keys() - set(self.names))
-            raise Invalid.at(place(where, i), "example_invalid", f"Object contains unknown field `{strange}`")
+            raise Invalid.at(location_of(field, i), "example_invalid", f"Object contains unknown field `{strange}`")
         return values
 
     def feature_columns(self, names: list[str]) -> dict[str, pa.DataType]:
         return {column.name: column.csv_type for column in self.columns}
 
-    def check_columns(self, names: list[str], where: str) -> None:
+    def check_columns(self, names: list[str], field: str) -> None:
         given = set(names)
         for name in self.names:
             if name not in given:
-                raise shape_error((where,), f"the column {name!r} is missing")
+                raise shape_error((field,), f"the column {name!r} is missing")
 
-    def from_columns(self, table: pa.Table, where: str) -> Matrix:
+    def from_columns(self, table: pa.Table, field: str) -> Matrix:
         made = np.empty((table.num_rows, self.width), np.float64)
         places = {name: i for i, name in enumerate(table.column_names)}
         for j, column in enumerate(self.columns):
-            made[:, j] = column.from_column(table.column(places[column.name]), where)
-        return self.to_stored_or_missing(made, where)
+            made[:, j] = column.from_column(table.column(places[column.name]), field)
+        return self.to_stored_or_missing(made, field)
 
-    def to_stored_or_missing(self, made: Matrix, where: str) -> Matrix:
+    def to_stored_or_missing(self, made: Matrix, field: str) -> Matrix:
         missing = np.isnan(made)
         made[missing] = 0.0
-        x = self.to_stored(made, where)
+        x = self.to_stored(made, field)
         x[missing] = math.nan
         return x
 
-    def place_of(self, bad: NDArray[np.bool_], where: str) -> Place:
+    def locate(self, bad: NDArray[np.bool_], field: str) -> Location:
         row = first(bad)
-        return (*place(where, row), self.names[int(bad[row].argmax())])
+        return (*location_of(field, row), self.names[int(bad[row].argmax())])
 
     def count_other(self, x: Matrix) -> int:
         places, codes = self.others

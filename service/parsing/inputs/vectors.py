@@ -11,11 +11,11 @@ import pyarrow as pa
 import simdjson
 
 from service.parsing import columns
-from service.parsing.inputs.base import Inputs, Matrix, place, shape_error, shape_of, to_shortest
+from service.parsing.inputs.base import Inputs, Matrix, location_of, shape_error, shape_of, to_shortest
 from service.parsing.json_items import shift_errors
 
-PIECE, PIECE_NUMBERS = 256, 2**18
-"""Inputs, and numbers in them, that are read from JSON at once."""
+CHUNK_INPUTS, CHUNK_NUMBERS = 256, 2**18
+"""Inputs, and numbers in them, that are parsed from JSON at a time."""
 
 
 class VectorInputs(Inputs):
@@ -27,11 +27,11 @@ class VectorInputs(Inputs):
     def __init__(self, dim: int) -> None:
         self.width = dim
 
-    def from_raw(self, texts: list[Any], where: str, bare: bool = False) -> Matrix | None:
+    def from_raw(self, texts: list[Any], field: str, bare: bool = False) -> Matrix | None:
         made = np.empty((len(texts), self.width), self.dtype)
         start, between, end = (b"[[", b"],[", b"]]") if bare else (b"[", b",", b"]")
         # by and by: what a processor's cache holds is read faster, and other threads get their turn
-        piece = max(1, min(PIECE, PIECE_NUMBERS // self.width))
+        piece = max(1, min(CHUNK_INPUTS, CHUNK_NUMBERS // self.width))
         for i in range(0, len(texts), piece):
             some = texts[i : i + piece]
             text = start + between.join(some) + end
@@ -46,16 +46,16 @@ class VectorInputs(Inputs):
                 read = np.frombuffer(rows.as_buffer(of_type="d"), np.float64).reshape(len(some), self.width)
             except (TypeError, ValueError, RuntimeError):
                 return None
-            with shift_errors(where, i):
-                made[i : i + piece] = self.to_stored(read, where)
+            with shift_errors(field, i):
+                made[i : i + piece] = self.to_stored(read, field)
         return made
 
-    def from_json(self, xs: list[Any], where: str) -> Matrix:
+    def from_json(self, xs: list[Any], field: str) -> Matrix:
         if set(map(len, xs)) != {self.width}:
             i = next(i for i, x in enumerate(xs) if len(x) != self.width)
-            raise shape_error(place(where, i), f"{len(xs[i])} numbers; this model has {self.width}")
+            raise shape_error(location_of(field, i), f"{len(xs[i])} numbers; this model has {self.width}")
         flat = np.fromiter(chain.from_iterable(xs), np.float64, len(xs) * self.width)
-        return self.to_stored(flat.reshape(len(xs), self.width), where)
+        return self.to_stored(flat.reshape(len(xs), self.width), field)
 
     def feature_columns(self, names: list[str]) -> dict[str, pa.DataType]:
         return {name: pa.float64() for name in names if name not in columns.RESERVED}
@@ -74,15 +74,15 @@ class ImageInputs(VectorInputs):
         super().__init__(math.prod(shape))
         self.shape, self.dtype = tuple(shape), dtype
 
-    def from_json(self, xs: list[Any], where: str) -> Matrix:
+    def from_json(self, xs: list[Any], field: str) -> Matrix:
         try:
             made = np.array(xs, np.float64)
         except ValueError:
             made = np.empty(0)
         if made.shape != (len(xs), *self.shape):
             i = next(i for i, x in enumerate(xs) if shape_of(x) != self.shape)
-            raise shape_error(place(where, i), f"not of the shape {list(self.shape)} that this model has")
-        return self.to_stored(made.reshape(len(xs), self.width), where)
+            raise shape_error(location_of(field, i), f"not of the shape {list(self.shape)} that this model has")
+        return self.to_stored(made.reshape(len(xs), self.width), field)
 
     def to_json(self, x: Matrix) -> Any:
         numbers = [int(v) if self.dtype == "uint8" else to_shortest(v) for v in x]

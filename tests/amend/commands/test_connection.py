@@ -104,7 +104,7 @@ def test_what_cannot_be_a_key_is_one_clear_line_without_it(key: str, tmp_path: P
 
 
 def test_no_service_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "PAUSES", (0.0,))
+    monkeypatch.setattr(connection, "RETRY_SECONDS", (0.0,))
     with socket.socket() as bound_but_deaf:
         bound_but_deaf.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound_but_deaf.getsockname()[1]}"

@@ -14,7 +14,7 @@ from tests.amend.conftest import StandIn
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(erasures, "POLL", 0.0)
+    monkeypatch.setattr(erasures, "POLL_SECONDS", 0.0)
 
 
 def test_ask_sends_what_is_given_and_nothing_else(stand_in: StandIn) -> None:

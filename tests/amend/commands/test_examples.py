@@ -121,9 +121,9 @@ def added(first: int, last: int) -> dict[str, int]:
 def test_a_file_that_is_too_large_for_one_request_goes_out_in_pieces(
     why: str, stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "ROWS", 10)
+    monkeypatch.setattr(batches, "BATCH_ROWS", 10)
     if why == "large":
-        monkeypatch.setattr(examples, "WHOLE", 100)
+        monkeypatch.setattr(examples, "MAX_UNSPLIT_BYTES", 100)
     content = "id,y,a\n" + "".join(f"e{i},1,2\n" for i in range(25))
     file = tmp_path / ("a.csv.gz" if why == "compressed" else "a.csv")
     file.write_bytes(gzip.compress(content.encode()) if why == "compressed" else content.encode())
@@ -139,8 +139,8 @@ def test_a_file_that_is_too_large_for_one_request_goes_out_in_pieces(
 def test_what_is_wrong_in_a_piece_is_told_by_the_row_of_the_file(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "ROWS", 10)
-    monkeypatch.setattr(examples, "WHOLE", 0)
+    monkeypatch.setattr(batches, "BATCH_ROWS", 10)
+    monkeypatch.setattr(examples, "MAX_UNSPLIT_BYTES", 0)
     (tmp_path / "a.ndjson").write_text('{"id": "a"}\n' * 25)
     bad = {"loc": ["examples", 3, "y"], "msg": "is not 0 or 1"}
     stand_in.answer(added(1, 10))
@@ -156,8 +156,8 @@ def test_what_is_wrong_in_a_piece_is_told_by_the_row_of_the_file(
 def test_corrections_in_pieces_wait_for_the_last_job(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "ROWS", 1)
-    monkeypatch.setattr(examples, "WHOLE", 0)
+    monkeypatch.setattr(batches, "BATCH_ROWS", 1)
+    monkeypatch.setattr(examples, "MAX_UNSPLIT_BYTES", 0)
     (tmp_path / "a.csv").write_text("id,y,a\na1,1,2\na2,1,2\n")
     stand_in.answer(REPLACED, {**REPLACED, "job": "j2"}, job("succeeded"))
     result = stand_in.run("examples", "replace", "churn", str(tmp_path / "a.csv"), "--wait", "--json")

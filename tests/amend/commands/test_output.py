@@ -24,7 +24,7 @@ def test_a_pipe_gets_every_value_whole_on_one_line(capsys: pytest.CaptureFixture
 def test_an_id_is_on_one_line_in_a_narrow_terminal_too(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "WIDE", 80)
+    monkeypatch.setattr(output, "PIPE_WIDTH", 80)
     id = "4e1d7a90-8c35-4b62-a7f1-93d05c2be684"
     words = {name: f"{name} " * 5 for name in ("model", "kind", "state", "progress", "created")}
     output.print_table([{"id": id, **words}], {name: itemgetter(name) for name in ("id", *words)})
@@ -82,7 +82,7 @@ ID = "4e1d7a90-8c35-4b62-a7f1-93d05c2be684"
 def test_no_word_is_broken_however_narrow_the_terminal(
     columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "WIDE", columns)
+    monkeypatch.setattr(output, "PIPE_WIDTH", columns)
     item = convert(job("succeeded", id=ID, model="default-risk", version=12), Job)
     output.print_table([item] * 2, jobs.COLUMNS)
     captured = capsys.readouterr()
@@ -99,13 +99,13 @@ def test_no_word_is_broken_however_narrow_the_terminal(
 def test_ids_are_shortened_only_where_nothing_else_helps(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "WIDE", 40)
+    monkeypatch.setattr(output, "PIPE_WIDTH", 40)
     output.print_table([convert(job("succeeded", id=ID), Job)], jobs.COLUMNS)
     assert capsys.readouterr().out.splitlines()[1].split() == ["4e1d7a90…", "churn", "adapt"]
 
 
 def test_sentences_go_on_below(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "WIDE", 40)
+    monkeypatch.setattr(output, "PIPE_WIDTH", 40)
     sentence = "the solver did not come to an end within its steps"
     output.print_table([("churn", sentence)], {"model": itemgetter(0), "error": itemgetter(1)})
     assert capsys.readouterr().out.split()[2:] == ["churn", *sentence.split()]

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 def test_lost_answers_are_asked_for_again_and_nothing_happens_twice(
     shaky: Client, proxy: Lossy, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "ROWS", 10)
+    monkeypatch.setattr(batches, "BATCH_ROWS", 10)
     name = deployment.new_model() + "y"
     proxy.lose = 2
     assert shaky.create_model(name, INPUT, TARGET, policy=QUIET).name == name

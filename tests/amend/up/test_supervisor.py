@@ -22,7 +22,7 @@ import os, sys
 from pathlib import Path
 from amend.up import process
 from amend.up.supervisor import Supervisor
-process.MIN_PAUSE = 0.05
+process.MIN_RESTART_SECONDS = 0.05
 folder, patience, *commands = sys.argv[1:]
 made = []
 for i, command in enumerate(commands):
@@ -149,7 +149,7 @@ def guards(up: Small) -> list[int]:
 
 
 def test_a_log_is_kept_short_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "LOG_BYTES", 1000)
+    monkeypatch.setattr(processes, "MAX_LOG_BYTES", 1000)
     log = tmp_path / "log"
     part = Process(
         "chatty", ["sh", "-c", "head -c 5000 /dev/zero; read -r go < go; echo later"], log, os.environ, tmp_path

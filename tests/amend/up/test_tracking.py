@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from amend.up.tracking import bring_up_to_date
+from amend.up.tracking import migrate_database
 
 
 def test_a_database_is_not_there_before_it_is_finished_and_keeps_what_it_has_when_it_changes(
@@ -23,15 +23,15 @@ def test_a_database_is_not_there_before_it_is_finished_and_keeps_what_it_has_whe
         there.append(database.exists())
 
     (tmp_path / "unfinished.db").write_bytes(b"of somebody who was killed")
-    bring_up_to_date(database, mlflow)
+    migrate_database(database, mlflow)
     assert there == [False]
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("INSERT INTO registered_models (name) VALUES ('churn')")
 
-    bring_up_to_date(database, mlflow)
+    migrate_database(database, mlflow)
     assert len(there) == 1
     (tmp_path / "mlflow.version").write_text("an earlier one")
-    bring_up_to_date(database, mlflow)
+    migrate_database(database, mlflow)
     assert len(there) == 2
     with closing(sqlite3.connect(database)) as connection:
         assert connection.execute("SELECT name FROM registered_models").fetchall() == [("churn",)]

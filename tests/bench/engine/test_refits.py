@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.engine.anchored import CHANGES, laid_out, shifts
+from bench.engine.anchored import CHANGES, generate_rows, shifts
 from bench.engine.data import embeddings, logistic_rows
 from bench.engine.refits import Refitter, distance, exact_optimum, first_tolerance, gradient, relative_bound
 
@@ -35,7 +35,7 @@ def test_bound_of_a_softmax_refit_covers_its_distance() -> None:
 
 
 def test_what_a_change_retains_is_the_base_without_what_goes_and_with_what_comes() -> None:
-    rows, count = laid_out(3_000, 1), 3_000
+    rows, count = generate_rows(3_000, 1), 3_000
     base = set(range(CHANGES, CHANGES + count))
     for shift in shifts(rows, count):
         gone, come, retained, stays = (

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from core.database import Database
 from core.erasure import queries, requests, states
-from core.erasure.states import Filing
+from core.erasure.states import RequestDetails
 from core.ledger.batch import subject_hash
 from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.models import Model
@@ -30,7 +30,7 @@ def give(database: Database, model: Model, person: str, *ids: str) -> None:
 def ask(database: Database, person: str, **options: Any) -> Erasure:
     """Ask for a person to be erased."""
     with database.write() as session:
-        id = requests.receive(session, Filing(subject_hash(person, SECRET), **options), SECRET, "key").id
+        id = requests.receive(session, RequestDetails(subject_hash(person, SECRET), **options), SECRET, "key").id
     return find_erasure(database, id)
 
 

@@ -14,7 +14,7 @@ from core.erasure import retention
 from core.erasure.decisions import refuse
 from core.erasure.requests import receive
 from core.erasure.retention import expire_due
-from core.erasure.states import Filing
+from core.erasure.states import RequestDetails
 from core.ledger.batch import subject_hash
 from core.models.policy import Policy, patch
 from core.tables.jobs import Job
@@ -97,8 +97,8 @@ def test_a_corrected_example_counts_from_its_correction(database: Database) -> N
 
 
 def test_a_long_past_goes_in_transactions_of_a_few(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "POSITIONS", 4)
-    monkeypatch.setattr(retention, "TRANSACTIONS", 3)
+    monkeypatch.setattr(retention, "POSITIONS_PER_TRANSACTION", 4)
+    monkeypatch.setattr(retention, "TRANSACTIONS_PER_TICK", 3)
     model = model_that_expires(database)
     add(database, model, named(10))
     for i in range(5):
@@ -145,7 +145,7 @@ def test_what_a_held_request_restricts_and_is_too_old_does_not_come_back(databas
     add(database, model, [Row("old", subject="somebody", split=False)])
     add(database, model, [Row("new", subject="somebody", split=False), *named(1)])
     with database.write() as session:
-        filing = Filing(subject_hash("somebody", SECRET), hold=True)
+        filing = RequestDetails(subject_hash("somebody", SECRET), hold=True)
         erasure = receive(session, filing, SECRET, "key")
         session.expunge(erasure)
     age(database, model, 1, 1, 31 * DAY)

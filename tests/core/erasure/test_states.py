@@ -82,7 +82,7 @@ def test_a_decision_is_made_or_refused_by_the_state(database: Database, decision
 def test_nothing_moves_but_as_the_table_says(row: type[Erasure | Part], state: ErasureState) -> None:
     for wanted in ErasureState:
         found = row(state=state)
-        if wanted in states.NEXT[state]:
+        if wanted in states.TRANSITIONS[state]:
             states.move(found, wanted)
             assert found.state is wanted
         else:
@@ -92,10 +92,10 @@ def test_nothing_moves_but_as_the_table_says(row: type[Erasure | Part], state: E
 
 
 def test_what_has_ended_stays_ended() -> None:
-    assert not states.NEXT[REFUSED]
-    assert not any(state in states.NEXT[COMPLETED] for state in (HELD, FAILED, REFUSED))
-    assert REFUSED not in states.NEXT[PURGING]
-    assert all(HELD not in states.NEXT[state] for state in OPEN)
+    assert not states.TRANSITIONS[REFUSED]
+    assert not any(state in states.TRANSITIONS[COMPLETED] for state in (HELD, FAILED, REFUSED))
+    assert REFUSED not in states.TRANSITIONS[PURGING]
+    assert all(HELD not in states.TRANSITIONS[state] for state in OPEN)
 
 
 def test_a_job_takes_the_parts_of_its_model_from_step_to_step(database: Database) -> None:

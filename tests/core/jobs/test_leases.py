@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from core.database import Database, now
 from core.jobs import leases, queue
-from core.jobs.leases import Cancelled, Lost
+from core.jobs.leases import JobCancelled, JobLost
 from core.tables.jobs import Job, JobKind, JobState
 from core.tables.models import Model
 from tests.core.jobs.rows import OTHER, OWNER, add_training, enter_job, enter_version, messages, model_with, shown
@@ -121,9 +121,9 @@ def test_who_lost_the_lease_can_neither_extend_nor_write(database: Database, job
     take(database, job)
     expire(database, job)
     assert take(database, job, OTHER)
-    with pytest.raises(Lost):
+    with pytest.raises(JobLost):
         leases.extend(database, job, OWNER, SECONDS, 0.9, "still here")
-    with pytest.raises(Lost):
+    with pytest.raises(JobLost):
         written_by(database, job, OWNER, succeed)
     found = shown(database, job)
     assert (found.state, found.version, found.lease_owner, found.message) == (
@@ -133,7 +133,7 @@ def test_who_lost_the_lease_can_neither_extend_nor_write(database: Database, job
         "started",
     )
     written_by(database, job, OTHER, succeed)
-    with pytest.raises(Lost):
+    with pytest.raises(JobLost):
         written_by(database, job, OWNER, succeed)
 
 
@@ -151,7 +151,7 @@ def test_of_writers_at_once_one_writes(database: Database, model: Model, job: st
         try:
             written_by(database, job, OWNER, succeed)
             return True
-        except Lost:
+        except JobLost:
             return False
 
     with ThreadPoolExecutor(6) as pool:
@@ -161,9 +161,9 @@ def test_of_writers_at_once_one_writes(database: Database, model: Model, job: st
 def test_a_job_is_lost_with_its_model(database: Database, model: Model, job: str) -> None:
     take(database, job)
     locked(database, model, lambda s, m: s.delete(m))
-    with pytest.raises(Lost):
+    with pytest.raises(JobLost):
         leases.extend(database, job, OWNER, SECONDS, 0.5, "")
-    with pytest.raises(Lost):
+    with pytest.raises(JobLost):
         written_by(database, job, OWNER, succeed)
 
 
@@ -172,9 +172,9 @@ def test_a_cancelled_job_is_neither_extended_nor_written_nor_begun_again(
 ) -> None:
     take(database, job)
     locked(database, model, lambda s, m: leases.cancel(s.get_one(Job, job)))
-    with pytest.raises(Cancelled):
+    with pytest.raises(JobCancelled):
         leases.extend(database, job, OWNER, SECONDS, 0.5, "")
-    with pytest.raises(Cancelled):
+    with pytest.raises(JobCancelled):
         written_by(database, job, OWNER, succeed)
     expire(database, job)
     assert not take(database, job, OTHER)
@@ -184,7 +184,7 @@ def test_a_cancelled_job_is_neither_extended_nor_written_nor_begun_again(
 
 def fail(database: Database, job: str) -> None:
     error = {"code": "solver_failed", "detail": "too steep"}
-    written_by(database, job, OWNER, lambda s, j, _: leases.give_up_attempt(s, j, error, MOST, pause=0.0))
+    written_by(database, job, OWNER, lambda s, j, _: leases.fail_attempt(s, j, error, MOST, pause=0.0))
 
 
 def test_a_job_fails_after_its_attempts_and_says_why(database: Database, job: str) -> None:
@@ -223,7 +223,7 @@ def test_workers_that_are_lost_count_as_attempts(database: Database, job: str) -
 
 def test_between_attempts_a_job_rests(database: Database, job: str) -> None:
     take(database, job)
-    written_by(database, job, OWNER, lambda s, j, _: leases.give_up_attempt(s, j, {"code": "", "detail": ""}, MOST, 60))
+    written_by(database, job, OWNER, lambda s, j, _: leases.fail_attempt(s, j, {"code": "", "detail": ""}, MOST, 60))
     assert not take(database, job, OTHER)
     expire(database, job)
     assert take(database, job, OTHER)
@@ -234,7 +234,7 @@ def test_a_released_job_is_announced_and_can_be_taken_at_once(database: Database
     before = messages(database, job)
     written_by(database, job, OWNER, lambda s, j, _: leases.release(s, j, "handed back"))
     assert messages(database, job) == before + 1
-    with pytest.raises(Lost):
+    with pytest.raises(JobLost):
         written_by(database, job, OWNER, succeed)
     assert take(database, job, OTHER)
 
@@ -242,4 +242,4 @@ def test_a_released_job_is_announced_and_can_be_taken_at_once(database: Database
 def test_a_long_message_is_cut(database: Database, job: str) -> None:
     take(database, job)
     leases.extend(database, job, OWNER, SECONDS, 0.5, "x" * 10_000)
-    assert len(shown(database, job).message) == leases.LONGEST
+    assert len(shown(database, job).message) == leases.MAX_MESSAGE_LENGTH

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from core.database import Database, now
 from core.jobs import schedule
-from core.jobs.outlook import Outlook, look_ahead
+from core.jobs.outlook import Outlook, find_outlook
 from core.tables.jobs import JobKind
 from core.tables.models import Model
 from tests.core.jobs.rows import add_training, enter_version, model_with
@@ -17,7 +17,7 @@ POLICY = {"adapt": {"after_changes": 10, "every": "10m"}, "retrain": {"every": "
 
 def outlook(database: Database, model: Model) -> Outlook:
     with database.read() as session:
-        return look_ahead(session, session.get_one(Model, model.id), now())
+        return find_outlook(session, session.get_one(Model, model.id), now())
 
 
 def due(database: Database, model: Model, moment: datetime) -> set[JobKind]:

@@ -48,7 +48,7 @@ def test_a_first_training_is_due_once_there_are_enough_examples_and_no_more_are_
     assert due(database, model, timedelta(days=1)) == []
     add_training(database, model, 3)
     assert due(database, model) == []
-    assert due(database, model, schedule.QUIET) == [JobKind.ADAPT]
+    assert due(database, model, schedule.QUIET_PERIOD) == [JobKind.ADAPT]
     enter_job(database, model, state=JobState.RUNNING)
     assert due(database, model, timedelta(days=1)) == []
 
@@ -62,7 +62,7 @@ def test_a_first_training_waits_no_longer_than_any_change(database: Database) ->
 @pytest.mark.parametrize("every", [None, "24h"])
 def test_a_first_training_begins_even_if_examples_never_cease_to_come(database: Database, every: str | None) -> None:
     model = model_with(database, **adapting(after_changes=2, every=every))
-    later = now() + schedule.LONGEST
+    later = now() + schedule.MAX_QUIET_WAIT
     add_training(database, model, 1)
     with database.write() as session:
         newest = select(Change).where(Change.model_id == model.id).order_by(Change.last.desc()).limit(1)
@@ -87,7 +87,7 @@ def test_no_first_training_is_due_unless_the_policy_counts_changes(database: Dat
 def test_the_tick_begins_with_models_that_have_enough_and_no_others(
     empty_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedule, "QUIET", timedelta())
+    monkeypatch.setattr(schedule, "QUIET_PERIOD", timedelta())
     few, never, held = (model_with(empty_database, **adapting(after_changes=n)) for n in (3, None, 2))
     with empty_database.write() as session:
         hold(session, session.get_one(Model, held.id), "looked at", "admin")

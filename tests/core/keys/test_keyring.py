@@ -62,7 +62,7 @@ def test_two_keys_are_never_the_same(database: Database) -> None:
 @pytest.mark.parametrize("text", ["", "password", "amend_short_x", "amend_UPPERCASE12_" + "a" * 30])
 def test_a_chosen_key_must_have_the_form_of_one(database: Database, text: str) -> None:
     with pytest.raises(Invalid), database.write() as session:
-        keyring.enter(session, text, "mine", [Scope.ADMIN], None)
+        keyring.add(session, text, "mine", [Scope.ADMIN], None)
 
 
 def test_there_is_an_admin_only_while_an_unlimited_unrevoked_admin_key_is_there(empty_database: Database) -> None:
@@ -83,4 +83,4 @@ def test_there_is_an_admin_only_while_an_unlimited_unrevoked_admin_key_is_there(
 def test_the_time_of_use_is_not_written_at_every_use() -> None:
     assert keyring.is_stale(Key(last_used_at=None))
     assert not keyring.is_stale(Key(last_used_at=now()))
-    assert keyring.is_stale(Key(last_used_at=now() - 2 * keyring.RARELY))
+    assert keyring.is_stale(Key(last_used_at=now() - 2 * keyring.LAST_USED_PRECISION))

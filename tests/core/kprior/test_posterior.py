@@ -20,7 +20,7 @@ from torch import nn
 from core.inference.loaded_model import LoadedModel
 from core.kprior import AddData, ChangeRegularizer, Examples, RemoveData, State, adapt, certify, draw_from, train
 from core.kprior.curvature import Blocks
-from core.kprior.model.posterior import WIDTH, Uncertainty, assess_classes, assess_logits
+from core.kprior.model.posterior import Z_SCORE, Uncertainty, assess_classes, assess_logits
 from core.kprior.posterior import LatePosterior, NoPosterior, laplace, sampling_bias
 from core.kprior.solvers import Training
 from tests.core.kprior.oracles import deltas_of, derivatives, design_matrix, walk
@@ -210,8 +210,8 @@ def test_where_a_class_is_all_but_certain_its_interval_is_still_its_own() -> Non
             others = np.where(np.arange(3) == k, -np.inf, f[i])
             odds, slope = f[i, k] - logsumexp(others), np.eye(3)[k] - softmax(others)
             spread = np.linalg.norm(slope @ A[i])
-            assert found.low[i, k] == pytest.approx(expit(odds - WIDTH * spread), rel=1e-4, abs=0)
-            assert 1 - found.high[i, k] == pytest.approx(expit(-odds - WIDTH * spread), rel=1e-4, abs=1e-15)
+            assert found.low[i, k] == pytest.approx(expit(odds - Z_SCORE * spread), rel=1e-4, abs=0)
+            assert 1 - found.high[i, k] == pytest.approx(expit(-odds - Z_SCORE * spread), rel=1e-4, abs=1e-15)
 
 
 @pytest.mark.parametrize(("f", "spread"), [(0, 0.1), (3, 1), (0, 5), (-10, 10), (20, 20), (-8, 3)])
@@ -295,10 +295,10 @@ def test_a_network_is_as_sure_as_a_linear_model_on_what_its_last_layer_reads(kin
             p = softmax(f.numpy(), 1)
             J = np.einsum("nk,kl->nkl", p, np.eye(K)) - np.einsum("nk,nl->nkl", p, p)
             spread = np.sqrt(np.einsum("nkl,nlm,nkm->nk", J, covariance, J)) / (p * (1 - p))
-            assert np.allclose(found.low, expit(logit(p) - WIDTH * spread), rtol=0.01, atol=1e-4)
+            assert np.allclose(found.low, expit(logit(p) - Z_SCORE * spread), rtol=0.01, atol=1e-4)
             continue
         else:
-            low = state.predictor.family.mean(f - WIDTH * torch.from_numpy(covariance[:, :, 0]).sqrt())
+            low = state.predictor.family.mean(f - Z_SCORE * torch.from_numpy(covariance[:, :, 0]).sqrt())
             assert np.allclose(found.low, low, rtol=0.01, atol=1e-4)
             continue
         assert np.allclose(found.std, truth, rtol=0.01, atol=1e-3)

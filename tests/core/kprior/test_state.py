@@ -11,7 +11,7 @@ from safetensors.torch import load, save
 
 from core.kprior import AddData, Examples, MemoryPolicy, State, StateError, Training, adapt, train
 from core.kprior.curvature import BACKENDS
-from core.kprior.state import align, read_header
+from core.kprior.state import align, read_envelope
 from tests.core.kprior.problems import FAMILIES, LINEAR, QUADRATIC, TENTH, examples_of, l2, spec_of, target_of
 
 SHORT = Training(max_epochs=3)
@@ -84,7 +84,7 @@ def test_encoder_buffers_round_trip() -> None:
 
 def test_header_can_be_read_alone_and_holds_plain_json() -> None:
     state, _ = trained("classes")
-    header = read_header(state.to_bytes())
+    header = read_envelope(state.to_bytes())["header"]
     assert header.items() >= json.loads(json.dumps(state.header())).items()
     assert header["format"] == "amend.state"
     assert header["spec"]["target"] == target_of("classes")

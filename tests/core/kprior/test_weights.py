@@ -127,7 +127,7 @@ def test_nothing_of_a_weighted_row_is_left_after_an_erasure(kind: str) -> None:
 @pytest.mark.parametrize("penalize_bias", [False, True])
 @pytest.mark.parametrize("kind", LOSSES)
 def test_wide_models_count_weights_too(kind: str, penalize_bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(curvature, "FULL_LIMIT", 0)
+    monkeypatch.setattr(curvature, "MAX_FULL_SIZE", 0)
     data = with_weights(examples_of(kind, 400, 5))
     data = replace(data, x=data.x.float())
     spec = spec_of(kind, 5, regularizer=l2(1.0, penalize_bias))

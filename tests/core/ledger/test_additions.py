@@ -127,7 +127,7 @@ def test_a_missing_split_is_chosen_by_the_id_and_about_the_policys_share_is_held
 
 
 def test_batches_beyond_one_query_of_names(database: Database, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "BATCH", 7)
+    monkeypatch.setattr(queries, "VALUES_PER_QUERY", 7)
     rows = [Row(f"e{i}", split=False) for i in range(50)]
     add(database, model, rows[:30])
     assert add(database, model, rows) == Added(20, 30, 31, 50)

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.database import Database, settle_early
+from core.database import Database, release_locks_early
 from core.errors import Unavailable
 from core.ledger import bulk, passes
 from core.ledger.batch import Batch
@@ -88,7 +88,7 @@ def test_a_connection_that_is_lost_before_or_after_an_insert_is_unavailable_and_
 
     def lose_and_insert() -> None:
         with database.write() as session:
-            settle_early(session)
+            release_locks_early(session)
             if inserted:
                 store(session, model, "b")
             number = session.scalar(text("SELECT pg_backend_pid()"))

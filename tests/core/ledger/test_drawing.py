@@ -81,7 +81,7 @@ def test_what_is_read_does_not_grow_with_the_ledger(
 def test_few_rows_among_many_positions_are_listed(
     database: Database, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drawing, "SPARSE", 2)
+    monkeypatch.setattr(drawing, "MAX_TRIES_PER_ROW", 2)
     add(database, model, [Row(f"e{i}", (float(i), 0.0), split=False) for i in range(400)])
     remove(database, model, [f"e{i}" for i in range(400) if i % 8])
     draw = LedgerDraw(database, model.id, model.spec, 400, 10_000, 50)

@@ -78,7 +78,7 @@ def test_of_a_large_one_the_rows_of_the_smallest_hashes(database: Database) -> N
 
 
 def test_step_by_step_it_becomes_what_it_is_at_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holdout, "WINDOW", 7)
+    monkeypatch.setattr(holdout, "POSITIONS_PER_QUERY", 7)
     slow, quick = new_model(database), new_model(database)
     for first in range(0, 200, 25):
         at = give(database, slow, 25, first=first)

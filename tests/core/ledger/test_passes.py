@@ -103,7 +103,7 @@ def test_added_and_removed_are_the_difference_of_two_positions(database: Databas
 def test_by_position_finds_examples_in_force_or_not(
     database: Database, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "BATCH", 2)
+    monkeypatch.setattr(queries, "VALUES_PER_QUERY", 2)
     add(database, model, [Row(f"e{i}", x=(i, 0), split=i % 2 == 0) for i in range(1, 8)])
     remove(database, model, ["e5"])
     with database.read() as session:

@@ -35,15 +35,15 @@ def test_cut_off_anywhere_it_goes_on_without_telling_twice(
     class CutOff(BaseException):
         pass
 
-    tracked, hold, calls = trained(new_tracked), publisher.Holding.__call__, [0, 0]
+    tracked, hold, calls = trained(new_tracked), publisher.MutexKeeper.__call__, [0, 0]
 
-    def cut(self: publisher.Holding, at_once: bool = False) -> None:
+    def cut(self: publisher.MutexKeeper, at_once: bool = False) -> None:
         calls[0] += 1
         if calls[0] > calls[1]:
             raise CutOff
         hold(self, at_once)
 
-    monkeypatch.setattr(publisher.Holding, "__call__", cut)
+    monkeypatch.setattr(publisher.MutexKeeper, "__call__", cut)
     cuts = 0
     while tracked.entries:
         calls[:] = [0, calls[1] + 4]
@@ -211,9 +211,9 @@ def test_a_refused_entry_keeps_nobody_waiting(
     assert left.error.startswith("RestException: ")
     assert good.publish(server) == 0, "it rests for a while"
     assert bad.entries[0].attempts == 1
-    monkeypatch.setattr(publisher, "PAUSE", 0.0)
+    monkeypatch.setattr(publisher, "FIRST_RETRY_SECONDS", 0.0)
     with structlog.testing.capture_logs() as lines:
-        for _ in range(publisher.MOST_ATTEMPTS - 1):
+        for _ in range(publisher.MAX_ATTEMPTS - 1):
             assert good.publish(server) == 0
     assert bad.entries == []
     assert [line["event"] for line in lines if line["log_level"] == "warning"] == ["mlflow_entry_given_up"]
@@ -221,10 +221,10 @@ def test_a_refused_entry_keeps_nobody_waiting(
 
 def test_one_process_at_a_time_publishes(new_tracked: NewTrackedModel, server: str) -> None:
     tracked = trained(new_tracked)
-    assert mutex.take(tracked.database, publisher.LEASE, "somebody else", 60)
+    assert mutex.acquire(tracked.database, publisher.MUTEX, "somebody else", 60)
     assert tracked.publish(server) == 0
     assert tracked.entries != []
-    mutex.give_back(tracked.database, publisher.LEASE, "somebody else")
+    mutex.release(tracked.database, publisher.MUTEX, "somebody else")
     assert tracked.publish(server) > 0
-    assert mutex.take(tracked.database, publisher.LEASE, "somebody else", 60)
-    mutex.give_back(tracked.database, publisher.LEASE, "somebody else")
+    assert mutex.acquire(tracked.database, publisher.MUTEX, "somebody else", 60)
+    mutex.release(tracked.database, publisher.MUTEX, "somebody else")

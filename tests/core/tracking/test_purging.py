@@ -166,7 +166,7 @@ def test_a_version_purged_while_it_is_uploaded_is_forgotten_after_that(
     new_tracked: NewTrackedModel, server: MlflowServer, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tracked, upload, counts = trained(new_tracked), registry.ensure_logged_model, []
-    monkeypatch.setattr(purging, "POLL", 0.05)
+    monkeypatch.setattr(purging, "POLL_SECONDS", 0.05)
     purger = threading.Thread(target=lambda: counts.append(purged(tracked, server.url, 1)))
 
     def purge_meanwhile(*arguments: Any) -> str:
@@ -189,16 +189,16 @@ def test_interrupted_anywhere_it_is_finished_by_another(
     class CutOff(BaseException):
         pass
 
-    tracked, hold, calls = trained(new_tracked), publisher.Holding.__call__, [0, 0]
+    tracked, hold, calls = trained(new_tracked), publisher.MutexKeeper.__call__, [0, 0]
     tracked.publish(server.url)
 
-    def cut(self: publisher.Holding, at_once: bool = False) -> None:
+    def cut(self: publisher.MutexKeeper, at_once: bool = False) -> None:
         calls[0] += 1
         if calls[0] > calls[1]:
             raise CutOff
         hold(self, at_once)
 
-    monkeypatch.setattr(publisher.Holding, "__call__", cut)
+    monkeypatch.setattr(publisher.MutexKeeper, "__call__", cut)
     cuts = 0
     while (tracked.versions[0].mlflow or {})["version"] is not None:
         calls[:] = [0, calls[1] + 1]
@@ -280,14 +280,14 @@ def test_it_waits_for_a_publisher_but_not_for_ever(
     new_tracked: NewTrackedModel, server: MlflowServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tracked = trained(new_tracked)
-    monkeypatch.setattr(purging, "WAIT", 0.2)
-    monkeypatch.setattr(purging, "POLL", 0.05)
-    assert mutex.take(tracked.database, publisher.LEASE, "tests", 60)
+    monkeypatch.setattr(purging, "MUTEX_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(purging, "POLL_SECONDS", 0.05)
+    assert mutex.acquire(tracked.database, publisher.MUTEX, "tests", 60)
     with pytest.raises(Unavailable) as refused:
         purged(tracked, server.url, 1)
     assert refused.value.code == "mlflow_busy"
-    assert not mutex.take(tracked.database, publisher.LEASE, "somebody else", 60), "the publisher keeps its lease"
-    mutex.give_back(tracked.database, publisher.LEASE, "tests")
+    assert not mutex.acquire(tracked.database, publisher.MUTEX, "somebody else", 60), "the publisher keeps its lease"
+    mutex.release(tracked.database, publisher.MUTEX, "tests")
     assert purged(tracked, server.url, 1) == NOTHING
 
 

@@ -61,7 +61,7 @@ def test_they_are_the_weights_and_the_largest_difference_comes_first() -> None:
     assert names.keys() == {*order, "plan is missing", INTERCEPT}
     assert [names[n][0] for n in order] == pytest.approx(one.w[:6].tolist())
     assert names[INTERCEPT] == pytest.approx((float(one.w[-1]), float(other.w[-1])))
-    fewest = coefficients(one, other, most=2)
+    fewest = coefficients(one, other, limit=2)
     assert fewest is not None
     assert fewest == (found[0], found[1][:2])
 
@@ -80,7 +80,7 @@ def test_units_that_differ_are_told_in_those_of_the_first() -> None:
 
 def test_a_feature_that_one_architecture_has_not_has_no_weight_there() -> None:
     one, other = trained(), trained(architecture={"kind": "linear", "degree": 2})
-    names = by_name(coefficients(one, other, most=1000))
+    names = by_name(coefficients(one, other, limit=1000))
     a, b = names["age * pay"]
     assert a is None
     assert b is not None
@@ -157,7 +157,7 @@ def test_networks_and_giants_have_no_named_coefficients(monkeypatch: pytest.Monk
     with pytest.raises(Conflict) as refused:
         named_coefficients(network)
     assert refused.value.code == "model_not_linear"
-    monkeypatch.setattr("core.versions.coefficients.MOST_NAMED", 5)
+    monkeypatch.setattr("core.versions.coefficients.MAX_NAMED", 5)
     with pytest.raises(Conflict) as refused:
         named_coefficients(trained())
     assert refused.value.code == "coefficients_too_many"

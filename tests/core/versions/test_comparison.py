@@ -11,7 +11,7 @@ import torch
 from sklearn.metrics import root_mean_squared_error
 
 from core.kprior import Examples, State, train
-from core.versions.comparison import FEWEST, compare, weight_distance
+from core.versions.comparison import MIN_ROWS, compare, weight_distance
 from core.versions.evaluation import evaluate
 from tests.core.versions.test_evaluation import TARGETS, halves, predicted, problem, trained
 
@@ -101,7 +101,7 @@ def test_a_lower_accuracy_is_worse_where_the_loss_does_not_tell() -> None:
 
 def test_too_few_rows_call_nothing_worse() -> None:
     one, bad = trained("binary", problem("binary")), trained("binary", problem("binary"), delta=1e4)
-    assert compare(one, bad, [problem("binary", FEWEST - 1, seed=5)]).worse is None
+    assert compare(one, bad, [problem("binary", MIN_ROWS - 1, seed=5)]).worse is None
     assert compare(one, bad, []).worse is None
 
 

@@ -30,9 +30,9 @@ from core.kprior.posterior import LatePosterior
 from core.tables.versions import Version, VersionKind
 from core.tracking.charts import of_predictions
 from core.versions import scores
-from core.versions.evaluation import BINS, MOST_CLASSES, Mean, evaluate
+from core.versions.evaluation import BINS, MAX_CLASSES, Mean, evaluate
 from core.versions.privacy_rounding import coarse
-from core.versions.scores import area_under_curve, explained
+from core.versions.scores import area_under_curve, explained_variance
 
 TARGETS = {
     "binary": {"kind": "binary"},
@@ -221,7 +221,7 @@ def test_predictions_that_are_no_numbers_are_no_errors(kind: str) -> None:
 
 
 def test_many_classes_are_not_drawn() -> None:
-    count = MOST_CLASSES + 1
+    count = MAX_CLASSES + 1
     y = torch.nn.functional.one_hot(torch.arange(count), count).double()
     data = Examples(torch.arange(1, count + 1), torch.randn(count, 3, generator=torch.Generator().manual_seed(0)), y)
     spec = {
@@ -239,7 +239,7 @@ def test_figures_are_there_for_one_class_alone_and_for_ties() -> None:
     assert area_under_curve(np.array([0.1, 0.9]), np.array([True, True])) == {}
     tied = area_under_curve(np.array([0.5, 0.5, 0.5, 0.9]), np.array([True, False, False, True]))
     assert tied["auc"] == roc_auc_score([1, 0, 0, 1], [0.5, 0.5, 0.5, 0.9])
-    assert explained(np.array([1.0, 2.0]), np.array([3.0, 3.0]), np.ones(2)) == {
+    assert explained_variance(np.array([1.0, 2.0]), np.array([3.0, 3.0]), np.ones(2)) == {
         "baseline_rmse": 0.0,
         "baseline_rmse_se": 0.0,
     }

@@ -110,7 +110,7 @@ def test_what_fails_is_sent_again_with_the_same_id(database: Database, receiver:
     id, secret = create(database, receiver.url)
     receiver.status = 500
     emit(database)
-    for pause in deliveries.PAUSES:
+    for pause in deliveries.RETRY_DELAYS:
         assert [send(database), send(database)] == [1, 0]  # not before its time
         [delivery] = listed(database, id)
         assert (delivery.state, delivery.status, delivery.error) == ("pending", 500, "answered 500")
@@ -213,7 +213,7 @@ def test_what_a_killed_sender_was_sending_is_sent_again(database: Database, rece
         with pytest.raises(KeyboardInterrupt):
             send(database)
     assert send(database) == 0  # it may still be at it
-    later(database, deliveries.CLAIM)
+    later(database, deliveries.CLAIM_DURATION)
     assert send(database) == 1
     assert listed(database, id)[0].state is DeliveryState.DELIVERED
 
@@ -225,14 +225,14 @@ def test_old_deliveries_are_deleted(database: Database, receiver: Receiver) -> N
     with database.write() as session:
         oldest = session.scalars(select(Delivery)).first()
         assert oldest is not None
-        oldest.created_at -= registry.KEPT
+        oldest.created_at -= registry.RETENTION
         registry.delete_old(session)
     assert len(listed(database, id)) == 1
 
 
 def file(database: Database, received_at: datetime) -> str:
     with database.write() as session:
-        filing = states.Filing(subject=received_at.isoformat().encode(), received_at=received_at)
+        filing = states.RequestDetails(subject=received_at.isoformat().encode(), received_at=received_at)
         return states.file(session, filing, SECRET, "key", None).id
 
 

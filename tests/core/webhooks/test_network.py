@@ -88,7 +88,7 @@ def test_of_several_addresses_the_private_ones_are_not_tried(monkeypatch: pytest
 
 def test_a_name_that_is_not_looked_up_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
-    monkeypatch.setattr(network, "SECONDS", 0.3)
+    monkeypatch.setattr(network, "TIMEOUT_SECONDS", 0.3)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: over.wait(10) and [])
     started = time.monotonic()
     with pytest.raises(httpcore.TimeoutException):
@@ -105,7 +105,7 @@ def test_no_redirect_is_followed() -> None:
 
 
 def test_a_receiver_that_answers_byte_by_byte_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network, "SECONDS", 0.5)
+    monkeypatch.setattr(network, "TIMEOUT_SECONDS", 0.5)
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
 

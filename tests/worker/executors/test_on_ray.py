@@ -66,8 +66,18 @@ def reading(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> Iterator
         model = catalog.find(session, name, None)
     context = Context(deployment.settings, None)
     data = passes.read_in_force(deployment.database, model.id, model.spec, model.head)
-    attempt = (context, "", "", JobKind.ADAPT, 1, model.id, "", "", None, lambda context, job_id: None)
-    yield Reading(JobAttempt(*attempt), data, lambda share, phrase: None, "")
+    attempt = JobAttempt(
+        context=context,
+        job_id="",
+        owner="",
+        kind=JobKind.ADAPT,
+        number=1,
+        model_id=model.id,
+        model="",
+        request_id=None,
+        run=lambda context, job_id: None,
+    )
+    yield Reading(attempt, data, attempt.progress, "")
     Here.of_process.cache_clear()
     read_request.cache_clear()
 

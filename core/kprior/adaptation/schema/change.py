@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from core.kprior.adaptation.schema.classes import change_target
 from core.kprior.adaptation.schema.columns import change_input
-from core.kprior.adaptation.schema.feature_maps import take_units
+from core.kprior.adaptation.schema.feature_maps import inherit_units
 from core.kprior.adaptation.schema.losses import change_loss
 from core.kprior.adaptation.schema.untransferable import Untransferable
 from core.kprior.curvature import is_wide
@@ -87,5 +87,5 @@ def new_predictor(state: State, task: ChangeInput | ChangeTarget, tasks: Sequenc
     if isinstance(task, ChangeTarget):
         new.encoder.load_state_dict(old.encoder.state_dict())
     else:
-        take_units(old.encoder, new.encoder, task.conversion, state.count, tasks)
+        inherit_units(old.encoder, new.encoder, task.conversion, state.count, tasks)
     return new

@@ -45,8 +45,8 @@ def change_target(
         surrogate = Surrogate.zeros(new)
         made = transplant_network(state, rows, new, regularizer, surrogate, classes=C, shift=shift)
         if surrogate is not None:
-            share, own = state.count / max(1, len(rows)), new.weigh(rows)
-            surrogate.add(new, made.w, rows.x, torch.full((len(rows),), share) if own is None else share * own)
+            scale, own = state.count / max(1, len(rows)), new.weigh(rows)
+            surrogate.add(new, made.w, rows.x, torch.full((len(rows),), scale) if own is None else scale * own)
         return made, rows
     state = recentre(state, memory)
     kept = align(state, memory)

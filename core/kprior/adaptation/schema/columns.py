@@ -76,7 +76,7 @@ def change_input(
         if anchor.exact:
             moved = carry_figures(state, moved, new, regularizer, M)
     else:
-        moved = correct(moved, new, rows, exact_rows(old, anchor.w, kept).f0)
+        moved = correct_memory_rows(moved, new, rows, exact_rows(old, anchor.w, kept).f0)
     memory_now = remember(new, w0, rows, state.memory.weight, state.memory.generation)
     changed = State(
         new, regularizer, state.regularizer_spec, lifted(state.w), moved, memory_now, state.count, surrogate
@@ -97,7 +97,7 @@ def carry_figures(state: State, moved: Anchor, new: Predictor, regularizer: L2, 
     factor, failed = torch.linalg.cholesky_ex(H)
     if int(failed):
         return moved
-    ratio = growth(before, factor, M, K)
+    ratio = max_leverage_growth(before, factor, M, K)
     norm = float(torch.linalg.matrix_norm(M, 2))
     lost = float((anchor.gradient.abs().view(K, -1) @ M.abs().T).norm())
     return replace(
@@ -111,7 +111,7 @@ def carry_figures(state: State, moved: Anchor, new: Predictor, regularizer: L2, 
     )
 
 
-def growth(before: Tensor, after: Tensor, M: Tensor, K: int) -> float:
+def max_leverage_growth(before: Tensor, after: Tensor, M: Tensor, K: int) -> float:
     """By how much a leverage can have grown, given the factors of both Hessians.
 
     What moves a softmax's curvature are differences of classes: (e_k - e_l) phi_i. A constant that is added to all
@@ -127,15 +127,15 @@ def growth(before: Tensor, after: Tensor, M: Tensor, K: int) -> float:
     return max(0.0, float(torch.linalg.eigvalsh(white.T @ white)[-1])) * (1 + 1e-6)
 
 
-def correct(anchor: Anchor, new: Predictor, rows: Examples, f0: Tensor) -> Anchor:
+def correct_memory_rows(anchor: Anchor, new: Predictor, rows: Examples, f0: Tensor) -> Anchor:
     """The sums with the memory's rows as they are, in place of what a tangent at their old outputs f0 makes of them."""
     assert isinstance(anchor.curvature, Full)
-    here, family = exact_rows(new, anchor.w, rows), new.family
-    old = replace(here, f0=f0)
-    bend = old.bend(family, here.f0)
-    curvature = Full(anchor.curvature.matrix + here.hessian(family, here.f0) - here.hessian(family, f0))
+    after, family = exact_rows(new, anchor.w, rows), new.family
+    old = replace(after, f0=f0)
+    bend = old.bend(family, after.f0)
+    curvature = Full(anchor.curvature.matrix + after.hessian(family, after.f0) - after.hessian(family, f0))
     curvature.clip()
-    return Anchor(anchor.w, anchor.gradient + (here.weighted(bend).T @ here.phi).reshape(-1), curvature)
+    return Anchor(anchor.w, anchor.gradient + (after.weighted(bend).T @ after.phi).reshape(-1), curvature)
 
 
 def map_surrogate(surrogate: Surrogate | None, A: Tensor) -> Surrogate | None:

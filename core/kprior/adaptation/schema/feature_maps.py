@@ -19,7 +19,7 @@ from core.kprior.objective.tasks import AddData, Task
 from core.kprior.passes.moments import Moments
 
 
-def take_units(old: object, new: object, conversion: Conversion, count: int, tasks: Sequence[Task]) -> None:
+def inherit_units(old: object, new: object, conversion: Conversion, count: int, tasks: Sequence[Task]) -> None:
     """Old columns keep their units; new ones take them from what old rows have there and the examples that come."""
     assert isinstance(old, TableEncoder)
     assert isinstance(new, TableEncoder)

@@ -47,7 +47,7 @@ DIM = 5
 
 @pytest.fixture(autouse=True)
 def everything_is_wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(curvature, "FULL_LIMIT", 0)
+    monkeypatch.setattr(curvature, "MAX_FULL_SIZE", 0)
 
 
 def single(data: Examples) -> Examples:
@@ -127,7 +127,7 @@ def test_passes_over_other_rows_than_the_state_stands_for_are_refused() -> None:
 def test_rows_that_do_not_fit_are_read_anew_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     data = single(examples_of("classes", 500, DIM))
     kept = train(spec_of("classes", DIM), data.chunks(64))
-    monkeypatch.setattr(encoded, "KEPT_BYTES", 0)
+    monkeypatch.setattr(encoded, "MAX_CACHED_BYTES", 0)
     streamed = train(spec_of("classes", DIM), data.chunks(64))
     assert relative_distance(streamed.state, kept.state.w) < 0.01
     assert streamed.certificate is not None
@@ -147,8 +147,8 @@ def test_features_that_float32_cannot_hold_are_certified_from_the_data_themselve
 
 @pytest.mark.parametrize("limit", ["kronecker", "diagonal"])
 def test_other_preconditioners_lead_to_the_same_optimum(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(curvature, "BLOCK_NUMBERS", 0)
-    monkeypatch.setattr(curvature, "KRONECKER_SIDE", 10**4 if limit == "kronecker" else 0)
+    monkeypatch.setattr(curvature, "MAX_BLOCK_NUMBERS", 0)
+    monkeypatch.setattr(curvature, "MAX_KRONECKER_INPUTS", 10**4 if limit == "kronecker" else 0)
     data = single(examples_of("classes", 500, DIM))
     trained = train(spec_of("classes", DIM), data.chunks(64))
     assert trained.state.curvature is not None
@@ -163,7 +163,7 @@ def test_other_preconditioners_lead_to_the_same_optimum(limit: str, monkeypatch:
 
 
 def test_growing_samples_lead_to_the_same_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wide_training, "FIRST_ROWS", 100)
+    monkeypatch.setattr(wide_training, "MIN_SAMPLE_ROWS", 100)
     data = single(examples_of("classes", 2000, DIM))
     trained = train(spec_of("classes", DIM), data.chunks(100))
     truth = oracles.retrain(trained.state.spec, data)

@@ -101,7 +101,7 @@ def test_so_they_do_with_every_selection_and_curvature(select: Select, curvature
 
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_so_they_do_with_a_wide_model(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(curvature_room, "FULL_LIMIT", 0)
+    monkeypatch.setattr(curvature_room, "MAX_FULL_SIZE", 0)
     shards, spec = split(examples_of(kind, 80, 3), [13, 40, 66]), spec_of(kind, 3)
     strangers = RemoteShards(shards)
     assert run_all(spec, strangers, policy=TENTH) == run_all(spec, ShardedExamples(shards), policy=TENTH)

@@ -62,7 +62,7 @@ def test_lbfgs_and_newton_agree(kind: str, penalize_bias: bool) -> None:
 def test_who_gives_up_does_not_blame_a_penalty_that_holds(
     monkeypatch: pytest.MonkeyPatch, penalize_bias: bool, why: str
 ) -> None:
-    monkeypatch.setattr(import_module("core.kprior.solvers.newton"), "STEPS", 1)
+    monkeypatch.setattr(import_module("core.kprior.solvers.newton"), "MAX_STEPS", 1)
     objective, start = objective_of("binary", penalize_bias, examples_of("binary", 50, 2))
     with pytest.raises(SolverError, match=why):
         newton(objective, start, Training(), Cost())
@@ -142,7 +142,7 @@ def test_progress_is_told_and_can_stop_the_work(architecture: dict[str, object])
 
 
 def test_progress_of_lbfgs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(curvature, "FULL_LIMIT", 0)
+    monkeypatch.setattr(curvature, "MAX_FULL_SIZE", 0)
     told: list[float] = []
     data = examples_of("count", 300, 6)
     train(spec_of("count", 6, QUADRATIC), [data], curvature=None, progress=lambda share, _: told.append(share))
