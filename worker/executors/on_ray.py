@@ -53,7 +53,7 @@ PROBE = 2.0
 """Seconds between two questions whether the cluster is there, and for which an answer is waited for."""
 LOST = 20.0
 """Seconds without an answer after which a job goes on alone."""
-LEAVE = 5.0
+LEAVE = 30.0
 """Seconds for which a job waits until Ray has taken leave of a cluster."""
 LOOK = 0.2
 """Seconds between two looks at what the cluster does."""

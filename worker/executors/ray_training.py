@@ -140,6 +140,7 @@ class RayTraining:
 
     def look(self, first: Any, world: int) -> None:
         """Tell how far it is, and fetch what an epoch has brought."""
+        self.require_going_on()
         self.passes, share, phrase, epochs = self.ask(first.news.remote())
         if epochs > self.epochs:
             self.checkpoint, self.epochs = self.ask(first.checkpoint.remote()), epochs
@@ -147,14 +148,17 @@ class RayTraining:
             self.progress(share, f"{phrase}, {world} processes on Ray")
 
     def ask(self, answer: Any) -> Any:
-        """What a member answers; RayError if it does not, and Shrunk if the cluster is lost meanwhile."""
+        """What a member answers; RayError if it does not."""
         end = time.monotonic() + SILENCE
-        while True:
-            self.watch(self.passes, self.start)  # it raises when the job must stop
-            if self.executor.is_lost():
-                raise Shrunk
-            if ray.wait([answer], timeout=LOOK)[0] or time.monotonic() > end:
-                return ray.get(answer, timeout=0)
+        while not ray.wait([answer], timeout=LOOK)[0] and time.monotonic() < end:
+            self.require_going_on()
+        return ray.get(answer, timeout=0)
+
+    def require_going_on(self) -> None:
+        """Shrunk if the cluster is lost; whatever the job raises if it must stop."""
+        self.watch(self.passes, self.start)
+        if self.executor.is_lost():
+            raise Shrunk
 
 
 def host_of(node: str) -> str:
