@@ -12,7 +12,8 @@ from core.kprior.certificate.bounds import prediction_bound_by_length
 from core.kprior.certificate.certificate import Certificate, Measurement
 from core.kprior.cost import Cost
 from core.kprior.curvature import Blocks
-from core.kprior.curvature.estimate import estimate_curvature, sample_fraction
+from core.kprior.curvature.estimate import estimate_curvature, estimate_inverse, sample_fraction
+from core.kprior.curvature.row_space import has_few_rows
 from core.kprior.data.encoded import EncodedData
 from core.kprior.data.examples import Data, Examples
 from core.kprior.objective.wide import WideObjective, WideSolution, descent_reporter
@@ -37,22 +38,29 @@ def refine_wide(
     encoded = EncodedData(predictor, data)
     objective = WideObjective(predictor, regularizer, encoded, cost)
     objective.count = state.count
-    curvature = anchor.curvature
+    curvature, delta = anchor.curvature, regularizer.delta
+    few = has_few_rows(predictor, state.count, delta)
     stale = isinstance(curvature, Blocks) and not curvature.stands_for(state.count)
+    fraction = sample_fraction(predictor, state.count)
     if curvature is None or stale:
-        some = encoded.sample(sample_fraction(predictor, state.count), 0)
-        curvature = estimate_curvature(predictor, state.w, some, state.count, 0)
+        curvature = estimate_curvature(predictor, state.w, encoded.sample(fraction, 0), state.count, 0)
     start = anchor.gradient + regularizer.gradient(anchor.w) if anchor.exact else None
     w = anchor.w if anchor.exact else state.w
     report = None if progress is None else descent_reporter(progress)
     first = min(rounds, PASSES_PER_STAGE)
-    inverse = curvature.inverse(regularizer.delta)
+    if few:
+        inverse = estimate_inverse(predictor, w, encoded.sample(fraction, 0), state.count, 0, delta)
+    else:
+        inverse = curvature.inverse(delta)
     descent = objective.minimise(w, inverse, tolerance, start=start, max_passes=first, report=report)
     while not descent.stopped and descent.passes < rounds:
         # slow going: the curvature of here, in place of that of where it began
-        some = encoded.sample(sample_fraction(predictor, state.count), 0)
-        curvature = estimate_curvature(predictor, descent.w, some, state.count, 0)
-        inverse, left = curvature.inverse(regularizer.delta), rounds - descent.passes
+        some, left = encoded.sample(fraction, 0), rounds - descent.passes
+        if few:
+            inverse = estimate_inverse(predictor, descent.w, some, state.count, 0, delta)
+        else:
+            curvature = estimate_curvature(predictor, descent.w, some, state.count, 0)
+            inverse = curvature.inverse(delta)
         known = descent.evaluation.gradient if descent.evaluation.careful else None
         more = objective.minimise(
             descent.w, inverse, tolerance, start=known, max_passes=min(left, PASSES_PER_STAGE), report=report

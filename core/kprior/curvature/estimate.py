@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from core.kprior.curvature import Blocks, Curvature, Diagonal, Kronecker, kind_for
+from core.kprior.curvature.row_space import has_few_rows, row_space_inverse
 from core.kprior.data.examples import EncodedExamples, concatenate
 from core.kprior.model.predictor import Predictor
 
@@ -35,3 +38,13 @@ def estimate_curvature(
     weight = scale if taken.weight is None else taken.weight.to(predictor.dtype) * scale
     curvature.add_features(predictor, w, taken.x.to(predictor.dtype), weight)
     return curvature
+
+
+def estimate_inverse(
+    predictor: Predictor, w: Tensor, sample: list[EncodedExamples], count: int, seed: int, delta: Tensor
+) -> Callable[[Tensor], Tensor]:
+    """About the inverse Hessian at w: where the sample is all of few rows, that of these."""
+    rows = concatenate(sample)
+    if len(rows) == count and has_few_rows(predictor, count, delta):
+        return row_space_inverse(predictor, w, rows, delta)
+    return estimate_curvature(predictor, w, sample, count, seed).inverse(delta)

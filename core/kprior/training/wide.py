@@ -13,7 +13,8 @@ from core.kprior.certificate.certificate import Certificate
 from core.kprior.certificate.dense import certificate_of
 from core.kprior.cost import Cost
 from core.kprior.curvature import Curvature, glm_hessian, is_wide
-from core.kprior.curvature.estimate import estimate_curvature, sample_fraction
+from core.kprior.curvature.estimate import estimate_curvature, estimate_inverse, sample_fraction
+from core.kprior.curvature.row_space import has_few_rows
 from core.kprior.data.encoded import EncodedData
 from core.kprior.data.examples import concatenate
 from core.kprior.memory.memory import MemoryPolicy
@@ -33,6 +34,8 @@ TOLERANCE = 0.005
 MIN_SAMPLE_ROWS = 4_000
 """Of the first sample of a training."""
 SAMPLE_GROWTH = 4
+MAX_STAGES = 10
+"""Of few rows: their curvature is taken anew where each stage ended."""
 SAMPLE_TOLERANCE = 2.0
 """How many times the sample's own uncertainty its optimum may be off."""
 
@@ -112,16 +115,25 @@ def train_wide(
         sampled.scale = count / max(1, sum(len(chunk) for chunk in some))
         loose = SAMPLE_TOLERANCE * tolerance * math.sqrt(count / size)
         for max_passes in (20, 60) if not bool(w.any()) else (60,):  # the curvature at zero is soon out of date
-            inverse = estimate_curvature(predictor, w, some, count, training.seed).inverse(regularizer.delta)
+            inverse = estimate_inverse(predictor, w, some, count, training.seed, regularizer.delta)
             w = sampled.minimise(w, inverse, loose, certified=False, max_passes=max_passes).w
         size *= SAMPLE_GROWTH
     objective = WideObjective(predictor, regularizer, data, cost)
     some = data.sample(sample_fraction(predictor, count), training.seed)
-    if not bool(w.any()):  # few rows: the same in two goes
-        inverse = estimate_curvature(predictor, w, some, count, training.seed).inverse(regularizer.delta)
-        w = objective.minimise(w, inverse, 10 * tolerance, certified=False, max_passes=20, report=report).w
+    few = has_few_rows(predictor, count, regularizer.delta)
+    if not bool(w.any()):  # no sample was needed: the curvature of all rows, at zero and where that leads
+        for _ in range(MAX_STAGES if few else 1):
+            inverse = estimate_inverse(predictor, w, some, count, training.seed, regularizer.delta)
+            descent = objective.minimise(w, inverse, 10 * tolerance, certified=False, max_passes=20, report=report)
+            w = descent.w
+            if descent.stopped:
+                break
     curvature = estimate_curvature(predictor, w, some, count, training.seed)
-    descent = objective.minimise(w, curvature.inverse(regularizer.delta), tolerance, report=report)
+    if few:
+        inverse = estimate_inverse(predictor, w, some, count, training.seed, regularizer.delta)
+    else:
+        inverse = curvature.inverse(regularizer.delta)
+    descent = objective.minimise(w, inverse, tolerance, report=report)
     measured = objective.measure(descent)
     if not math.isfinite(measured.seen.value):
         raise SolverError("the objective is not finite: check the examples for extreme values")
