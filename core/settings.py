@@ -210,7 +210,7 @@ def warn_of_unknown() -> None:
 def describe_unknown(given: Iterable[str]) -> list[str]:
     """What is wrong with the names of some variables.
 
-    >>> unknown(["AMEND_PORT", "AMEND_DATABSE_URL", "HOME"])
+    >>> describe_unknown(["AMEND_PORT", "AMEND_DATABSE_URL", "HOME"])
     ['AMEND_DATABSE_URL is no setting of Amend; did you mean AMEND_DATABASE_URL?']
     """
     known = [name.upper() for name in Settings.model_fields] + list(OTHER_VARIABLES)

@@ -154,7 +154,7 @@ def describe_bound(version: Version) -> str:
 
 def format_thousands(number: int) -> str:
     """
-    >>> spaced(1_000_000)
+    >>> format_thousands(1_000_000)
     '1 000 000'
     """
     return f"{number:,}".replace(",", " ")

@@ -92,7 +92,7 @@ class Imports(ExampleOperations):
 def matches(found: Any, given: Any) -> bool:
     """Whether a part of a model is what was asked for; the service adds defaults.
 
-    >>> says({"kind": "linear", "degree": 1}, {"kind": "linear"}), says({"kind": "mlp"}, {"kind": "linear"})
+    >>> matches({"kind": "linear", "degree": 1}, {"kind": "linear"}), matches({"kind": "mlp"}, {"kind": "linear"})
     (True, False)
     """
     if isinstance(given, Mapping):

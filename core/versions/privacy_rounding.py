@@ -38,7 +38,7 @@ def step_above(least: float) -> float:
 
 def round_to_step(value: float, step: float) -> float:
     """
-    >>> on_grid(0.94251, 0.02), on_grid(12.3, 5.0)
+    >>> round_to_step(0.94251, 0.02), round_to_step(12.3, 5.0)
     (0.94, 10.0)
     """
     return float(f"{round(value / step) * step:.12g}")

@@ -154,10 +154,12 @@ TYPES = {
 
 
 def translate_message(message: str) -> str:
-    """What msgspec says, in words of ours.
+    """An error message of msgspec, for callers.
 
-    >>> in_words("Expected `bool | float | null`, got `str`"), in_words("Object missing required field `y`")
-    ('must be a number, true or false, or null', '`y` is missing')
+    >>> translate_message("Expected `bool | float | null`, got `str`")
+    'must be a number, true or false, or null'
+    >>> translate_message("Object missing required field `y`")
+    '`y` is missing'
     """
     if found := re.match(r"Object missing required field (`.*`)$", message):
         return f"{found[1]} is missing"

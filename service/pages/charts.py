@@ -138,7 +138,7 @@ def round_ticks(low: float, high: float, max_ticks: int = 5, min_step: float = 0
     [0.91, 0.92, 0.93, 0.94, 0.95, 0.96]
     >>> round_ticks(0, 1900)
     [0.0, 500.0, 1000.0, 1500.0, 2000.0]
-    >>> round_ticks(400, 402, least=1.0)
+    >>> round_ticks(400, 402, min_step=1.0)
     [400.0, 401.0, 402.0]
     """
     rough = (high - low) / max_ticks

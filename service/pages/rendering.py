@@ -24,9 +24,9 @@ def format_relative(moment: datetime, present: datetime) -> str:
     """
     >>> from datetime import timedelta
     >>> noon = datetime(2026, 3, 1, 12)
-    >>> say_when(noon - timedelta(seconds=3), noon), say_when(noon - timedelta(hours=25), noon)
+    >>> format_relative(noon - timedelta(seconds=3), noon), format_relative(noon - timedelta(hours=25), noon)
     ('just now', '1 day ago')
-    >>> say_when(noon + timedelta(minutes=3), noon), say_when(noon + timedelta(seconds=20), noon)
+    >>> format_relative(noon + timedelta(minutes=3), noon), format_relative(noon + timedelta(seconds=20), noon)
     ('in 3 minutes', 'in a moment')
     """
     seconds = (present - moment).total_seconds()
