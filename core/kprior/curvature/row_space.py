@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from core.kprior.data.examples import EncodedExamples
+from core.kprior.data.examples import Examples
 from core.kprior.model.predictor import Predictor
 
 MAX_ROWS, MAX_NUMBERS = 1_000, 2**25
@@ -33,7 +33,7 @@ def has_few_rows(predictor: Predictor, count: int, delta: Tensor) -> bool:
 
 
 def row_space_inverse(
-    predictor: Predictor, w: Tensor, rows: EncodedExamples, delta: Tensor
+    predictor: Predictor, w: Tensor, rows: Examples, delta: Tensor
 ) -> Callable[[Tensor], Tensor]:
     """A function that solves (G + diag(delta)) u = v for u: (P,) -> (P,), G being that of all rows, by outputs.
 
@@ -44,7 +44,7 @@ def row_space_inverse(
     w
         (P,) weights at which the curvature is taken.
     rows
-        All rows of the data, as features.
+        All rows of the data, encoded.
     delta
         (P,) penalties, zero for weights that are free.
 
