@@ -32,9 +32,7 @@ def has_few_rows(predictor: Predictor, count: int, delta: Tensor) -> bool:
     return predictor.linear and small and int((delta.view(-1, D) == 0).sum(1).max()) < count
 
 
-def row_space_inverse(
-    predictor: Predictor, w: Tensor, rows: Examples, delta: Tensor
-) -> Callable[[Tensor], Tensor]:
+def row_space_inverse(predictor: Predictor, w: Tensor, rows: Examples, delta: Tensor) -> Callable[[Tensor], Tensor]:
     """A function that solves (G + diag(delta)) u = v for u: (P,) -> (P,), G being that of all rows, by outputs.
 
     Parameters
