@@ -161,5 +161,6 @@ def test_a_job_goes_on_alone_when_ray_is_lost_and_the_next_one_waits_for_it_firs
     job = retrain(fleet, model)
     told = set(messages(fleet, job))
     assert any(text.startswith("waiting for Ray at") for text in told), told
+    assert any(text.endswith("in one process, since Ray is away") for text in told), told
     same_again(fleet, model, job, attempts=1)
     assert "a job runs without Ray" in log.read_text()

@@ -1,6 +1,6 @@
-"""The seam: two calls, which add up the shards of a pass and train a network, and who answers them.
+"""The interface between jobs and where their long work is computed: adding up a pass, and training a network.
 
-`worker.reading` makes the first call and `worker.versions.builder` the second; neither knows where it is computed.
+`worker.reading` asks for the first and `worker.versions.builder` for the second; neither knows where it is computed.
 """
 
 from __future__ import annotations
@@ -8,12 +8,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-
-from core.kprior import Cost, Training
-from core.kprior.objective.objective import Objective
 from core.kprior.passes.accumulator import A, Accumulator, add_shards
-from core.kprior.solvers import Progress, Solution, Watch, solve
+from core.kprior.solvers import Solve, solve
 
 if TYPE_CHECKING:
     from worker.reading import Reading
@@ -40,21 +36,12 @@ class Executor(ABC):
         """
 
     @abstractmethod
-    def train(
-        self,
-        snapshot: ModelSnapshot,
-        objective: Objective,
-        start: Tensor,
-        training: Training,
-        cost: Cost,
-        progress: Progress | None,
-        watch: Watch | None,
-    ) -> Solution:
-        """Minimise the objective of all of a model's examples, as `solve` does."""
+    def solver_for(self, snapshot: ModelSnapshot) -> Solve:
+        """What minimises the objective of all of a model's examples, as `solve` does: it trains networks."""
 
 
 class InProcess(Executor):
-    """All of it here, one after the other."""
+    """Computes everything in the worker's own process."""
 
     def close(self) -> None:
         pass
@@ -65,14 +52,5 @@ class InProcess(Executor):
     def reduce(self, reading: Reading, total: A) -> A:
         return add_shards(reading.shards(), total)
 
-    def train(
-        self,
-        snapshot: ModelSnapshot,
-        objective: Objective,
-        start: Tensor,
-        training: Training,
-        cost: Cost,
-        progress: Progress | None,
-        watch: Watch | None,
-    ) -> Solution:
-        return solve(objective, start, training, cost, progress, watch)
+    def solver_for(self, snapshot: ModelSnapshot) -> Solve:
+        return solve

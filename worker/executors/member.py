@@ -1,6 +1,6 @@
 """One of the processes that train a network together, wherever it is: what it is told, and what it answers.
 
-Each reads all examples and draws the same minibatches, computes the gradient of its share, and adds it to the others'.
+Each reads all examples and draws the same minibatches, computes the gradient of its part, and adds it to the others'.
 Knows nothing of who placed it (`ray_training.py`), which asks from another thread how far it is.
 """
 
@@ -25,10 +25,11 @@ from core.kprior.objective.terms import Term
 from core.kprior.solvers.adam import adam
 from core.kprior.solvers.checkpoint import Checkpoint
 from core.ledger import passes
-from worker.executors.shard import Here
+from worker.executors.shard import ProcessContext
 
-PATIENCE = timedelta(minutes=30)
-"""For members that read the examples more slowly than others; one that is gone is noticed at once."""
+TIMEOUT = timedelta(minutes=30)
+"""For members that read the examples more slowly than others. One whose process is gone is noticed at once; one that
+the others cannot reach, though the head can, only then."""
 
 
 class TrainingRequest(TypedDict):
@@ -51,7 +52,7 @@ class Team:
         for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
             os.environ.setdefault(variable, interface_towards(address))
         where = f"tcp://{address}"
-        distributed.init_process_group(backend, where, timeout=PATIENCE, rank=rank, world_size=world)
+        distributed.init_process_group(backend, where, timeout=TIMEOUT, rank=rank, world_size=world)
 
     def sum(self, values: Tensor) -> Tensor:
         distributed.all_reduce(values)
@@ -75,7 +76,7 @@ class Member:
     """One member; its process does nothing else, and ends with it."""
 
     def __init__(self) -> None:
-        self.passes, self.share, self.phrase = 0, 0.0, ""
+        self.passes, self.fraction, self.phrase = 0, 0.0, ""
         self.last: Checkpoint | None = None
 
     def find_port(self) -> int:
@@ -84,9 +85,9 @@ class Member:
             free.bind(("", 0))
             return int(free.getsockname()[1])
 
-    def news(self) -> tuple[int, float, str, int]:
-        """How many backward passes were made, a share of 0..1 and a phrase, and how many epochs are done."""
-        return self.passes, self.share, self.phrase, 0 if self.last is None else self.last.epoch
+    def status(self) -> tuple[int, float, str, int]:
+        """How many backward passes were made, a fraction of 0..1 and a phrase, and how many epochs are done."""
+        return self.passes, self.fraction, self.phrase, 0 if self.last is None else self.last.epoch
 
     def checkpoint(self) -> bytes:
         """Where the training stood after the last epoch that is done."""
@@ -97,18 +98,18 @@ class Member:
         """The weights and the cost; None if this member is not of the same kind as the asker."""
         header, tensors = unpack(request)
         asked = cast(TrainingRequest, header)
-        here = Here.of_process(asked["signature"][2])
-        if here.signature != asked["signature"]:
+        context = ProcessContext.of_this_process(asked["signature"][2])
+        if context.signature != asked["signature"]:
             return None
         torch.set_num_threads(asked["threads"])
         try:
-            return self.solve(here, asked, tensors, rank, world, address, checkpoint)
+            return self.solve(context, asked, tensors, rank, world, address, checkpoint)
         except SolverError as error:  # which each of them comes upon
             return pack({"error": str(error)}, {})
 
     def solve(
         self,
-        own: Here,
+        context: ProcessContext,
         asked: TrainingRequest,
         tensors: Tensors,
         rank: int,
@@ -116,17 +117,17 @@ class Member:
         address: str,
         checkpoint: bytes | None,
     ) -> bytes:
-        device = own.device
-        here = {name: tensor.to(device) for name, tensor in tensors.items()}
+        device = context.device
+        tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
         training, cost = Training(**asked["training"]), Cost()
         predictor = Predictor(asked["spec"], training.seed, device)
-        predictor.encoder.load_state_dict(take_group(here, "encoder"))
-        data = passes.read_in_force(own.database, asked["model"], asked["spec"], asked["at"])
-        objective = Objective(predictor, here["delta"], here["linear"], [Term(predictor, data, past=True)])
+        predictor.encoder.load_state_dict(take_group(tensors, "encoder"))
+        data = passes.read_in_force(context.database, asked["model"], asked["spec"], asked["at"])
+        objective = Objective(predictor, tensors["delta"], tensors["linear"], [Term(predictor, data, past=True)])
         team = Team(rank, world, address, device) if world > 1 else None
         resume = None if checkpoint is None else Checkpoint.from_bytes(checkpoint)
-        keep = self.keep if rank == 0 else None
-        found = adam(objective, here["start"], training, cost, self.tell, self.watch, team, resume, keep)
+        keep = self.keep_checkpoint if rank == 0 else None
+        found = adam(objective, tensors["start"], training, cost, self.note_progress, self.watch, team, resume, keep)
         if team is not None:
             distributed.destroy_process_group()
         return pack({"cost": asdict(cost), "converged": found.converged}, {"w": found.w})
@@ -135,10 +136,10 @@ class Member:
         self.passes = backward_passes
         return False
 
-    def tell(self, share: float, phrase: str) -> None:
-        self.share, self.phrase = share, phrase
+    def note_progress(self, fraction: float, phrase: str) -> None:
+        self.fraction, self.phrase = fraction, phrase
 
-    def keep(self, checkpoint: Checkpoint) -> None:
+    def keep_checkpoint(self, checkpoint: Checkpoint) -> None:
         self.last = checkpoint
 
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import structlog
 import torch
@@ -28,9 +27,10 @@ from core.kprior import Cost, Training
 from core.kprior.data.codec import Tensors, unpack
 from core.kprior.objective.objective import Objective
 from core.kprior.passes.accumulator import A, Accumulator, add_chunks
-from core.kprior.solvers import Progress, Solution, Watch
+from core.kprior.solvers import Progress, Solution, Solve, Watch, solve
 from core.settings import Settings
 from worker.executors.base import InProcess
+from worker.executors.ray_liveness import PROBE_SECONDS, Silence, answers_at
 from worker.executors.shard import add_shard, describe_pass, sign
 
 if TYPE_CHECKING:
@@ -43,34 +43,28 @@ from ray.exceptions import RayError  # noqa: E402
 
 log = structlog.get_logger("worker")
 
-READING, MULTIPLYING = 1.5e-6, 1e-10
+SECONDS_PER_ROW, SECONDS_PER_PRODUCT = 1.5e-6, 1e-10
 """About what a row and a multiplication take, in seconds."""
-PORT = 6379
-"""Ray's own default."""
-SETTINGS = b"\x04"
-"""The kind of the frame with which a server of HTTP/2 begins."""
-PROBE = 2.0
-"""Seconds between two questions whether the cluster is there, and for which an answer is waited for."""
-LOST = 20.0
+LOST_AFTER_SECONDS = 20.0
 """Seconds without an answer after which a job goes on alone."""
-LEAVE = 30.0
+LEAVE_SECONDS = 30.0
 """Seconds for which a job waits until Ray has taken leave of a cluster."""
-LOOK = 0.2
+POLL_SECONDS = 0.2
 """Seconds between two looks at what the cluster does."""
-SILENCE = 90.0
+SILENCE_SECONDS = 90.0
 """Seconds without any answer after which shards are added up here: a node whose packets are lost, and not its
 connections, Ray itself takes for dead after 65, and begins its tasks again minutes later."""
-RETRIES = 3
+MAX_RETRIES = 3
 """How often Ray begins a task again whose process or node was lost."""
 ALONE = ", in one process, since Ray is away"
 
 
-# Here and not for each pass: it is told to the head of the cluster once, and a head that is gone lets nobody go on.
+# Once and not for each pass: the head of the cluster is told of it, and one that is gone lets nobody go on.
 TASK = ray.remote(add_shard)
 
 
 class OnRay(InProcess):
-    """Long passes on a cluster; short ones, and all while it is away, here."""
+    """Runs long work on a cluster; short work, and all while the cluster is away, in the worker's own process."""
 
     def __init__(self, settings: Settings, database: Database, device: torch.device) -> None:
         self.settings, self.database, self.device = settings, database, device
@@ -95,10 +89,10 @@ class OnRay(InProcess):
         """Be no driver any more. Of a head that hangs Ray takes leave only when that is over, and the job goes on."""
         self.leaving = threading.Thread(target=ray.shutdown, daemon=True)
         self.leaving.start()
-        self.leaving.join(LEAVE)
+        self.leaving.join(LEAVE_SECONDS)
 
     def is_distributed(self, reading: Reading, total: Accumulator) -> bool:
-        seconds = len(reading.data.span) * (READING + MULTIPLYING * total.work)
+        seconds = len(reading.data.span) * (SECONDS_PER_ROW + SECONDS_PER_PRODUCT * total.work)
         if seconds <= self.settings.ray_seconds or len(reading.data.shards()) == 1:
             return False
         return self.connect(reading.progress)
@@ -106,28 +100,35 @@ class OnRay(InProcess):
     def reduce(self, reading: Reading, total: A) -> A:
         if self.is_distributed(reading, total):
             return self.reduce_by_tasks(reading, total)
+        self.note_alone(reading)
+        return super().reduce(reading, total)
+
+    def note_alone(self, reading: Reading) -> None:
+        """Let the job's message say, while the cluster is away, that one process makes the pass."""
         if self.away and not reading.phrase.endswith(ALONE):
             reading.phrase += ALONE
-        return super().reduce(reading, total)
 
     def reduce_by_tasks(self, reading: Reading, total: A) -> A:
         signature = sign(self.settings, self.database, self.device.type)
         request = ray.put(describe_pass(reading.data, total, signature))
-        task = TASK.options(max_retries=RETRIES, **self.resources(self.device.type))
+        task = TASK.options(max_retries=MAX_RETRIES, **self.resources(self.device.type))
         shards = reading.shards()
         spans = [shard.data.span for shard in shards]
         answers = deque(task.remote(request, span.start, span.stop) for span in spans)
         silence = Silence()
         try:
             for shard in shards:
-                sums = self.wait_for(answers, reading, len(shards), silence)
+                sums = self.wait_for_first(answers, reading, len(shards), silence)
                 answers.popleft()
-                total.merge(add_chunks(shard, total.empty()).sums() if sums is None else sums)
+                if sums is None:
+                    self.note_alone(shard)
+                    sums = add_chunks(shard, total.empty()).sums()
+                total.merge(sums)
         finally:
             self.cancel(answers)
         return total
 
-    def wait_for(self, answers: deque[Any], reading: Reading, count: int, silence: Silence) -> Tensors | None:
+    def wait_for_first(self, answers: deque[Any], reading: Reading, count: int, silence: Silence) -> Tensors | None:
         """The first of the answers; None if the cluster does not have it."""
         try:
             while True:
@@ -136,10 +137,10 @@ class OnRay(InProcess):
                 done, _ = ray.wait(list(answers), num_returns=len(answers), timeout=0, fetch_local=False)
                 reached = count - len(answers) + len(done)
                 reading.progress(reached / count, f"{reading.phrase}, shard {reached} of {count}, on Ray")
-                if ray.wait([answers[0]], timeout=LOOK)[0]:
+                if ray.wait([answers[0]], timeout=POLL_SECONDS)[0]:
                     found = ray.get(answers[0])
                     break
-                if silence.seconds(reached) > SILENCE:
+                if silence.seconds(reached) > SILENCE_SECONDS:
                     log.warning("a shard is added up here, since Ray is silent", job=reading.attempt.job_id)
                     self.cancel([answers[0]])
                     silence.reached += 1  # by this one, which is no news of the cluster
@@ -161,6 +162,9 @@ class OnRay(InProcess):
             with suppress(RayError, ValueError):
                 ray.cancel(answer, force=True)
 
+    def solver_for(self, snapshot: ModelSnapshot) -> Solve:
+        return partial(self.train, snapshot)
+
     def train(
         self,
         snapshot: ModelSnapshot,
@@ -171,39 +175,43 @@ class OnRay(InProcess):
         progress: Progress | None,
         watch: Watch | None,
     ) -> Solution:
-        alone = (objective, start, training, cost, progress, watch)
-        epoch = 6.0 * objective.predictor.size * snapshot.count * MULTIPLYING
-        report = progress or (lambda share, phrase: None)
-        if objective.predictor.linear or epoch <= self.settings.ray_seconds or not self.connect(report):
-            return super().train(snapshot, *alone)
-        if self.members() == 0:
-            return super().train(snapshot, *alone)
+        """Train a network by processes of the cluster, if that is worth it; else here, as `solve` does."""
+        report = progress or (lambda fraction, phrase: None)
+        epoch_seconds = 6.0 * objective.predictor.size * snapshot.count * SECONDS_PER_PRODUCT
+        is_long = not objective.predictor.linear and epoch_seconds > self.settings.ray_seconds
+        if not is_long or not self.connect(report) or self.members() == 0:
+            here = self.say_alone(report) if is_long and self.away else progress
+            return solve(objective, start, training, cost, here, watch)
         from worker.executors.ray_training import RayTraining
 
-        look = watch or (lambda passes, w: False)
-        return RayTraining(self, objective, start, training, report, look).solve(snapshot, cost)
+        must_stop = watch or (lambda passes, w: False)
+        return RayTraining(self, objective, start, training, report, must_stop).solve(snapshot, cost)
+
+    def say_alone(self, progress: Progress) -> Progress:
+        """Progress of a training that says, while the cluster is away, that one process does the work."""
+        return lambda fraction, phrase: progress(fraction, phrase + ALONE if self.away else phrase)
 
     def training_device(self) -> str:
         """What networks are trained on: GPUs, where the cluster has some."""
-        return "cuda" if self.settings.device != "cpu" and any(of_nodes("GPU")) else "cpu"
+        return "cuda" if self.settings.device != "cpu" and any(resource_by_node("GPU")) else "cpu"
 
     def members(self) -> int:
         """How many processes train one network; none, if this one is as good."""
         wanted = self.settings.ray_processes
         if self.training_device() == "cuda":
-            there = int(sum(of_nodes("GPU")))
+            there = int(sum(resource_by_node("GPU")))
             return min(there, wanted or there)
         asked = self.resources("cpu")["num_cpus"]
-        there = sum(int(processors // asked) for processors in of_nodes("CPU"))  # none has them on two nodes
+        there = sum(int(processors // asked) for processors in resource_by_node("CPU"))  # none has them on two nodes
         return min(there, wanted) if min(there, wanted) > 1 else 0
 
     def is_lost(self) -> bool:
         """Whether the cluster does not answer any more; then this process is no driver from here on."""
         now = time.monotonic()
-        if not self.away and now - self.heard > PROBE:
+        if not self.away and now - self.heard > PROBE_SECONDS:
             if answers_at(self.settings.ray_address):
                 self.heard = now
-            elif now - self.heard > min(LOST, self.settings.ray_patience):
+            elif now - self.heard > min(LOST_AFTER_SECONDS, self.settings.ray_patience):
                 log.warning("a job goes on without Ray", address=self.settings.ray_address)
                 self.away = True
                 self.leave()
@@ -226,7 +234,7 @@ class OnRay(InProcess):
                 log.warning("a job runs without Ray", address=self.settings.ray_address, reason=problem)
                 self.away = True
             progress(0.0, f"waiting for Ray at {self.settings.ray_address}: {problem}")
-            time.sleep(LOOK)
+            time.sleep(POLL_SECONDS)
         return not self.away
 
     def try_to_connect(self) -> str:
@@ -248,38 +256,14 @@ class OnRay(InProcess):
         finally:
             with suppress(ValueError):  # of a thread
                 signal.signal(signal.SIGTERM, handler)  # the worker's own, which hands jobs back
-        self.processors = max(of_nodes("CPU"), default=0.0)
-        if self.processors < 1 or (self.device.type == "cuda" and max(of_nodes("GPU"), default=0.0) < 1):
+        self.processors = max(resource_by_node("CPU"), default=0.0)
+        if self.processors < 1 or (self.device.type == "cuda" and max(resource_by_node("GPU"), default=0.0) < 1):
             self.leave()
             return "no node has a processor for it"
         self.heard = time.monotonic()
         return ""
 
 
-class Silence:
-    """For how long a cluster has brought nothing new of a pass."""
-
-    def __init__(self) -> None:
-        self.reached, self.since = 0, time.monotonic()
-
-    def seconds(self, reached: int) -> float:
-        """With so many shards added up, here or there."""
-        now = time.monotonic()
-        if reached > self.reached:
-            self.reached, self.since = reached, now
-        return now - self.since
-
-
-def answers_at(address: str) -> bool:
-    """Whether Ray listens there, and is not stuck: its server speaks first, unless it waits for TLS."""
-    place = urlsplit(address if "://" in address else f"ray://{address}")
-    try:
-        with socket.create_connection((place.hostname or "", place.port or PORT), timeout=PROBE) as server:
-            return os.environ.get("RAY_USE_TLS") == "1" or server.recv(9)[3:4] == SETTINGS
-    except OSError:
-        return False
-
-
-def of_nodes(resource: str) -> list[float]:
+def resource_by_node(resource: str) -> list[float]:
     """What each node has of a resource."""
     return [float(node["Resources"].get(resource, 0.0)) for node in ray.nodes() if node["Alive"]]

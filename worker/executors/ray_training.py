@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("worker")
 
-LOOK = 0.2
+POLL_SECONDS = 0.2
 """Seconds between two looks at the members."""
-ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 """How often members are placed in vain, with no epoch in between, before one process does it all."""
-SILENCE = 60.0
+SILENCE_SECONDS = 60.0
 """Seconds without an answer after which a member is lost."""
 
 
-class Shrunk(Exception):
+class ClusterShrunk(Exception):
     """The cluster has not as many processors any more as there were to be members."""
 
 
-class Refused(Exception):
+class MemberRefused(Exception):
     """The members are not of the same kind as this process."""
 
 
@@ -65,20 +65,21 @@ class RayTraining:
     def solve(self, snapshot: ModelSnapshot, cost: Cost) -> Solution:
         failures = 0
         try:
-            while failures < ATTEMPTS and not self.executor.is_lost() and self.executor.members() > 0:
+            while failures < MAX_ATTEMPTS and not self.executor.is_lost() and self.executor.members() > 0:
                 before = self.epochs
                 try:
                     return self.solve_by_members(snapshot, cost)
-                except Shrunk:
+                except ClusterShrunk:
                     continue
                 except RayError as error:
                     failures = 1 if self.epochs > before else failures + 1
                     log.warning("a training on Ray is begun again where it stood", epoch=self.epochs, exc_info=error)
-        except Refused:
+        except MemberRefused:
             log.warning("a node of Ray has another version, processor, secret or database")
         log.warning("a network is trained by one process, since several could not", epoch=self.epochs)
         resume, spent = None if self.checkpoint is None else Checkpoint.from_bytes(self.checkpoint), Cost()
-        found = adam(self.objective, self.start, self.training, spent, self.progress, self.watch, resume=resume)
+        progress = self.executor.say_alone(self.progress)
+        found = adam(self.objective, self.start, self.training, spent, progress, self.watch, resume=resume)
         add_cost(cost, spent)
         return found
 
@@ -87,7 +88,7 @@ class RayTraining:
         where = snapshot.model_id, snapshot.spec, snapshot.at
         signature = sign(executor.settings, executor.database, executor.training_device())
         request = ray.put(describe_training(where, signature, self.objective, self.start, self.training))
-        with self.placed_members(world) as (members, host):
+        with self.place_members(world) as (members, host):
             header, tensors = unpack(self.run(members, host, request))
         if "error" in header:
             raise SolverError(header["error"])
@@ -95,7 +96,7 @@ class RayTraining:
         return Solution(tensors["w"].to(self.start), header["converged"])
 
     @contextmanager
-    def placed_members(self, world: int) -> Iterator[tuple[list[Any], str]]:
+    def place_members(self, world: int) -> Iterator[tuple[list[Any], str]]:
         """The members and where the first of them is, once there is room for all; they are gone afterwards."""
         resources = self.executor.resources(self.executor.training_device())
         bundle = {name.removeprefix("num_").removesuffix("s").upper(): size for name, size in resources.items() if size}
@@ -103,11 +104,13 @@ class RayTraining:
         members: list[Any] = []
         try:
             ready = group.ready()
-            while not ray.wait([ready], timeout=LOOK)[0]:
+            while not ray.wait([ready], timeout=POLL_SECONDS)[0]:
                 self.progress(0.0, f"waiting for {world} processors of Ray")
                 if self.executor.is_lost() or self.executor.members() < world:
-                    raise Shrunk
-            host = host_of(placement_group_table(group)["bundles_to_node_id"][0])
+                    raise ClusterShrunk
+            host = address_of(placement_group_table(group)["bundles_to_node_id"].get(0))
+            if host is None:  # lost as soon as it was there
+                raise ClusterShrunk
             for rank in range(world):
                 place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank)
                 # one thread trains, another answers
@@ -129,41 +132,41 @@ class RayTraining:
         answers = [m.train.remote(request, rank, world, address, self.checkpoint) for rank, m in enumerate(members)]
         waiting = list(answers)
         while waiting:
-            done, waiting = ray.wait(waiting, timeout=LOOK)
+            done, waiting = ray.wait(waiting, timeout=POLL_SECONDS)
             for answer in done:
                 if ray.get(answer) is None:  # or it raises what became of it
-                    raise Refused
+                    raise MemberRefused
             if waiting:
-                self.look(first, world)
+                self.poll(first, world)
         found: bytes = ray.get(answers[0])
         return found
 
-    def look(self, first: Any, world: int) -> None:
+    def poll(self, first: Any, world: int) -> None:
         """Tell how far it is, and fetch what an epoch has brought."""
-        self.require_going_on()
-        self.passes, share, phrase, epochs = self.ask(first.news.remote())
+        self.require_wanted()
+        self.passes, fraction, phrase, epochs = self.ask(first.status.remote())
         if epochs > self.epochs:
             self.checkpoint, self.epochs = self.ask(first.checkpoint.remote()), epochs
         if phrase:
-            self.progress(share, f"{phrase}, {world} processes on Ray")
+            self.progress(fraction, f"{phrase}, {world} processes on Ray")
 
     def ask(self, answer: Any) -> Any:
         """What a member answers; RayError if it does not."""
-        end = time.monotonic() + SILENCE
-        while not ray.wait([answer], timeout=LOOK)[0] and time.monotonic() < end:
-            self.require_going_on()
+        end = time.monotonic() + SILENCE_SECONDS
+        while not ray.wait([answer], timeout=POLL_SECONDS)[0] and time.monotonic() < end:
+            self.require_wanted()
         return ray.get(answer, timeout=0)
 
-    def require_going_on(self) -> None:
-        """Shrunk if the cluster is lost; whatever the job raises if it must stop."""
+    def require_wanted(self) -> None:
+        """ClusterShrunk if the cluster is lost; whatever the job raises if it must stop."""
         self.watch(self.passes, self.start)
         if self.executor.is_lost():
-            raise Shrunk
+            raise ClusterShrunk
 
 
-def host_of(node: str) -> str:
-    """The address of a node."""
-    return next(str(each["NodeManagerAddress"]) for each in ray.nodes() if each["NodeID"] == node)
+def address_of(node: str | None) -> str | None:
+    """The address of a node; None if there is no such node any more."""
+    return next((str(each["NodeManagerAddress"]) for each in ray.nodes() if each["NodeID"] == node), None)
 
 
 def add_cost(total: Cost, spent: Cost) -> None:

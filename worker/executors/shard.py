@@ -50,7 +50,7 @@ def sign(settings: Settings, database: Database, device: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Here:
+class ProcessContext:
     """What a process has of its own, as workers have it: settings, secrets and the database that they name."""
 
     settings: Settings
@@ -60,7 +60,7 @@ class Here:
 
     @classmethod
     @lru_cache(maxsize=1)
-    def of_process(cls, device: str) -> Here:
+    def of_this_process(cls, device: str) -> ProcessContext:
         settings = from_environment()
         database = Database(settings)
         return cls(settings, database, torch.device(device), sign(settings, database, device))
@@ -97,12 +97,14 @@ def read_request(request: bytes) -> tuple[Pass | SampledRows, Accumulator] | Non
     """Which rows, and what to add up; None if it would not be added up as the asker does."""
     header, tensors = unpack(request)
     asked = cast(PassRequest, header)
-    here = Here.of_process(asked["signature"][2])
-    if here.signature != asked["signature"]:
+    context = ProcessContext.of_this_process(asked["signature"][2])
+    if context.signature != asked["signature"]:
         return None
     torch.set_num_threads(asked["threads"])  # another number would add up in another order
-    where = here.database, asked["model"], asked["spec"], asked["at"]
+    where = context.database, asked["model"], asked["spec"], asked["at"]
     sample = take_group(tensors, "sample")
     data = SampledRows(*where, sample["positions"].numpy()) if sample else read_in_force(*where)
-    total = accumulator_of(asked["asked"], take_group(tensors, "asked"), here.device, Digest(here.settings.secret))
+    total = accumulator_of(
+        asked["asked"], take_group(tensors, "asked"), context.device, Digest(context.settings.secret)
+    )
     return data, total

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from functools import partial
 
 import structlog
 import torch
@@ -141,7 +140,7 @@ def train_draft(
             device=snapshot.context.device,
             progress=report_training,
             watch=snapshot.watch(report_training),
-            solver=partial(snapshot.context.executor.train, snapshot),
+            solver=snapshot.context.executor.solver_for(snapshot),
         )
     except NUMERICAL_ERRORS as error:
         message = str(error) if isinstance(error, SolverError) else "no model could be computed"

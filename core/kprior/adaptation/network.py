@@ -111,7 +111,7 @@ def descend_in_stages(
     predictor = survey.predictor
     new_body = predictor is not survey.state.predictor
     grows = survey.added_count > 0 or new_body
-    w = transplant(survey.state, predictor, survey.begin(predictor) if new_body else None)
+    w = transplant(survey.state, predictor, survey.initial_weights(predictor) if new_body else None)
     step_loss, size = step_loss_of(survey, cost)
     spent, last = cost.backward_passes, survey.yardstick.before
     whole = max(size, survey.budget - spent)

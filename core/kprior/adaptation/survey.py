@@ -23,7 +23,7 @@ from core.kprior.model.regularizers import L2
 from core.kprior.objective.forgetting import class_counts, tilt_of
 from core.kprior.objective.tasks import Change, Task
 from core.kprior.objective.transfer import new_predictor, new_regularizer
-from core.kprior.passes.moments import begin_network
+from core.kprior.passes.moments import initial_weights_from
 from core.kprior.passes.row_losses import audit_rows
 from core.kprior.solvers import Training, Watch
 from core.kprior.solvers.budget import BATCH_SIZE, descend
@@ -84,10 +84,10 @@ class Survey:
         """Rows that the new network stands for."""
         return self.retained_count + self.added_count
 
-    def begin(self, predictor: Predictor) -> Tensor:
+    def initial_weights(self, predictor: Predictor) -> Tensor:
         """The weights with which a network begins to learn the rows that the new one stands for."""
         some = self.draw(RowStream.chunk_size(self.predictor), self.seed)
-        return begin_network(predictor, [some] if self.added is None else [some, self.added])
+        return initial_weights_from(predictor, [some] if self.added is None else [some, self.added])
 
     def minibatches(self, predictor: Predictor, order: int) -> Minibatches:
         """The rows that the new network stands for, as a predictor reads them, in an order of their own."""
@@ -215,7 +215,7 @@ def add_judgement(survey: Survey, lost: Tensor | None, training: Training, watch
         return (weight * judge.family.loss(y, f)).mean(), len(z)
 
     assert survey.removed is not None
-    steps, w = max(1, min(JUDGE_VISITS, survey.budget // 4) // len(rows)), survey.begin(judge)
+    steps, w = max(1, min(JUDGE_VISITS, survey.budget // 4) // len(rows)), survey.initial_weights(judge)
     unseen, before = yardstick.unseen, yardstick.before if yardstick.holdout else None
     rate = training.learning_rate * (
         1 if survey.count >= SMALL_DATA_ROWS else 2

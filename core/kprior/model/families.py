@@ -100,7 +100,7 @@ class Family(ABC):
         """The size of a change of outputs that matters to the curvature: (n, K) -> (n,)."""
         return f.abs().amax(1)
 
-    def begin(self, mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
+    def initial_outputs(self, mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
         """Where a network's outputs begin, and in which unit, given what its targets are like: (K,) each."""
         return torch.zeros_like(mean), torch.ones_like(mean)
 
@@ -208,7 +208,7 @@ class Gaussian(Family):
     def variance(self, f: Tensor) -> Tensor:
         return torch.ones_like(f)
 
-    def begin(self, mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
+    def initial_outputs(self, mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
         return mean, deviation.clamp(min=1)  # steps of Adam are too large for a smaller unit
 
 
@@ -230,7 +230,7 @@ class Poisson(Family):
     def variance(self, f: Tensor) -> Tensor:
         return f.exp()
 
-    def begin(self, mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
+    def initial_outputs(self, mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
         return mean.clamp(min=RAREST).log(), torch.ones_like(mean)
 
     def admits(self, y: Tensor) -> bool:

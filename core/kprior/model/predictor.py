@@ -89,7 +89,7 @@ class Predictor:
         """The (P,) weights the body was built with: zeros for GLMs, the seed's draw for networks."""
         return torch.cat([p.detach().reshape(-1) for p in self.body.parameters()]).clone()
 
-    def begin(self, mean: Tensor, deviation: Tensor) -> Tensor:
+    def initial_weights_for(self, mean: Tensor, deviation: Tensor) -> Tensor:
         """The (P,) weights of a network whose outputs are about as large as its targets, where its last layer is known.
 
         Adam takes steps of the same length whatever the targets are: from the seed's draw alone, prices of a house
@@ -100,7 +100,7 @@ class Predictor:
             last = Hidden(self.body).last
         except ValueError:
             return w
-        start, unit = (part.to(w) for part in self.family.begin(mean, deviation))
+        start, unit = (part.to(w) for part in self.family.initial_outputs(mean, deviation))
         weights = self.unflatten(w)
         for name, parameter in self.body.named_parameters():
             if parameter is last.weight:

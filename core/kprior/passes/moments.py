@@ -73,12 +73,12 @@ class TargetMoments(Moments):
         super().add(Examples(chunk.key, chunk.y, chunk.y, chunk.weight))
 
 
-def begin_network(predictor: Predictor, data: Data) -> Tensor:
+def initial_weights_from(predictor: Predictor, data: Data) -> Tensor:
     """The (P,) weights with which a network begins to learn the data; targets that are no classes are read once."""
     if predictor.family.classifies:
         return predictor.initial_weights()
     seen = accumulate(data, TargetMoments(list(range(predictor.family.outputs))))
-    return predictor.begin(seen.mean, seen.deviation)
+    return predictor.initial_weights_for(seen.mean, seen.deviation)
 
 
 def fit_encoder(encoder: Encoder, data: Data) -> None:

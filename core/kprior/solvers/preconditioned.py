@@ -113,7 +113,7 @@ def preconditioned_lbfgs(
         Whether what a careful pass found will do; None: no such pass is made.
     start
         The gradient at w, if it is known: it saves a pass.
-    most
+    max_passes
         Passes at most.
     report
         Hears of each step: the passes so far, and how far it still is.

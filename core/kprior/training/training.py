@@ -21,7 +21,7 @@ from core.kprior.objective.objective import Objective
 from core.kprior.objective.terms import Term
 from core.kprior.objective.transfer import transplant
 from core.kprior.passes.measurement import choose_memory, measure
-from core.kprior.passes.moments import begin_network, fit_encoder
+from core.kprior.passes.moments import initial_weights_from, fit_encoder
 from core.kprior.result import Result
 from core.kprior.solvers import Progress, Solve, Training, Watch, solve
 from core.kprior.solvers.budget import descend_warm
@@ -128,7 +128,7 @@ def train(
         w = predictor.initial_weights()
         if not predictor.linear:
             # a network ends near where it began: what it shall be like
-            w = begin_network(predictor, data) if regularizer.toward is None else regularizer.toward.clone()
+            w = initial_weights_from(predictor, data) if regularizer.toward is None else regularizer.toward.clone()
             cost.data_passes += regularizer.toward is None and not predictor.family.classifies
             if start is not None:
                 w, solver = transplant(start, predictor, w), descend_warm

@@ -19,7 +19,7 @@ from core.tables.jobs import JobKind
 from tests.worker.deployment import Deployment, problem
 from worker.attempt import JobAttempt
 from worker.context import Context
-from worker.executors.shard import Here, add_shard, read_request
+from worker.executors.shard import ProcessContext, add_shard, read_request
 from worker.reading import Reading
 
 
@@ -58,7 +58,7 @@ class Answers:
 def reading(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reading]:
     for name, value in deployment.environment.items():
         monkeypatch.setenv(name, value)
-    Here.of_process.cache_clear()
+    ProcessContext.of_this_process.cache_clear()
     monkeypatch.setattr("core.ledger.layouts.CHUNK_BYTES", 1000)
     name = deployment.new_model()
     deployment.add_examples(name, *problem(60), split="train")
@@ -78,7 +78,7 @@ def reading(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> Iterator
         run=lambda context, job_id: None,
     )
     yield Reading(attempt, data, attempt.progress, "")
-    Here.of_process.cache_clear()
+    ProcessContext.of_this_process.cache_clear()
     read_request.cache_clear()
 
 
@@ -106,7 +106,7 @@ def test_each_shard_counts_once_whoever_adds_it_up(
 
 def test_shards_of_which_nothing_is_heard_are_added_up_here(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
     answers, total = Answers(set(), set(), silent={1, 2}), Digest(reading.attempt.context.settings.secret)
-    monkeypatch.setattr(ray_executor(), "SILENCE", 0.0)
+    monkeypatch.setattr(ray_executor(), "SILENCE_SECONDS", 0.0)
     found = executor_on(answers, reading, monkeypatch).reduce_by_tasks(reading, total.empty())
     assert found.total == add_shards(reading.data.shards(), total).total
     assert answers.cancelled == [1, 2]
@@ -151,7 +151,7 @@ def test_a_job_goes_on_though_ray_cannot_take_leave_of_a_head_that_hangs(
 ) -> None:
     on_ray, over = ray_executor(), threading.Event()
     monkeypatch.setattr(on_ray, "ray", SimpleNamespace(is_initialized=lambda: not over.is_set(), shutdown=over.wait))
-    monkeypatch.setattr(on_ray, "LEAVE", 0.01)
+    monkeypatch.setattr(on_ray, "LEAVE_SECONDS", 0.01)
     monkeypatch.setattr(on_ray, "answers_at", lambda address: True)
     executor = on_ray.OnRay(deployment.settings, deployment.database, torch.device("cpu"))
     assert executor.is_driver()

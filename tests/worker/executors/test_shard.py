@@ -16,7 +16,7 @@ from core.ledger.holdout import sample_holdout
 from core.models import catalog
 from core.versions.evaluation import Evaluation
 from tests.worker.deployment import Deployment, problem
-from worker.executors.shard import Here, add_shard, describe_pass, read_request, sign
+from worker.executors.shard import ProcessContext, add_shard, describe_pass, read_request, sign
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +24,9 @@ def elsewhere(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """A process with the settings of a worker."""
     for name, value in deployment.environment.items():
         monkeypatch.setenv(name, value)
-    Here.of_process.cache_clear()
+    ProcessContext.of_this_process.cache_clear()
     yield
-    Here.of_process.cache_clear()
+    ProcessContext.of_this_process.cache_clear()
     read_request.cache_clear()
 
 
