@@ -21,7 +21,7 @@ from core.kprior.objective.objective import Objective
 from core.kprior.objective.terms import Term
 from core.kprior.objective.transfer import transplant
 from core.kprior.passes.measurement import choose_memory, measure
-from core.kprior.passes.moments import initial_weights_from, fit_encoder
+from core.kprior.passes.moments import fit_encoder, initial_weights_from
 from core.kprior.result import Result
 from core.kprior.solvers import Progress, Solve, Training, Watch, solve
 from core.kprior.solvers.budget import descend_warm
