@@ -1,4 +1,4 @@
-"""A worker gives signs of life while it starts processes: they must not inherit a transaction."""
+"""A worker sends heartbeats while it starts processes: they must not inherit a transaction."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from tests.stack import Stack
 
-FORK_DURING_A_SIGN = """
+FORK_DURING_A_HEARTBEAT = """
 import os, threading, time
 from contextlib import contextmanager
 
@@ -29,7 +29,7 @@ class Slow(Database):
 
 main.Database = Slow
 settings = from_environment().model_copy(update={"database_patience": 3.0})
-threading.Thread(target=main.give_signs, args=(settings, "forks"), daemon=True).start()
+threading.Thread(target=main.send_heartbeats, args=(settings, "forks"), daemon=True).start()
 assert within.wait(20)
 child = os.fork()
 if child == 0:
@@ -40,7 +40,7 @@ os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_a_process_that_is_started_during_a_sign_of_life_can_write(stack: Stack) -> None:
-    command = [sys.executable, "-P", "-c", FORK_DURING_A_SIGN]
+def test_a_process_that_is_started_during_a_heartbeat_can_write(stack: Stack) -> None:
+    command = [sys.executable, "-P", "-c", FORK_DURING_A_HEARTBEAT]
     done = subprocess.run(command, env=stack.complete(), capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr.decode()

@@ -188,7 +188,7 @@ def test_workers_told_to_stop_hand_a_long_job_back_or_finish_a_short_one(fleet: 
     hasty, *others = fleet.workers_up(1)
     for worker in others:
         kill(worker)
-    job = fleet.trains(fleet.network(2 * LONG))
+    job = fleet.trains(fleet.network(6 * LONG))
     first = fleet.runner(job)
     patient = [fleet.add("worker", AMEND_STOP_SECONDS="60") for _ in range(2)]
     hasty.terminate()
