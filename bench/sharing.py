@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 import httpx
 import torch
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -149,9 +150,9 @@ def prepare(stack: Stack, client: httpx.Client, rows: int, repeats: int, console
 
 
 def show(found: list[Comparison], console: Console) -> None:
-    table = Table(title=f"One pass, P = {DIM + 1}: seconds in process and on Ray", title_justify="left")
+    table = Table(title=f"One pass, P = {DIM + 1}: seconds in process and on Ray", title_justify="left", box=box.SIMPLE)
     for column in ("examples", "tasks", "first", "wall", "Ray", "ratio", "CPU", "Ray", "ratio", ""):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     for each in sorted(found, key=lambda one: (one.rows, one.tasks)):
         times: list[float] = [each.first]
         for alone, shared in zip(astuple(each.in_process), astuple(each.on_ray), strict=True):
