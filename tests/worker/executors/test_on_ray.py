@@ -112,6 +112,22 @@ def test_shards_of_which_nothing_is_heard_are_added_up_here(reading: Reading, mo
     assert answers.cancelled == [1, 2]
 
 
+def test_a_job_says_that_it_works_alone_while_the_cluster_is_away(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor, said = executor_on(Answers(set(), set()), reading, monkeypatch), set()
+    reading.phrase, reading.progress = "a pass", lambda fraction, phrase: said.add(phrase)
+    total, alone = Digest(reading.attempt.context.settings.secret), "a pass, in one process, since Ray is away"
+    executor.reduce_by_tasks(reading, total.empty())
+    assert not any("away" in phrase for phrase in said)
+    said.clear()
+    executor.away = True
+    for add_up in (executor.reduce_by_tasks, executor.reduce, executor.reduce):  # lost on the way, and before
+        add_up(reading, total.empty())
+    executor.say_alone(reading.progress)(0.5, "a pass")
+    assert said == {alone}
+
+
 @pytest.mark.parametrize(
     ("processors", "threads", "members"), [([3, 3, 0], 2, 2), ([2, 2, 2, 2], 4, 4), ([8], 2, 4), ([1, 0], 1, 0)]
 )
