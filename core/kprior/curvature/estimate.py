@@ -41,10 +41,17 @@ def estimate_curvature(
 
 
 def estimate_inverse(
-    predictor: Predictor, w: Tensor, sample: list[EncodedExamples], count: int, seed: int, delta: Tensor
+    predictor: Predictor,
+    w: Tensor,
+    sample: list[EncodedExamples],
+    count: int,
+    seed: int,
+    delta: Tensor,
+    curvature: Curvature | None = None,
 ) -> Callable[[Tensor], Tensor]:
-    """About the inverse Hessian at w: where the sample is all of few rows, that of these."""
+    """About the inverse Hessian at w: where the sample is all of few rows, that of these; else that of the curvature,
+    which is estimated unless it is known."""
     rows = concatenate(sample)
     if len(rows) == count and has_few_rows(predictor, count, delta):
         return row_space_inverse(predictor, w, rows, delta)
-    return estimate_curvature(predictor, w, sample, count, seed).inverse(delta)
+    return (curvature or estimate_curvature(predictor, w, sample, count, seed)).inverse(delta)

@@ -120,19 +120,15 @@ def train_wide(
         size *= SAMPLE_GROWTH
     objective = WideObjective(predictor, regularizer, data, cost)
     some = data.sample(sample_fraction(predictor, count), training.seed)
-    few = has_few_rows(predictor, count, regularizer.delta)
     if not bool(w.any()):  # no sample was needed: the curvature of all rows, at zero and where that leads
-        for _ in range(MAX_STAGES if few else 1):
+        for _ in range(MAX_STAGES if has_few_rows(predictor, count, regularizer.delta) else 1):
             inverse = estimate_inverse(predictor, w, some, count, training.seed, regularizer.delta)
             descent = objective.minimise(w, inverse, 10 * tolerance, certified=False, max_passes=20, report=report)
             w = descent.w
             if descent.stopped:
                 break
     curvature = estimate_curvature(predictor, w, some, count, training.seed)
-    if few:
-        inverse = estimate_inverse(predictor, w, some, count, training.seed, regularizer.delta)
-    else:
-        inverse = curvature.inverse(regularizer.delta)
+    inverse = estimate_inverse(predictor, w, some, count, training.seed, regularizer.delta, curvature)
     descent = objective.minimise(w, inverse, tolerance, report=report)
     measured = objective.measure(descent)
     if not math.isfinite(measured.seen.value):
